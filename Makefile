@@ -1,0 +1,57 @@
+# Two commands are all that is needed: `make demo` and `make test`. Each makes .venv and installs what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO_CORPUS ?= demo-corpus
+
+.PHONY: help setup demo test test-all lint format bench docs clean
+
+help:
+	@echo "make demo      run the whole line on a small real web, offline (about 3 minutes)"
+	@echo "make test      lint, types, contracts and tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make setup     the installation alone, into $(VENV)"
+	@echo "make lint      ruff, mypy --strict, the import contract"
+	@echo "make bench     every benchmark"
+	@echo "make docs      write the generated pages of docs/"
+	@echo "make clean     remove $(VENV), the demo's corpus and caches"
+
+setup: $(READY)
+
+# pip is brought to the pinned version first: older ones (23.2) fail on the extras that newspaper4k and trafilatura name.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; name another with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/webtext demo --corpus $(DEMO_CORPUS)
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest
+
+bench: $(READY)
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) demo-corpus dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

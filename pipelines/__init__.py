@@ -1,0 +1,1 @@
+"""The stages that rebuild WebText, and what they stand on."""

@@ -1,0 +1,1 @@
+"""Pure functions on strings and arrays: no input, no output, no state."""

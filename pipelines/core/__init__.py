@@ -1,0 +1,1 @@
+"""The ground floor: records, storage, shards, manifest, config, executor."""

@@ -1,0 +1,158 @@
+"""A stage's config: one frozen dataclass, filled from a table of `webtext.toml`, then from flags.
+
+A field made with `option` carries its own help, bounds and choices. The command line, the `webtext.toml` that
+`webtext init` writes, and the docs are all made from these fields, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError, UsageError
+
+CONFIG_FILE = "webtext.toml"
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionSpec:
+    """What is known of one option beside its type and default.
+
+    `identity` tells whether the option is part of what a result is (False for speed and politeness, which only change
+    how it is made).
+    """
+
+    help: str
+    identity: bool = True
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    flag: str | None = None
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    identity: bool = True,
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    flag: str | None = None,
+) -> Any:
+    """Declare a field of a config dataclass; see `OptionSpec`."""
+    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag)
+    return dataclasses.field(default=default, metadata={"option": spec})
+
+
+def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
+    """Return the `OptionSpec` of a field that `option` made."""
+    spec = field.metadata["option"]
+    assert isinstance(spec, OptionSpec)
+    return spec
+
+
+def field_types(config_type: type) -> dict[str, Any]:
+    """Return the type of each field, with annotations resolved."""
+    return typing.get_type_hints(config_type)
+
+
+def identity_of(config: Any) -> dict[str, Any]:
+    """Return the values that are part of what a result is, as JSON values."""
+    return {
+        field.name: list(value) if isinstance(value := getattr(config, field.name), tuple) else value
+        for field in dataclasses.fields(config)
+        if spec_of(field).identity
+    }
+
+
+def read_tables(path: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of a TOML file; raise InputError where it cannot be parsed."""
+    try:
+        parsed = tomllib.loads(storage.read_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not valid TOML ({error})") from error
+    for name, table in parsed.items():
+        if not isinstance(table, dict):
+            raise InputError(f"{path}: {name} stands outside a table; put it under one such as [scrape]")
+    return parsed
+
+
+def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
+    """Raise UsageError for an unknown name, naming the nearest known one."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
+
+
+def make_config(config_type: type[Config], table: Mapping[str, Any], flags: Mapping[str, Any], where: str) -> Config:
+    """Build a config from a TOML table and, over it, the flags that were given.
+
+    Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
+    for key in table:
+        check_known(key.replace("-", "_"), list(fields), "option", where)
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    values = {name: (where, value) for name, value in given.items()}
+    values |= {name: ("command line", value) for name, value in flags.items()}
+    kinds = field_types(config_type)
+    checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
+    return config_type(**checked)
+
+
+def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
+    """Return the value in the field's type, or raise UsageError that says what was expected."""
+    spec = spec_of(field)
+    converted = _converted(kind, value)
+    if converted is _WRONG:
+        raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}")
+    for item in converted if isinstance(converted, tuple) else (converted,):
+        if spec.choices and item not in spec.choices and item is not None:
+            raise UsageError(f"{where}: {field.name} = {item!r} is not one of {', '.join(spec.choices)}")
+        too_small = spec.minimum is not None and isinstance(item, int | float) and item < spec.minimum
+        too_large = spec.maximum is not None and isinstance(item, int | float) and item > spec.maximum
+        if too_small or too_large:
+            low = "" if spec.minimum is None else f"at least {spec.minimum:g}"
+            high = "" if spec.maximum is None else f"at most {spec.maximum:g}"
+            raise UsageError(
+                f"{where}: {field.name} = {item!r} is out of range ({' and '.join(filter(None, (low, high)))})"
+            )
+    return converted
+
+
+_WRONG = object()
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        options = typing.get_args(kind)
+        if value is None and type(None) in options:
+            return None
+        return _converted(next(each for each in options if each is not type(None)), value)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            return _WRONG
+        return tuple(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    return _WRONG
+
+
+def _kind_in_words(kind: Any) -> str:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return _kind_in_words(next(each for each in typing.get_args(kind) if each is not type(None)))
+    if typing.get_origin(kind) is tuple:
+        return "a list of strings"
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]

@@ -1,0 +1,56 @@
+"""Stages that only leave documents out: the same columns out as in, and a list of what was dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from pipelines.core import inputs, progress, shards
+from pipelines.core.drops import Drops
+from pipelines.core.records import DROPPED_SCHEMA
+from pipelines.core.run import TaskResult
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Why a document is dropped."""
+
+    reason: str
+    detail: str | None = None
+
+
+# Given a batch with `id` and `text` (and whatever else the input has): a verdict for each row to drop, None to keep it.
+Judge = Callable[[pa.RecordBatch], list[Verdict | None]]
+
+
+def filter_shard(shard: inputs.DocumentShard, output: str, judge: Judge) -> TaskResult:
+    """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids."""
+    schema = inputs.document_schema(shard)
+    with (
+        shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
+        shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
+    ):
+        drops = Drops(dropped.writer)
+        for batch in inputs.read_documents(shard, drops):
+            verdicts = judge(batch)
+            for id, url, verdict in zip(batch.column("id").to_pylist(), urls_of(batch), verdicts, strict=True):
+                if verdict is not None:
+                    drops.add(verdict.reason, id, url, verdict.detail)
+            kept.writer.write_batch(batch.filter(pa.array([verdict is None for verdict in verdicts], pa.bool_())))
+            progress.advance(batch.num_rows)
+    out = kept.writer.records
+    return TaskResult(
+        records_in=inputs.documents_read(drops, out),
+        records_out=out,
+        dropped=drops.counts,
+        files=(kept.entry, dropped.entry),
+    )
+
+
+def urls_of(batch: pa.RecordBatch) -> list[str | None]:
+    """Return the URLs of a batch of documents, all None where the input has no such column."""
+    if "url" not in batch.schema.names:
+        return [None] * batch.num_rows
+    return [None if url is None else str(url) for url in batch.column("url").to_pylist()]

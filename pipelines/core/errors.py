@@ -1,0 +1,39 @@
+"""Failures that a user can act on; the command line prints them as one line."""
+
+from __future__ import annotations
+
+
+class WebtextError(Exception):
+    """Stop a command with a message that names the thing and the way out (exit code 1)."""
+
+    exit_code = 1
+
+
+class UsageError(WebtextError):
+    """Refuse wrong options or arguments (exit code 2)."""
+
+    exit_code = 2
+
+
+class InputError(WebtextError):
+    """Refuse an input: missing, empty, unreadable, or without the field that was asked for."""
+
+
+class DamagedShardError(WebtextError):
+    """Refuse a shard that is missing or whose bytes are not those that its manifest vouches for."""
+
+
+class ChangedRunError(WebtextError):
+    """Refuse an output folder that was made with another config, version or input."""
+
+
+class LockedError(WebtextError):
+    """Refuse an output folder that another process is writing."""
+
+
+class StorageError(WebtextError):
+    """Report a read or write that the file system refused."""
+
+
+class TaskError(WebtextError):
+    """Report the task of a map that failed, by name."""

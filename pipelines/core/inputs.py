@@ -1,0 +1,365 @@
+"""What a stage reads: the folder of a finished stage, or anybody's files of text.
+
+Text inputs are Parquet (column `text`), JSONL (`.jsonl`, `.ndjson`, also compressed; field `text`) or plain `.txt`
+(one document a file), by name, folder or glob.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.core import shards, storage
+from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
+from pipelines.core.records import DOCUMENT_SCHEMA
+
+# Small files are read together, large Parquet files in parts, so that a task is neither tiny nor the whole input.
+_GROUP_BYTES = 64 << 20
+_PARQUET_PART_BYTES = 256 << 20
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 16 << 20
+
+_LINE_SUFFIXES = (".jsonl", ".ndjson")
+TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
+
+# JSONL may carry fields that are no part of a document; they are kept, as JSON, in this column.
+JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """One file to read; `stage` names the stage whose manifest vouches for it by `entry`."""
+
+    path: str
+    size_bytes: int
+    entry: FileEntry | None = None
+    stage: str | None = None
+    row_groups: tuple[int, ...] | None = None
+
+    def verify(self) -> None:
+        """Raise DamagedShardError where the file is not as its manifest says."""
+        if self.entry is not None and self.stage is not None:
+            folder = self.path[: -len(self.entry.name)].rstrip("/")
+            require_files(folder, [self.entry], self.stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageFolder:
+    """The folder of a finished stage."""
+
+    path: str
+    manifest: Manifest
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what made the folder and of all its bytes."""
+        return self.manifest.fingerprint()
+
+    def file(self, name: str) -> InputFile:
+        """Return one file of the folder; raise InputError where the manifest has none of that name."""
+        for file in self.files(name):
+            return file
+        raise InputError(f"{self.path}: the manifest of {self.manifest.identity.stage} lists no {name}")
+
+    def files(self, prefix: str, suffix: str = "") -> list[InputFile]:
+        """Return the files whose names begin and end so, in order of name."""
+        found = [
+            InputFile(storage.join(self.path, file.name), file.size_bytes, file, self.manifest.identity.stage)
+            for file in self.manifest.files
+            if file.name.startswith(prefix) and file.name.endswith(suffix)
+        ]
+        return sorted(found, key=lambda file: file.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentShard:
+    """The documents that one task reads."""
+
+    index: int
+    files: tuple[InputFile, ...]
+    text_field: str = "text"
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"documents-{self.index:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentInput:
+    """Documents from anywhere: their shards, a hash of their content, their number where it is known."""
+
+    shards: tuple[DocumentShard, ...]
+    fingerprint: str
+    records: int | None
+
+
+def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
+    """Open the folder of a finished stage; raise InputError where it is absent, unfinished or another stage's."""
+    hint = f"run `webtext {stages[0]}` first"
+    if not storage.is_folder(folder):
+        raise InputError(f"{folder}: no such folder; {hint}")
+    if not has_manifest(folder):
+        unfinished = storage.exists(storage.join(folder, "_journal"))
+        raise InputError(
+            f"{folder}: {stages[0]} has not finished; run `webtext {stages[0]}` again, it goes on"
+            if unfinished
+            else f"{folder}: holds no manifest, so it is not the output of {' or '.join(stages)}; {hint}"
+        )
+    manifest = read_manifest(folder)
+    if manifest.identity.stage not in stages:
+        raise InputError(f"{folder}: was made by {manifest.identity.stage}, but {' or '.join(stages)} is needed here")
+    return StageFolder(folder, manifest)
+
+
+def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    """Return the files meant by names, folders and globs, in order; raise InputError for one that means none.
+
+    `suffixes` (without compression) choose the files of a folder.
+    """
+    found: list[str] = []
+    for path in paths:
+        if storage.is_glob(path):
+            matches = storage.glob(path)
+            problem = "matches no file"
+        elif storage.is_folder(path):
+            matches = [file for file in storage.walk_files(path) if strip_compression(file).endswith(tuple(suffixes))]
+            problem = f"holds no {', '.join('*' + suffix for suffix in suffixes)} (also compressed)"
+        else:
+            matches = [path] if storage.exists(path) else []
+            problem = "no such file or folder"
+        if not matches:
+            raise InputError(f"{path}: {problem}")
+        found.extend(matches)
+    return list(dict.fromkeys(found))
+
+
+def fingerprint_files(paths: Sequence[str]) -> str:
+    """Return a hash of foreign files: their names (without folders) and contents."""
+    parts = [[storage.basename(path), storage.content_fingerprint(path)] for path in paths]
+    return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
+
+
+def open_documents(paths: str | Sequence[str], text_field: str = "text") -> DocumentInput:
+    """Open documents: the folder of a stage, or text inputs by name, folder or glob.
+
+    Raises InputError where there are none, or where a Parquet file lacks the text column.
+    """
+    paths = [paths] if isinstance(paths, str) else list(paths)
+    if len(paths) == 1 and not storage.is_glob(paths[0]) and has_manifest(paths[0]):
+        return _stage_documents(paths[0])
+    if len(paths) == 1 and storage.exists(storage.join(paths[0], "_journal")):
+        raise InputError(f"{paths[0]}: the stage that writes it has not finished; run that command again, it goes on")
+    files = expand_paths(paths, TEXT_SUFFIXES)
+    groups = _grouped(files, text_field)
+    numbered = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
+    return DocumentInput(numbered, fingerprint_files(files), None)
+
+
+def read_documents(shard: DocumentShard, drops: Drops) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
+
+    A record without text, or a line that is no JSON object, is counted in `drops`. All batches of one shard have one
+    schema. Raises InputError where no record of a file has the text field.
+    """
+    for file in shard.files:
+        file.verify()
+        if _kind(file.path) == ".parquet":
+            yield from _parquet_documents(file, shard.text_field, drops)
+        elif _kind(file.path) == ".txt":
+            yield from _plain_documents(file, drops)
+        else:
+            yield from _jsonl_documents(file, shard.text_field, drops)
+
+
+def document_schema(shard: DocumentShard) -> pa.Schema:
+    """Return the schema of the batches that `read_documents` yields for a shard."""
+    first = shard.files[0]
+    if _kind(first.path) != ".parquet":
+        return JSONL_SCHEMA
+    with storage.open_read(first.path) as stream:
+        theirs = shards.open_parquet(stream, first.path).schema_arrow
+    shards.require_columns(first.path, theirs.names, [shard.text_field])
+    return _with_id_and_text(theirs, shard.text_field, first.path)
+
+
+def documents_read(drops: Drops, kept: int) -> int:
+    """Return the number of records that came in, given those that were dropped and kept."""
+    return sum(drops.counts.values()) + kept
+
+
+def _stage_documents(folder: str) -> DocumentInput:
+    manifest = read_manifest(folder)
+    files = StageFolder(folder, manifest).files("documents-", ".parquet")
+    if not files:
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which holds no documents")
+    numbered = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
+    return DocumentInput(numbered, manifest.fingerprint(), manifest.records_out)
+
+
+def _kind(path: str) -> str:
+    name = strip_compression(path)
+    for suffix in TEXT_SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    raise InputError(f"{path}: its kind is unknown; text inputs are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
+
+
+def _grouped(paths: Sequence[str], text_field: str) -> Iterator[list[InputFile]]:
+    """Group files into tasks: small text files together, each Parquet file alone or in parts."""
+    group: list[InputFile] = []
+    group_bytes = 0
+    for path in paths:
+        size = storage.size_bytes(path)
+        if _kind(path) == ".parquet":
+            yield from ([part] for part in _parquet_parts(path, size, text_field))
+            continue
+        if group and group_bytes + size > _GROUP_BYTES:
+            yield group
+            group, group_bytes = [], 0
+        group.append(InputFile(path, size))
+        group_bytes += size
+    if group:
+        yield group
+
+
+def _parquet_parts(path: str, size: int, text_field: str) -> Iterator[InputFile]:
+    with storage.open_read(path) as stream:
+        file = shards.open_parquet(stream, path)
+        shards.require_columns(path, file.schema_arrow.names, [text_field])
+        groups = file.metadata.num_row_groups
+    parts = max(1, min(groups, -(-size // _PARQUET_PART_BYTES)))
+    for part in range(parts):
+        chosen = tuple(range(groups * part // parts, groups * (part + 1) // parts))
+        yield InputFile(path, size, row_groups=chosen if parts > 1 else None)
+
+
+def _with_id_and_text(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
+    kind = schema.field(text_field).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise InputError(f"{path}: column {text_field!r} is {kind}, not text; name the right one with --text-field")
+    fields = [pa.field("id", pa.string(), nullable=False)] + [field for field in schema if field.name != "id"]
+    named = [
+        pa.field("text", pa.string(), nullable=False) if field.name == text_field else field
+        for field in fields
+        if field.name == text_field or field.name != "text"
+    ]
+    return pa.schema(named)
+
+
+def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+    groups = list(file.row_groups) if file.row_groups is not None else None
+    name = storage.basename(file.path)
+    row = _rows_before(file)
+    schema = None
+    for batch in shards.read_batches(file.path, row_groups=groups):
+        schema = schema or _with_id_and_text(batch.schema, text_field, file.path)
+        columns = {field.name: batch.column(field.name) for field in batch.schema}
+        texts = columns.pop(text_field).cast(pa.string())
+        made = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
+        row += batch.num_rows
+        given = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else made
+        ids = [each if each is not None else made[offset] for offset, each in enumerate(given)]
+        columns |= {"id": pa.array(ids, pa.string()), "text": texts}
+        whole = pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)
+        yield _without_missing_text(whole, drops)
+
+
+def _rows_before(file: InputFile) -> int:
+    if not file.row_groups:
+        return 0
+    with storage.open_read(file.path) as stream:
+        metadata = shards.open_parquet(stream, file.path).metadata
+        return sum(metadata.row_group(group).num_rows for group in range(file.row_groups[0]))
+
+
+def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    texts = batch.column("text")
+    if not texts.null_count:
+        return batch
+    for id in batch.filter(texts.is_null()).column("id").to_pylist():
+        drops.add("missing_text", id)
+    return batch.filter(texts.is_valid())
+
+
+def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:
+    name = storage.basename(file.path)
+    with open_decompressed(file.path) as stream:
+        data = stream.read()
+    try:
+        yield _batch([{"id": name, "text": data.decode("utf-8-sig")}])
+    except UnicodeDecodeError as error:
+        drops.add("not_utf8", name, detail=str(error))
+
+
+def _jsonl_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+    rows: list[dict[str, Any]] = []
+    pending_bytes = kept = lines = 0
+    name = storage.basename(file.path)
+    with open_decompressed(file.path) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            lines += 1
+            row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
+            if row is None:
+                continue
+            kept += 1
+            rows.append(row)
+            pending_bytes += len(line)
+            if len(rows) >= _BATCH_ROWS or pending_bytes >= _BATCH_BYTES:
+                yield _batch(rows)
+                rows, pending_bytes = [], 0
+    if rows:
+        yield _batch(rows)
+    if lines and not kept:
+        raise InputError(f"{file.path}: none of its {lines} records has the field {text_field!r}; see --text-field")
+
+
+def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
+    """Return a row of JSONL_SCHEMA, or None, counted, for a line that holds no document."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        drops.add("bad_json", default_id, detail=str(error))
+        return None
+    if not isinstance(record, dict):
+        drops.add("bad_json", default_id, detail="the line is not a JSON object")
+        return None
+    text = record.pop(text_field, None)
+    id = record.pop("id", None)
+    row: dict[str, Any] = {"id": default_id if id is None else str(id), "text": text}
+    if not isinstance(text, str):
+        drops.add("missing_text", row["id"])
+        return None
+    rest = {}
+    for key, value in record.items():
+        if key in DOCUMENT_SCHEMA.names and key not in row and _fits(value, DOCUMENT_SCHEMA.field(key).type):
+            row[key] = value
+        else:
+            rest[key] = value
+    if rest:
+        row["metadata"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
+    return row
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if value is None:
+        return True
+    if pa.types.is_string(kind):
+        return isinstance(value, str)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return pa.types.is_list(kind) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)

@@ -1,0 +1,190 @@
+"""The manifest: the only proof that a stage finished, and what vouches for each of its shards.
+
+It says what made the folder (stage, version, config, fingerprints of the inputs) and lists, for each task, what went
+in, what came out, what was dropped and why, and the checksum of each file. It holds no time, path or number of
+workers, so that equal results have equal manifests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pipelines.core import storage
+from pipelines.core.errors import DamagedShardError, InputError
+
+MANIFEST_FILE = "manifest.json"
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """One file of a shard: its name in the folder, size and SHA-256."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardEntry:
+    """What one task did: the manifest's line for a shard.
+
+    `work` marks a task whose files are only there for a later phase; they are removed when the stage is done.
+    """
+
+    phase: str
+    name: str
+    records_in: int = 0
+    records_out: int = 0
+    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    files: tuple[FileEntry, ...] = ()
+    work: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as JSON values."""
+        return dataclasses.asdict(self) | {"files": [dataclasses.asdict(file) for file in self.files]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ShardEntry:
+        """Read an entry from JSON values."""
+        files = tuple(FileEntry(**file) for file in value["files"])
+        return cls(**{**value, "files": files})
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a result is: the stage, its version, its config and its inputs (name -> fingerprint)."""
+
+    stage: str
+    version: int
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+
+    def differences(self, other: Identity) -> list[str]:
+        """Say in words how the identity recorded here (self) differs from the one asked for (other)."""
+        found = []
+        if self.stage != other.stage:
+            found.append(f"it was made by {self.stage}")
+        if self.version != other.version:
+            found.append(f"it was made by version {self.version} of the stage, this is version {other.version}")
+        for key in sorted({*self.config, *other.config}):
+            then, now = self.config.get(key), other.config.get(key)
+            if then != now:
+                found.append(f"{key} was {_short(then)}, is now {_short(now)}")
+        names = sorted({*self.inputs, *other.inputs})
+        changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
+        return found + [f"its input {name} has changed" for name in changed]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The finished folder of a stage."""
+
+    identity: Identity
+    shards: tuple[ShardEntry, ...]
+
+    @property
+    def final_shards(self) -> list[ShardEntry]:
+        """The shards that are the stage's result."""
+        return [shard for shard in self.shards if not shard.work]
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """All files that the manifest vouches for."""
+        return [file for shard in self.final_shards for file in shard.files]
+
+    @property
+    def records_in(self) -> int:
+        """Records that came in."""
+        return sum(shard.records_in for shard in self.shards)
+
+    @property
+    def records_out(self) -> int:
+        """Records that went out."""
+        return sum(shard.records_out for shard in self.shards)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Drops by reason, most frequent first."""
+        totals: Counter[str] = Counter()
+        for shard in self.shards:
+            totals.update(shard.dropped)
+        return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """Other figures that the tasks counted, summed."""
+        totals: Counter[str] = Counter()
+        for shard in self.shards:
+            totals.update(shard.counts)
+        return dict(sorted(totals.items()))
+
+    def fingerprint(self) -> str:
+        """Return a hash of what made this folder and of every byte in it."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest as JSON values."""
+        return {
+            "format": FORMAT_VERSION,
+            **dataclasses.asdict(self.identity),
+            "records_in": self.records_in,
+            "records_out": self.records_out,
+            "dropped": self.dropped,
+            "counts": self.counts,
+            "shards": [shard.to_json() for shard in self.shards],
+        }
+
+
+def has_manifest(folder: str) -> bool:
+    """Tell whether a folder holds a finished stage."""
+    return storage.exists(storage.join(folder, MANIFEST_FILE))
+
+
+def read_manifest(folder: str) -> Manifest:
+    """Read the manifest of a folder; raise InputError where it is absent or not one of ours."""
+    path = storage.join(folder, MANIFEST_FILE)
+    value = storage.read_json(path)
+    try:
+        if value["format"] != FORMAT_VERSION:
+            raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
+        identity = Identity(value["stage"], value["version"], value["config"], value["inputs"])
+        return Manifest(identity, tuple(ShardEntry.from_json(shard) for shard in value["shards"]))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: is not a manifest of webtext ({error!r})") from error
+
+
+def write_manifest(folder: str, manifest: Manifest) -> None:
+    """Write the manifest of a folder."""
+    storage.write_json(storage.join(folder, MANIFEST_FILE), manifest.to_json())
+
+
+def check_file(folder: str, file: FileEntry) -> str | None:
+    """Return what is wrong with a file of a folder, or None if its bytes are those of the manifest."""
+    path = storage.join(folder, file.name)
+    if not storage.exists(path):
+        return f"{path}: is missing"
+    size = storage.size_bytes(path)
+    if size != file.size_bytes:
+        return f"{path}: is damaged (has {size} bytes, the manifest says {file.size_bytes})"
+    if storage.sha256_of(path) != file.sha256:
+        return f"{path}: is damaged (its SHA-256 is not the one in the manifest)"
+    return None
+
+
+def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:
+    """Raise DamagedShardError, by name, for a file that is not as the manifest says."""
+    for file in files:
+        if problem := check_file(folder, file):
+            raise DamagedShardError(f"{problem}; run `webtext {stage}` again to rebuild it")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,313 @@
+"""One run of a stage: its lock, its refusals, its journal, and at last its manifest.
+
+    with stage_run(STAGE, config, {"documents": fingerprint}, output, options) as run:
+        if not run.finished:
+            run.map(keep_shard, tasks, total=records)
+        return run.finish()
+
+A task's files are written and renamed first, then its entry in the journal, the manifest last. A rerun does the tasks
+that have no entry, or whose files are no longer what the entry says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pipelines.core import storage
+from pipelines.core.config import identity_of
+from pipelines.core.errors import ChangedRunError, InputError, WebtextError
+from pipelines.core.executor import Executor, SerialExecutor, TaskType
+from pipelines.core.manifest import (
+    MANIFEST_FILE,
+    FileEntry,
+    Identity,
+    Manifest,
+    ShardEntry,
+    check_file,
+    has_manifest,
+    read_manifest,
+    write_manifest,
+)
+from pipelines.core.progress import Progress, Silent
+
+_JOURNAL = "_journal"
+_WORK = "_work"
+_HEADER = "run.json"
+_CHECKING_THREADS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The name and version of a stage; raise the version when equal inputs give other outputs."""
+
+    name: str
+    version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """How a stage is run; nothing here is part of what its result is."""
+
+    executor: Executor = dataclasses.field(default_factory=SerialExecutor)
+    overwrite: bool = False
+    progress: Progress = dataclasses.field(default_factory=Silent)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskResult:
+    """What a task reports: its counts and the files it wrote into the output folder."""
+
+    records_in: int = 0
+    records_out: int = 0
+    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    files: tuple[FileEntry, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a command prints at its end: the funnel, and what the stage adds to it."""
+
+    stage: str
+    records_in: int
+    records_out: int
+    dropped: Mapping[str, int]
+    seconds: float
+    output: str
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**{name: value for name, value in fields.items() if name != "extra"}, **self.extra}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Named:
+    name: str
+
+
+class StageRun:
+    """A run that holds the lock of its output folder; made by `stage_run`."""
+
+    def __init__(self, identity: Identity, output: str, options: RunOptions) -> None:
+        self.output = output
+        self.work = storage.join(output, _WORK)
+        self.finished = False
+        self._identity = identity
+        self._options = options
+        self._started = time.monotonic()
+        self._known: dict[tuple[str, str], ShardEntry] = {}
+        self._done: list[ShardEntry] = []
+
+    def map(
+        self,
+        function: Callable[[TaskType], TaskResult],
+        tasks: Sequence[TaskType],
+        *,
+        phase: str = "shards",
+        work: bool = False,
+        total: int | None = None,
+        unit: str = "records",
+    ) -> list[ShardEntry]:
+        """Run a function over the tasks that have no valid entry yet; return all entries in the order of the tasks.
+
+        `work` marks a phase whose files only serve a later phase; they belong under `run.work`. `total` is the work in
+        `unit`, for the progress bar.
+        """
+        return self._run_tasks(self._options.executor, function, tasks, phase, work, total, unit)
+
+    def once(
+        self,
+        name: str,
+        function: Callable[[], TaskResult],
+        *,
+        work: bool = False,
+        total: int | None = None,
+        unit: str = "records",
+    ) -> ShardEntry:
+        """Run one piece of work that cannot be split, in this process, with an entry like any task."""
+        task = _Named(name)
+        return self._run_tasks(SerialExecutor(), lambda _: function(), [task], name, work, total, unit)[0]
+
+    def note(self, message: str) -> None:
+        """Show the user one line."""
+        self._options.progress.note(message)
+
+    def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
+        """Write the manifest and return the summary; raise where nothing came in or out, or a record is lost.
+
+        `extra` are figures of the stage's own for the summary.
+        """
+        if not self.finished:
+            manifest = Manifest(self._identity, tuple(self._done))
+            self._check_funnel(manifest)
+            write_manifest(self.output, manifest)
+            self._remove_journal()
+            self.finished = True
+        else:
+            manifest = read_manifest(self.output)
+        seconds = round(time.monotonic() - self._started, 3)
+        own = {**manifest.counts, **(extra or {})}
+        return Summary(
+            self._identity.stage,
+            manifest.records_in,
+            manifest.records_out,
+            manifest.dropped,
+            seconds,
+            self.output,
+            own,
+        )
+
+    def open(self) -> None:
+        """Take up the folder: finished, begun, or new; raise ChangedRunError for one that was made otherwise."""
+        found = self._recorded_identity()
+        if found is None:
+            self._refuse_foreign_folder()
+        elif self._options.overwrite:
+            self._empty_folder()
+            found = None
+        elif differences := found.differences(self._identity):
+            raise ChangedRunError(
+                f"{self.output}: holds another result: {'; '.join(differences)}. "
+                "Use --overwrite to replace it, or another --output or --corpus"
+            )
+        for folder in (self.output, self.work, storage.join(self.output, _JOURNAL)):
+            storage.remove_temporaries(folder)
+        if found is None:
+            storage.write_json(self._journal(_HEADER), dataclasses.asdict(self._identity))
+        elif has_manifest(self.output):
+            self._take_up_finished()
+        else:
+            self._take_up_begun()
+
+    def _run_tasks(
+        self,
+        executor: Executor,
+        function: Callable[[TaskType], TaskResult],
+        tasks: Sequence[TaskType],
+        phase: str,
+        work: bool,
+        total: int | None,
+        unit: str,
+    ) -> list[ShardEntry]:
+        entries = {task.name: entry for task in tasks if (entry := self._known.get((phase, task.name)))}
+        todo = [task for task in tasks if task.name not in entries]
+        progress = self._options.progress
+        progress.start(f"{self._identity.stage}: {phase}", total, unit)
+        if unit == "records":
+            progress.advance(sum(entry.records_in for entry in entries.values()))
+        try:
+            for task, result in executor.map(function, todo, progress.advance):
+                fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+                fields["dropped"] = dict(sorted(result.dropped.items()))
+                entry = ShardEntry(phase=phase, name=task.name, work=work, **fields)
+                storage.write_json(self._journal(f"{phase}--{task.name}.json"), entry.to_json())
+                entries[task.name] = entry
+        finally:
+            progress.finish()
+        ordered = [entries[task.name] for task in tasks]
+        self._done.extend(ordered)
+        return ordered
+
+    def _check_funnel(self, manifest: Manifest) -> None:
+        name, came, went = self._identity.stage, manifest.records_in, manifest.records_out
+        lost = came - went - sum(manifest.dropped.values())
+        if lost:
+            raise WebtextError(
+                f"{name}: {came} records came in, but {went} out and {sum(manifest.dropped.values())} dropped leave "
+                f"{lost} unexplained; this is a bug in webtext, please report it"
+            )
+        if came == 0:
+            raise InputError(f"{name}: the input holds no records at all; check what the stage before it wrote")
+        if went == 0:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in list(manifest.dropped.items())[:5])
+            raise WebtextError(
+                f"{name}: all {came} records were dropped ({reasons}); nothing is left for the next stage. "
+                "Change the options, then run again with --overwrite"
+            )
+
+    def _recorded_identity(self) -> Identity | None:
+        if has_manifest(self.output):
+            return read_manifest(self.output).identity
+        if storage.exists(self._journal(_HEADER)):
+            return Identity(**storage.read_json(self._journal(_HEADER)))
+        return None
+
+    def _refuse_foreign_folder(self) -> None:
+        names = [name for name in storage.list_folder(self.output) if not name.startswith(".") and name != _JOURNAL]
+        if names:
+            raise InputError(
+                f"{self.output}: is not empty ({names[0]}, ...) and was not made by webtext; choose an empty --output"
+            )
+
+    def _take_up_finished(self) -> None:
+        """Check every file by its checksum; if one is damaged, fall back to a begun run without its entry."""
+        manifest = read_manifest(self.output)
+        intact = self._intact(list(manifest.shards))
+        if all(shard.work or shard in intact for shard in manifest.shards):
+            self._remove_journal()
+            self._done = list(manifest.shards)
+            self.finished = True
+            return
+        for entry in intact:
+            storage.write_json(self._journal(f"{entry.phase}--{entry.name}.json"), entry.to_json())
+        storage.write_json(self._journal(_HEADER), dataclasses.asdict(self._identity))
+        storage.remove(storage.join(self.output, MANIFEST_FILE))
+        self._known = {(entry.phase, entry.name): entry for entry in intact}
+
+    def _take_up_begun(self) -> None:
+        names = storage.list_folder(storage.join(self.output, _JOURNAL))
+        entries = [ShardEntry.from_json(storage.read_json(self._journal(name))) for name in names if name != _HEADER]
+        self._known = {(entry.phase, entry.name): entry for entry in self._intact(entries)}
+
+    def _intact(self, entries: list[ShardEntry]) -> list[ShardEntry]:
+        """Return the entries whose files all are what they say; name the files of the others."""
+        with ThreadPoolExecutor(_CHECKING_THREADS) as threads:
+            problems = list(threads.map(self._problem, entries))
+        for entry, problem in zip(entries, problems, strict=True):
+            if problem and not (entry.work and "missing" in problem):
+                self.note(f"{problem}; it is made again")
+        return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
+
+    def _problem(self, entry: ShardEntry) -> str | None:
+        return next(filter(None, (check_file(self.output, file) for file in entry.files)), None)
+
+    def _journal(self, name: str) -> str:
+        return storage.join(self.output, _JOURNAL, name)
+
+    def _remove_journal(self) -> None:
+        storage.remove(self.work)
+        storage.remove(storage.join(self.output, _JOURNAL))
+
+    def _empty_folder(self) -> None:
+        # The manifest goes first, the journal last: a folder that is being emptied must neither look finished nor,
+        # after a kill, like one that is not ours.
+        if has_manifest(self.output):
+            storage.write_json(self._journal(_HEADER), dataclasses.asdict(read_manifest(self.output).identity))
+            storage.remove(storage.join(self.output, MANIFEST_FILE))
+        for name in storage.list_folder(self.output):
+            if not name.startswith(".lock") and name != _JOURNAL:
+                storage.remove(storage.join(self.output, name))
+        storage.remove(storage.join(self.output, _JOURNAL))
+
+
+@contextlib.contextmanager
+def stage_run(
+    stage: Stage, config: Any, inputs: Mapping[str, str], output: str, options: RunOptions
+) -> Iterator[StageRun]:
+    """Yield the run of a stage under the lock of its output folder.
+
+    `inputs` maps the name of each input to its fingerprint. Raises LockedError where another process writes the folder,
+    ChangedRunError where it holds the result of another config, version or input, and InputError where it is not ours.
+    """
+    identity = Identity(stage.name, stage.version, identity_of(config), dict(inputs))
+    with storage.folder_lock(output):
+        run = StageRun(identity, output, options)
+        run.open()
+        yield run

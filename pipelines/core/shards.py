@@ -1,0 +1,146 @@
+"""Parquet shards: written once, atomically, with their checksum; equal records give equal bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import FileEntry
+
+_GROUP_ROWS = 8192
+_GROUP_BYTES = 32 << 20
+_READ_ROWS = 1024
+
+
+def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
+    """Return the name of the shard of a number: `links-00003.parquet`."""
+    return f"{noun}-{index:05d}.{suffix}"
+
+
+class ShardWriter:
+    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
+
+    def __init__(self, stream: storage.HashingWriter, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[Mapping[str, Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._writer = pq.ParquetWriter(stream, schema, compression="zstd", compression_level=3)
+        self.records = 0
+
+    def write(self, record: Any) -> None:
+        """Add one record: a mapping, or a dataclass with the schema's fields."""
+        row = record if isinstance(record, Mapping) else {name: getattr(record, name) for name in self._schema.names}
+        self._rows.append(row)
+        self._grew(1, sum(len(value) for value in row.values() if isinstance(value, str)))
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch whose schema is the writer's."""
+        self._collect_rows()
+        self._batches.append(batch)
+        self._grew(batch.num_rows, batch.nbytes)
+
+    def close(self) -> None:
+        """Write what is pending and the footer."""
+        self._flush()
+        self._writer.close()
+
+    def _grew(self, rows: int, size_bytes: int) -> None:
+        self.records += rows
+        self._pending_rows += rows
+        self._pending_bytes += size_bytes
+        if self._pending_rows >= _GROUP_ROWS or self._pending_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def _collect_rows(self) -> None:
+        if self._rows:
+            self._batches.append(pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+    def _flush(self) -> None:
+        self._collect_rows()
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
+        self._batches = []
+        self._pending_rows = self._pending_bytes = 0
+
+
+@dataclasses.dataclass
+class WrittenShard:
+    """A shard being written: `writer` inside the block, `entry` after it."""
+
+    writer: ShardWriter
+    _entry: FileEntry | None = None
+
+    @property
+    def entry(self) -> FileEntry:
+        """The finished file, for the manifest."""
+        assert self._entry is not None, "the shard is still open"
+        return self._entry
+
+
+@contextlib.contextmanager
+def write_shard(folder: str, name: str, schema: pa.Schema) -> Iterator[WrittenShard]:
+    """Yield a `WrittenShard`; the file appears when the block ends without an error."""
+    with storage.atomic_write(storage.join(folder, name)) as stream:
+        shard = WrittenShard(ShardWriter(stream, schema))
+        yield shard
+        shard.writer.close()
+    shard._entry = FileEntry(name, stream.size_bytes, stream.sha256)
+
+
+def write_file(folder: str, name: str, data: bytes) -> FileEntry:
+    """Write a whole file into a folder and return its entry for the manifest."""
+    with storage.atomic_write(storage.join(folder, name)) as stream:
+        stream.write(data)
+    return FileEntry(name, stream.size_bytes, stream.sha256)
+
+
+def read_batches(
+    path: str, columns: list[str] | None = None, row_groups: list[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a Parquet file, at most 1,024 rows each.
+
+    Raises InputError, naming the file, where it is no Parquet file or lacks one of `columns`.
+    """
+    with storage.open_read(path) as stream:
+        file = open_parquet(stream, path)
+        if columns is not None:
+            require_columns(path, file.schema_arrow.names, columns)
+        try:
+            yield from file.iter_batches(batch_size=_READ_ROWS, columns=columns, row_groups=row_groups)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
+
+
+def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file as dictionaries."""
+    for batch in read_batches(path, columns):
+        yield from batch.to_pylist()
+
+
+def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
+    """Open a stream as Parquet; raise InputError where it is none."""
+    try:
+        return pq.ParquetFile(stream)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
+
+
+def require_columns(path: str, present: list[str], wanted: list[str]) -> None:
+    """Raise InputError for a column that a file lacks, naming those that it has."""
+    for name in wanted:
+        if name not in present:
+            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,341 @@
+"""The only module that touches a disk or an object store.
+
+Paths are strings: a local path, or a URL that fsspec knows (`s3://`, `gs://`, `memory://`).
+Every file is written beside its final name and then renamed, so a reader never sees half a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob as globbing
+import hashlib
+import io
+import itertools
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import filelock
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.core.errors import InputError, LockedError, StorageError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_READ_BYTES = 1 << 20
+_SAMPLE_WINDOWS = 16
+_SAMPLED_ABOVE_BYTES = 64 << 20
+_temporary_numbers = itertools.count()
+
+
+def join(folder: str, *parts: str) -> str:
+    """Join a folder and the parts of a name with slashes."""
+    return "/".join([folder.rstrip("/"), *parts])
+
+
+def basename(path: str) -> str:
+    """Return the last part of a path."""
+    return path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def is_local(path: str) -> bool:
+    """Tell whether a path is on this machine's own file system."""
+    return isinstance(_file_system(path)[0], LocalFileSystem)
+
+
+def local_path(path: str) -> str:
+    """Return the plain path of a local file, for memory maps; raise StorageError for a remote one."""
+    file_system, plain = _file_system(path)
+    if not isinstance(file_system, LocalFileSystem):
+        raise StorageError(f"{path}: this step maps the file into memory, so it must be on a local disk; copy it first")
+    return plain
+
+
+def exists(path: str) -> bool:
+    """Tell whether a file or folder is there."""
+    file_system, plain = _file_system(path)
+    return bool(file_system.exists(plain))
+
+
+def is_folder(path: str) -> bool:
+    """Tell whether a folder is there."""
+    file_system, plain = _file_system(path)
+    return bool(file_system.isdir(plain))
+
+
+def size_bytes(path: str) -> int:
+    """Return the size of a file in bytes."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "read"):
+        return int(file_system.size(plain))
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and its parents; one that is there is left alone."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "write"):
+        file_system.makedirs(plain, exist_ok=True)
+
+
+def list_folder(path: str) -> list[str]:
+    """List the names in a folder, sorted; an absent folder is empty."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "read"):
+        if not file_system.isdir(plain):
+            return []
+        file_system.invalidate_cache(plain)
+        return sorted(basename(str(name)) for name in file_system.ls(plain, detail=False))
+
+
+def walk_files(path: str) -> list[str]:
+    """List every file below a folder as full paths, sorted; hidden names are left out."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "read"):
+        found = [str(name) for name in file_system.find(plain)]
+    kept = [name for name in found if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)]
+    return sorted(_with_protocol(path, file_system, name) for name in kept)
+
+
+def glob(pattern: str) -> list[str]:
+    """List the paths that match a glob, sorted."""
+    file_system, plain = _file_system(pattern)
+    with _named_errors(pattern, "read"):
+        return sorted(_with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
+
+
+def is_glob(path: str) -> bool:
+    """Tell whether a path holds glob characters."""
+    return globbing.has_magic(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file or a folder with all in it; an absent one is no error."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "remove"):
+        if file_system.exists(plain):
+            file_system.rm(plain, recursive=True)
+
+
+def open_read(path: str) -> BinaryIO:
+    """Open a file for reading bytes; raise InputError where there is none."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "read"):
+        if file_system.isdir(plain):
+            raise InputError(f"{path}: is a folder, a file was expected")
+        return cast(BinaryIO, file_system.open(plain, "rb"))
+
+
+def read_bytes(path: str) -> bytes:
+    """Return all bytes of a file."""
+    with open_read(path) as stream, _named_errors(path, "read"):
+        return stream.read()
+
+
+def read_json(path: str) -> Any:
+    """Return the JSON value in a file; raise InputError where it is none."""
+    try:
+        return json.loads(read_bytes(path))
+    except ValueError as error:
+        raise InputError(f"{path}: is not valid JSON ({error})") from error
+
+
+class HashingWriter(io.BufferedIOBase):
+    """A write-only stream that counts and hashes what goes through it."""
+
+    def __init__(self, raw: BinaryIO, path: str) -> None:
+        self._raw = raw
+        self._path = path
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of all bytes written so far."""
+        return self._hash.hexdigest()
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write bytes; raise StorageError, naming the file, where the disk refuses."""
+        view = memoryview(data).cast("B")
+        with _named_errors(self._path, "write"):
+            self._raw.write(view)
+        self._hash.update(view)
+        self.size_bytes += len(view)
+        return len(view)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self.size_bytes
+
+    def flush(self) -> None:
+        """Do nothing: the bytes are made durable when the file gets its name."""
+
+
+@contextlib.contextmanager
+def atomic_write(path: str) -> Iterator[HashingWriter]:
+    """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises."""
+    file_system, plain = _file_system(path)
+    temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
+    with _named_errors(path, "write"):
+        file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
+        raw = cast(BinaryIO, file_system.open(temporary, "wb"))
+    writer = HashingWriter(raw, path)
+    try:
+        yield writer
+        with _named_errors(path, "write"):
+            raw.flush()
+            if isinstance(file_system, LocalFileSystem):
+                os.fsync(raw.fileno())
+            raw.close()
+            _rename(file_system, temporary, plain)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            raw.close()
+        with contextlib.suppress(OSError):
+            file_system.rm(temporary)
+        raise
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Write a whole file atomically."""
+    with atomic_write(path) as writer:
+        writer.write(data)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a JSON value atomically, with sorted keys, so that equal values are equal bytes."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+
+def sha256_of(path: str) -> str:
+    """Return the hex SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open_read(path) as stream, _named_errors(path, "read"):
+        while block := stream.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def content_fingerprint(path: str) -> str:
+    """Return a hash of a foreign file: all of it up to 64 MiB, beyond that its size and 16 spread windows of 1 MiB."""
+    size = size_bytes(path)
+    if size <= _SAMPLED_ABOVE_BYTES:
+        return sha256_of(path)
+    digest = hashlib.sha256(str(size).encode())
+    step = (size - _READ_BYTES) // (_SAMPLE_WINDOWS - 1)
+    with open_read(path) as stream, _named_errors(path, "read"):
+        for window in range(_SAMPLE_WINDOWS):
+            stream.seek(window * step)
+            digest.update(stream.read(_READ_BYTES))
+    return digest.hexdigest()
+
+
+def free_bytes(path: str) -> int | None:
+    """Return the bytes free on the disk that holds a folder, or None where there is no such number."""
+    if not is_local(path):
+        return None
+    folder = local_path(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder) or "/"
+    return shutil.disk_usage(folder).free
+
+
+def remove_temporaries(folder: str) -> None:
+    """Remove what killed writers left in a folder (call only under its lock)."""
+    for name in list_folder(folder):
+        if ".tmp-" in name:
+            remove(join(folder, name))
+
+
+@contextlib.contextmanager
+def folder_lock(folder: str) -> Iterator[None]:
+    """Hold a folder for this process; raise LockedError where another one has it.
+
+    On a local disk the operating system frees the lock when its holder dies, also by `kill -9`. A remote store has no
+    such lock: there a lock object is written, and after a kill it has to be removed by hand.
+    """
+    make_folder(folder)
+    owner = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    if is_local(folder):
+        with _local_lock(folder, owner):
+            yield
+    else:
+        with _object_lock(folder, owner):
+            yield
+
+
+@contextlib.contextmanager
+def _local_lock(folder: str, owner: str) -> Iterator[None]:
+    lock_path = os.path.join(local_path(folder), ".lock")
+    owner_path = os.path.join(local_path(folder), ".lock-owner")
+    lock = filelock.FileLock(lock_path, timeout=0)
+    with _named_errors(folder, "write"):
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            holder = read_bytes(owner_path).decode() if os.path.exists(owner_path) else "another process"
+            raise LockedError(f"{folder}: {holder} is writing it; wait for it, or use another --output") from None
+    try:
+        write_bytes(owner_path, owner.encode())
+        yield
+    finally:
+        remove(owner_path)
+        lock.release()
+
+
+@contextlib.contextmanager
+def _object_lock(folder: str, owner: str) -> Iterator[None]:
+    lock_path = join(folder, ".lock")
+    if exists(lock_path):
+        holder = read_bytes(lock_path).decode()
+        raise LockedError(f"{folder}: {holder} is writing it; if that process is dead, remove {lock_path}")
+    write_bytes(lock_path, owner.encode())
+    try:
+        yield
+    finally:
+        remove(lock_path)
+
+
+def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    try:
+        file_system, plain = url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise StorageError(f"{path}: {error}") from error
+    return file_system, str(plain)
+
+
+def _with_protocol(asked: str, file_system: fsspec.AbstractFileSystem, plain: str) -> str:
+    if isinstance(file_system, LocalFileSystem):
+        # fsspec answers with absolute paths; a relative question keeps relative answers.
+        return plain if os.path.isabs(asked) or "://" in asked else os.path.relpath(plain)
+    return str(file_system.unstrip_protocol(plain))
+
+
+def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) -> None:
+    if isinstance(file_system, LocalFileSystem):
+        os.replace(temporary, final)
+    else:
+        file_system.mv(temporary, final)
+
+
+@contextlib.contextmanager
+def _named_errors(path: str, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file or folder") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        way_out = {"No space left on device": "; free some space, then run the same command again: it goes on"}
+        raise StorageError(f"{path}: cannot {verb}: {reason}{way_out.get(reason, '')}") from error

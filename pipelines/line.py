@@ -1,0 +1,77 @@
+"""The line: every stage, in order, and what it reads from the corpus folder.
+
+The one table that `webtext build`, `webtext status`, `webtext init` and the contract tests share. A stage's module is
+only loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipelines.core.run import Summary
+
+
+@dataclasses.dataclass(frozen=True)
+class LineStage:
+    """One stage: the six places of its name, and its inputs (parameter -> the stage that writes it)."""
+
+    name: str
+    package: str
+    function: str
+    config: str
+    reads: Mapping[str, str]
+
+    def load(self) -> Callable[..., Summary]:
+        """Import and return the stage's function."""
+        loaded: Callable[..., Summary] = getattr(importlib.import_module(f"{self.package}.stage"), self.function)
+        return loaded
+
+    def config_type(self) -> type[Any]:
+        """Import and return the stage's config dataclass."""
+        loaded: type[Any] = getattr(importlib.import_module(f"{self.package}.config"), self.config)
+        return loaded
+
+
+_STAGES = "pipelines.stages"
+
+LINE = (
+    LineStage("scrape", f"{_STAGES}.scrape", "scrape", "ScrapeConfig", {}),
+    LineStage("fetch", f"{_STAGES}.fetch", "fetch", "FetchConfig", {"links": "scrape"}),
+    LineStage("extract", f"{_STAGES}.extract", "extract", "ExtractConfig", {"pages": "fetch", "links": "scrape"}),
+    LineStage("dedup", f"{_STAGES}.dedup", "dedup", "DedupConfig", {"documents": "extract"}),
+    LineStage(
+        "remove-wikipedia",
+        f"{_STAGES}.remove_wikipedia",
+        "remove_wikipedia",
+        "RemoveWikipediaConfig",
+        {"documents": "dedup"},
+    ),
+    LineStage("train-bpe", f"{_STAGES}.train_bpe", "train_bpe", "TrainBpeConfig", {"documents": "remove-wikipedia"}),
+    LineStage(
+        "tokenize",
+        f"{_STAGES}.tokenize",
+        "tokenize",
+        "TokenizeConfig",
+        {"documents": "remove-wikipedia", "tokenizer": "train-bpe"},
+    ),
+    LineStage("pretrain", "pipelines.model", "pretrain", "PretrainConfig", {"tokens": "tokenize"}),
+    LineStage(
+        "overlap-index",
+        f"{_STAGES}.overlap_index",
+        "overlap_index",
+        "OverlapIndexConfig",
+        {"documents": "remove-wikipedia"},
+    ),
+    LineStage(
+        "overlap-report",
+        f"{_STAGES}.overlap_report",
+        "overlap_report",
+        "OverlapReportConfig",
+        {"documents": "remove-wikipedia"},
+    ),
+)
+
+BY_NAME = {stage.name: stage for stage in LINE}

@@ -1,0 +1,1 @@
+"""HTML reports: one self-contained page each."""

@@ -1,0 +1,1 @@
+"""The command line of webtext, and nothing else."""

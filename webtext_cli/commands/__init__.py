@@ -1,0 +1,1 @@
+"""One file a command: it reads options, calls one function of pipelines, prints the summary."""

@@ -1,0 +1,166 @@
+"""What a person sees: progress on standard error, the summary on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from pipelines.core.progress import Progress
+from pipelines.core.run import Summary
+
+_PLAIN_EVERY_S = 10.0
+_SHOWN_DROPS = 30
+
+
+class PlainProgress:
+    """Writes a line at the start, every ten seconds and at the end of a piece of work."""
+
+    def __init__(self) -> None:
+        self._label = ""
+        self._unit = ""
+        self._total: int | None = None
+        self._done = 0
+        self._started = self._shown = 0.0
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        self._label, self._total, self._unit, self._done = label, total, unit, 0
+        self._started = self._shown = time.monotonic()
+        click.echo(f"{label} ...", err=True)
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        self._done += units
+        if time.monotonic() - self._shown >= _PLAIN_EVERY_S:
+            self._shown = time.monotonic()
+            self._show()
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        click.echo(f"note: {message}", err=True)
+
+    def finish(self) -> None:
+        """See `Progress.finish`."""
+        self._show()
+
+    def _show(self) -> None:
+        seconds = time.monotonic() - self._started
+        rate = self._done / seconds if seconds > 0 else 0.0
+        parts = [f"{self._label}: {amount(self._done, self._unit)}"]
+        if self._total:
+            parts.append(f"of {amount(self._total, self._unit)} ({min(1.0, self._done / self._total):.0%})")
+        parts.append(f"in {duration(seconds)}, {amount(rate, self._unit)}/s")
+        if self._total and 0 < self._done < self._total:
+            parts.append(f"{duration((self._total - self._done) / rate)} left")
+        click.echo(", ".join(parts).replace(", of", " of"), err=True)
+
+
+class BarProgress:
+    """A bar on a terminal with what is done, the rate and the time left."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        class Done(ProgressColumn):
+            def render(self, task: Any) -> Text:
+                whole = "" if task.total is None else f" of {amount(task.total, unit)}"
+                speed = task.finished_speed or task.speed
+                rate = "" if speed is None else f"  {amount(speed, unit)}/s"
+                return Text(f"{amount(task.completed, unit)}{whole}{rate}")
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar.start()
+        self._task = self._bar.add_task(label, total=total)
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        self._bar.advance(self._task, units)
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        click.echo(f"note: {message}", err=True)
+
+    def finish(self) -> None:
+        """See `Progress.finish`."""
+        self._bar.stop()
+
+
+def make_progress(quiet: bool = False) -> Progress:
+    """Return a bar where standard error is a terminal, plain lines elsewhere."""
+    if quiet:
+        from pipelines.core.progress import Silent
+
+        return Silent()
+    return BarProgress() if sys.stderr.isatty() else PlainProgress()
+
+
+def amount(number: float, unit: str) -> str:
+    """Write a number with its unit: `12,345 records`, `3.2 GB`."""
+    if unit == "bytes":
+        for name in ("bytes", "kB", "MB", "GB", "TB"):
+            if abs(number) < 1000 or name == "TB":
+                return f"{number:.0f} {name}" if name == "bytes" else f"{number:.1f} {name}"
+            number /= 1000
+    return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time: `4.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def print_summary(summary: Summary, as_json: bool) -> None:
+    """Print the funnel of a stage, or one JSON object."""
+    if as_json:
+        click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
+        return
+    click.echo(f"{summary.stage}: done in {duration(summary.seconds)}, in {summary.output}")
+    rows = [("in", summary.records_in)]
+    rows += [(f"dropped.{reason}", -count) for reason, count in list(summary.dropped.items())[:_SHOWN_DROPS]]
+    rest = sum(list(summary.dropped.values())[_SHOWN_DROPS:])
+    if rest:
+        rows.append((f"dropped for {len(summary.dropped) - _SHOWN_DROPS} other reasons", -rest))
+    rows.append(("out", summary.records_out))
+    width = max(len(label) for label, _ in rows)
+    for label, count in rows:
+        share = f"  {abs(count) / summary.records_in:7.2%}" if summary.records_in else ""
+        click.echo(f"  {label:<{width}}  {count:>14,}{share}")
+    for name, value in summary.extra.items():
+        click.echo(f"  {name}: {figure(value)}")
+
+
+def figure(value: Any) -> str:
+    """Write a figure of a summary: whole numbers with separators, others with four digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def print_table(headings: list[str], rows: list[list[str]], title: str | None = None) -> None:
+    """Print a table on standard output; the first column is text, the others are right-aligned."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # Without a terminal rich would fold at 80 columns; a file or pipe has no width.
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)

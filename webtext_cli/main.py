@@ -1,0 +1,126 @@
+"""The `webtext` command: a group that loads a command's module only when that command is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+# name -> (module, short help). The help stands here too, so that `webtext --help` imports no command; a test holds the
+# two equal.
+COMMANDS = {
+    "scrape": "Collect the links that Reddit users gave at least 3 karma.",
+    "fetch": "Download the pages behind the links as WARC.",
+    "extract": "Extract the main text of the pages.",
+    "dedup": "Remove duplicate and near-duplicate documents.",
+    "remove-wikipedia": "Remove the documents of Wikipedia and its mirrors.",
+    "train-bpe": "Train a byte-level BPE tokenizer as GPT-2's.",
+    "tokenize": "Turn documents into token shards.",
+    "pretrain": "Train a GPT-2 on token shards.",
+    "generate": "Sample text from a trained model.",
+    "export": "Write a trained model as a Hugging Face folder.",
+    "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
+    "overlap-report": "Report which 8-grams of a benchmark the corpus holds.",
+    "init": "Write a commented webtext.toml for a new corpus.",
+    "build": "Run the stages of webtext.toml in order.",
+    "status": "Show what each stage of a corpus has made.",
+    "demo": "Run the whole line on a small real web, offline.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of `webtext_cli.commands`, imported on use."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names in the order of the line."""
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import and return a command, or None for an unknown name."""
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"webtext_cli.commands.{name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the first argument; name the nearest one for a typing error."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
+            hint = f"did you mean {near[0]}?" if near else "see `webtext --help`"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(context, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with `webtext demo`, or with `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
+)
+@click.version_option(package_name="webtext-kit", prog_name="webtext")
+def webtext() -> None:
+    """Rebuild WebText, the corpus behind GPT-2: links, pages, text, tokenizer, model, overlap audit."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" in argv:
+        os.environ["WEBTEXT_DEBUG"] = "1"
+    try:
+        result: Any = webtext.main(argv, prog_name="webtext", standalone_mode=False)
+    except click.ClickException as error:
+        return _explain_usage(error)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; what is finished is kept: run the same command again to go on", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output is gone (`webtext status | head`); nothing is wrong on our side.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the outermost place: every failure ends as one line
+        return _explain_failure(error)
+    return result if isinstance(result, int) else 0
+
+
+def _explain_usage(error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else "webtext"
+    click.echo(f"error: {error.format_message()}", err=True)
+    click.echo(f"see `{where} --help`", err=True)
+    return error.exit_code
+
+
+def _explain_failure(error: Exception) -> int:
+    from pipelines.core.errors import WebtextError
+
+    if os.environ.get("WEBTEXT_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, WebtextError):
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        click.echo("error: out of memory; try fewer --workers", err=True)
+        return 1
+    click.echo(f"error: {type(error).__name__}: {error}; run again with --debug to see where, and report it", err=True)
+    return 1
+
+
+def run() -> None:
+    """Enter from the console script."""
+    sys.exit(main())
