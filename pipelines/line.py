@@ -16,13 +16,17 @@ from pipelines.core.run import Summary
 
 @dataclasses.dataclass(frozen=True)
 class LineStage:
-    """One stage: the six places of its name, and its inputs (parameter -> the stage that writes it)."""
+    """One stage: where it lives, its inputs (parameter -> the stage that writes it), and what else it reads.
+
+    `files` names a list of paths that is both a parameter of the function and a key of the stage's TOML table.
+    """
 
     name: str
     package: str
     function: str
     config: str
     reads: Mapping[str, str]
+    files: str | None = None
 
     def load(self) -> Callable[..., Summary]:
         """Import and return the stage's function."""
@@ -38,7 +42,7 @@ class LineStage:
 _STAGES = "pipelines.stages"
 
 LINE = (
-    LineStage("scrape", f"{_STAGES}.scrape", "scrape", "ScrapeConfig", {}),
+    LineStage("scrape", f"{_STAGES}.scrape", "scrape", "ScrapeConfig", {}, files="dumps"),
     LineStage("fetch", f"{_STAGES}.fetch", "fetch", "FetchConfig", {"links": "scrape"}),
     LineStage("extract", f"{_STAGES}.extract", "extract", "ExtractConfig", {"pages": "fetch", "links": "scrape"}),
     LineStage("dedup", f"{_STAGES}.dedup", "dedup", "DedupConfig", {"documents": "extract"}),
@@ -71,6 +75,7 @@ LINE = (
         "overlap_report",
         "OverlapReportConfig",
         {"documents": "remove-wikipedia"},
+        files="benchmarks",
     ),
 )
 

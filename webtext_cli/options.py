@@ -6,25 +6,16 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from pipelines.core.config import (
-    CONFIG_FILE,
-    Config,
-    OptionSpec,
-    check_known,
-    field_types,
-    make_config,
-    read_tables,
-    spec_of,
-)
-from pipelines.core.errors import UsageError
+from pipelines.build import corpus_tables, stage_files, stage_table
+from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import exists, join
+from pipelines.core.storage import join
 from webtext_cli.console import make_progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,12 +26,12 @@ class Shared:
     """The values of the shared options."""
 
     corpus: str
-    input: tuple[str, ...]
-    output: str | None
     workers: int
     overwrite: bool
     as_json: bool
     quiet: bool
+    input: tuple[str, ...] = ()
+    output: str | None = None
 
     def stage_output(self, stage: str) -> str:
         """Return `--output`, or the stage's folder in the corpus."""
@@ -81,33 +72,37 @@ def debug_option(command: Command) -> Command:
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(command)
 
 
-def stage_options(reads: str | None = None) -> Callable[[Command], Callable[..., Any]]:
-    """Add the options of every stage and pass them as `shared`; `reads` words what `--input` takes."""
+def stage_options(reads: str | None = None, *, only_corpus: bool = False) -> Callable[[Command], Callable[..., Any]]:
+    """Add the options of every stage and pass them as `shared`.
+
+    `reads` words what `--input` takes; `only_corpus` leaves out `--input` and `--output`.
+    """
 
     def decorate(command: Command) -> Callable[..., Any]:
         @functools.wraps(command)
         def gathered(**values: Any) -> Any:
             names = [field.name for field in dataclasses.fields(Shared)]
-            shared = Shared(**{name: values.pop(name, ()) for name in names})
+            shared = Shared(**{name: values.pop(name) for name in names if name in values})
             return command(shared=shared, **values)
 
         decorated: Callable[..., Any] = gathered
-        for add in reversed(_stage_option_list(reads)):
+        for add in reversed(_stage_option_list(reads, only_corpus)):
             decorated = add(decorated)
         return decorated
 
     return decorate
 
 
-def _stage_option_list(reads: str | None) -> list[Callable[[Any], Any]]:
+def _stage_option_list(reads: str | None, only_corpus: bool) -> list[Callable[[Any], Any]]:
     added: list[Callable[[Any], Any]] = [corpus_option]
     if reads is not None:
         added.append(
             click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
         )
+    if not only_corpus:
+        added.append(click.option("--output", "-o", metavar="DIR", help="Write here, not into the corpus folder."))
     return [
         *added,
-        click.option("--output", "-o", metavar="DIR", help="Write here, not into the corpus folder."),
         click.option(
             "--workers",
             type=click.IntRange(1),
@@ -115,7 +110,11 @@ def _stage_option_list(reads: str | None) -> list[Callable[[Any], Any]]:
             show_default="the cores",
             help="Worker processes.",
         ),
-        click.option("--overwrite", is_flag=True, help="Empty an output folder that holds another result."),
+        click.option(
+            "--overwrite",
+            is_flag=True,
+            help="Replace an output folder that holds another result (one that holds this result is kept).",
+        ),
         json_option,
         click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
         debug_option,
@@ -141,32 +140,15 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
 
 def stage_config(config_type: type[Config], stage: str, corpus: str, given: dict[str, Any]) -> Config:
     """Build a stage's config from its table in the corpus's `webtext.toml` and the flags that were given."""
-    path = join(corpus, CONFIG_FILE)
-    tables = read_tables(path) if exists(path) else {}
-    table = {key: value for key, value in tables.get(stage, {}).items() if key not in PATH_KEYS.get(stage, ())}
+    tables = corpus_tables(corpus)
     names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
     flags = {name: value for name, value in given.items() if name in names and value not in (None, ())}
-    return make_config(config_type, table, flags, f"{path} [{stage}]")
+    return make_config(config_type, stage_table(tables, stage), flags, f"{join(corpus, CONFIG_FILE)} [{stage}]")
 
 
-def path_list(corpus: str, stage: str, key: str) -> list[str]:
-    """Return a list of paths from a stage's table of `webtext.toml`; relative ones are meant from the corpus folder."""
-    path = join(corpus, CONFIG_FILE)
-    values = read_tables(path).get(stage, {}).get(key, []) if exists(path) else []
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise UsageError(f"{path} [{stage}]: {key} is not a list of strings")
-    return values
-
-
-# Keys of webtext.toml that name files; they are no part of a stage's config.
-PATH_KEYS = {"scrape": ("dumps",), "overlap-report": ("benchmarks",)}
-
-
-def check_tables(corpus: str, known: Sequence[str]) -> None:
-    """Raise UsageError for a table of `webtext.toml` that no stage reads."""
-    path = join(corpus, CONFIG_FILE)
-    for name in read_tables(path) if exists(path) else {}:
-        check_known(name, list(known), "table", path)
+def path_list(corpus: str, stage: str) -> list[str]:
+    """Return the files that a stage's table of `webtext.toml` names; relative ones are meant from the corpus folder."""
+    return stage_files(corpus, corpus_tables(corpus), stage)
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:

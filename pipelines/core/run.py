@@ -169,14 +169,14 @@ class StageRun:
         found = self._recorded_identity()
         if found is None:
             self._refuse_foreign_folder()
-        elif self._options.overwrite:
+        elif differences := found.differences(self._identity):
+            if not self._options.overwrite:
+                raise ChangedRunError(
+                    f"{self.output}: holds another result: {'; '.join(differences)}. "
+                    "Use --overwrite to replace it, or another --output or --corpus"
+                )
             self._empty_folder()
             found = None
-        elif differences := found.differences(self._identity):
-            raise ChangedRunError(
-                f"{self.output}: holds another result: {'; '.join(differences)}. "
-                "Use --overwrite to replace it, or another --output or --corpus"
-            )
         for folder in (self.output, self.work, storage.join(self.output, _JOURNAL)):
             storage.remove_temporaries(folder)
         if found is None:

@@ -1,0 +1,58 @@
+"""The commented `webtext.toml` of a new corpus, made from the stages' config dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from typing import Any
+
+from pipelines.build import DEFAULT_STAGES
+from pipelines.core.config import OptionSpec, spec_of
+from pipelines.line import LINE, LineStage
+
+_HEAD = """\
+# The corpus in this folder: which stages are run, and how.
+# Every option is shown with its default, commented out; take away the "# " to change one.
+# Relative paths are meant from this folder.
+
+[build]
+stages = {stages}
+"""
+
+_FILES = {
+    "dumps": ("Reddit's monthly submission dumps: files, folders or globs.", '["dumps/RS_*"]'),
+    "benchmarks": ("Benchmarks to look for, each NAME=PATH.", '["wikitext2=benchmarks/wikitext2-test.txt"]'),
+}
+
+
+def config_template() -> str:
+    """Return the text of a new `webtext.toml`, with a table for every stage and a comment for every option."""
+    head = _HEAD.format(stages=json.dumps(list(DEFAULT_STAGES)))
+    return "\n".join([head, *(_table(stage) for stage in LINE)])
+
+
+def _table(stage: LineStage) -> str:
+    lines = [f"[{stage.name}]"]
+    if stage.files:
+        words, example = _FILES[stage.files]
+        lines += [f"# {words}", f"# {stage.files} = {example}"]
+    for field in dataclasses.fields(stage.config_type()):
+        spec = spec_of(field)
+        lines += [f"# {line}" for line in textwrap.wrap(spec.help + _bounds(spec), 110)]
+        lines.append(f"# {field.name} = {_toml_value(field.default)}")
+    return "\n".join(lines) + "\n"
+
+
+def _bounds(spec: OptionSpec) -> str:
+    if spec.choices:
+        return f" One of: {', '.join(spec.choices)}."
+    low = [] if spec.minimum is None else [f"at least {spec.minimum:g}"]
+    high = [] if spec.maximum is None else [f"at most {spec.maximum:g}"]
+    return f" ({', '.join(low + high)})" if low or high else ""
+
+
+def _toml_value(value: Any) -> str:
+    if value is None:
+        return "...  (unset)"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
