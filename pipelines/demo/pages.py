@@ -1,0 +1,65 @@
+"""Which pages the demo's web has, by the URLs that the submissions name."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import sys
+from urllib.parse import quote
+
+import pydoc_data.topics
+
+MODULES_HOST = "modules.pydoc.example"
+PACKAGES_HOST = "packages.pydoc.example"
+TOPICS_HOST = "topics.pydoc.example"
+MIRROR_HOST = "mirror.example"
+WIKIPEDIA_HOST = "en.wikipedia.org"
+
+# Documenting a module imports it: these open a window or a browser, print, or are Python's own test suite.
+_LEFT_OUT = {"antigravity", "idlelib", "lib2to3", "pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}
+_PACKAGES = (
+    "asyncio", "collections", "concurrent", "ctypes", "email", "html", "http", "importlib", "json", "logging",
+    "multiprocessing", "sqlite3", "unittest", "urllib", "wsgiref", "xml", "zoneinfo",
+)  # fmt: skip
+
+
+def module_names() -> list[str]:
+    """Return the public top-level modules of the standard library that this Python has."""
+    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _LEFT_OUT)
+    return [name for name in names if importlib.util.find_spec(name) is not None]
+
+
+def submodule_names() -> list[str]:
+    """Return the public modules one level inside the larger packages of the standard library."""
+    found = []
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            inside = pkgutil.iter_modules(spec.submodule_search_locations)
+            found += [f"{package}.{module.name}" for module in inside if not module.name.startswith("_")]
+    return sorted(found)
+
+
+def topic_keys() -> list[str]:
+    """Return the topics of Python's reference that `pydoc` serves under their upper-case names."""
+    import pydoc
+
+    return sorted(key for key in pydoc.Helper.topics if key.isupper())
+
+
+def topic_texts() -> dict[str, str]:
+    """Return the prose of Python's language reference, by topic, as this Python carries it."""
+    return dict(sorted(pydoc_data.topics.topics.items()))
+
+
+def demo_routes() -> dict[str, str]:
+    """Return every page of the demo's web: its URL, and the path at which pydoc serves it."""
+    modules, topics = module_names(), topic_keys()
+    routes = {f"http://{MODULES_HOST}/{name}.html": f"/{name}.html" for name in modules}
+    routes |= {f"http://{PACKAGES_HOST}/{name}.html": f"/{name}.html" for name in submodule_names()}
+    # Half of the topics only: the overlap report is to find a part of the reference, not all of it.
+    routes |= {f"http://{TOPICS_HOST}/{key}": f"/topic?key={quote(key)}" for key in topics[::2]}
+    # A mirror that serves some pages again, and the address of an encyclopedia with prose of the reference behind it.
+    routes |= {f"http://{MIRROR_HOST}/python/{name}.html": f"/{name}.html" for name in modules[::12]}
+    routes |= {f"http://{WIKIPEDIA_HOST}/wiki/{key.title()}": f"/topic?key={quote(key)}" for key in topics[1:12:4]}
+    return routes

@@ -1,0 +1,125 @@
+"""A small real web on loopback: Python's documentation server, behind a proxy that gives its pages names.
+
+The proxy answers for the demo's host names and for nothing else, so the demo asks no name server and no other machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from pipelines.core.errors import WebtextError
+from pipelines.demo.pages import demo_routes
+
+_SERVERS = 2
+_PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+_NO_PROXY_VARIABLES = ("no_proxy", "NO_PROXY")
+_ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
+
+
+@contextlib.contextmanager
+def demo_web() -> Iterator[None]:
+    """Serve the demo's pages while the block runs; HTTP requests of this process and its children go to them."""
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(_pydoc_server()) for _ in range(_SERVERS)]
+        proxy = _Proxy(demo_routes(), ports)
+        stack.callback(proxy.server_close)
+        stack.callback(proxy.shutdown)
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        stack.enter_context(_proxy_environment(f"http://127.0.0.1:{proxy.server_port}"))
+        yield
+
+
+@contextlib.contextmanager
+def _pydoc_server() -> Iterator[int]:
+    """Run `python -m pydoc` on a free port of loopback and yield the port; it ends when its input is closed."""
+    command = [sys.executable, "-W", "ignore", "-m", "pydoc", "-n", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        greeting = server.stdout.readline()
+        if "Server ready at" not in greeting:
+            server.kill()
+            raise WebtextError(f"`{' '.join(command)}` did not start ({greeting.strip() or 'no output'})")
+        # What pydoc prints of the modules that it imports must not fill the pipe and stop it.
+        threading.Thread(target=server.stdout.read, daemon=True).start()
+        try:
+            yield int(greeting.rstrip().rstrip("/").rsplit(":", 1)[1])
+        finally:
+            server.kill()
+
+
+@contextlib.contextmanager
+def _proxy_environment(proxy: str) -> Iterator[None]:
+    """Point the proxy variables of this process at a proxy, and put them back afterwards."""
+    names = (*_PROXY_VARIABLES, *_NO_PROXY_VARIABLES)
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ.update({name: proxy for name in _PROXY_VARIABLES})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+class _Proxy(http.server.ThreadingHTTPServer):
+    """Answers absolute-URI requests for the demo's pages from the documentation servers."""
+
+    daemon_threads = True
+
+    def __init__(self, routes: dict[str, str], ports: list[int]) -> None:
+        super().__init__(("127.0.0.1", 0), _ProxyHandler)
+        self.routes = routes
+        self.ports = ports
+        # pydoc serves one request at a time.
+        self.locks = [threading.Lock() for _ in ports]
+
+
+class _ProxyHandler(http.server.BaseHTTPRequestHandler):
+    server: _Proxy
+
+    def do_GET(self) -> None:
+        """Answer a page, robots.txt, 404 for another path of a known host, 502 for an unknown host."""
+        parts = urlsplit(self.path)
+        hosts = {urlsplit(url).netloc for url in self.server.routes}
+        if parts.netloc not in hosts:
+            self._answer(502, "text/plain", b"no such host in the demo's web\n")
+        elif parts.path == "/robots.txt":
+            self._answer(200, "text/plain", _ROBOTS)
+        elif (path := self.server.routes.get(self.path)) is None:
+            self._answer(404, "text/html", b"<html><title>404</title><p>No such page.</p></html>")
+        else:
+            self._answer(200, "text/html; charset=UTF-8", self._pydoc_page(path))
+
+    def do_CONNECT(self) -> None:
+        """Refuse a tunnel: the demo's web has no https."""
+        self._answer(502, "text/plain", b"the demo's web has no https\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+    def _pydoc_page(self, path: str) -> bytes:
+        number = len(path) % len(self.server.ports)
+        with self.server.locks[number]:
+            connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[number], timeout=60)
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                return connection.getresponse().read()
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
