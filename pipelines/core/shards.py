@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.core import storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.manifest import FileEntry
 
 _GROUP_ROWS = 8192
@@ -53,6 +53,12 @@ class ShardWriter:
         self._flush()
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Let go of a file that will not get its name, so that nothing is written to it later."""
+        with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
+            self._writer.close()
+        self._writer.is_open = False
+
     def _grew(self, rows: int, size_bytes: int) -> None:
         self.records += rows
         self._pending_rows += rows
@@ -92,8 +98,12 @@ def write_shard(folder: str, name: str, schema: pa.Schema) -> Iterator[WrittenSh
     """Yield a `WrittenShard`; the file appears when the block ends without an error."""
     with storage.atomic_write(storage.join(folder, name)) as stream:
         shard = WrittenShard(ShardWriter(stream, schema))
-        yield shard
-        shard.writer.close()
+        try:
+            yield shard
+            shard.writer.close()
+        except BaseException:
+            shard.writer.abandon()
+            raise
     shard._entry = FileEntry(name, stream.size_bytes, stream.sha256)
 
 

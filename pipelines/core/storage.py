@@ -233,10 +233,9 @@ def content_fingerprint(path: str) -> str:
     if size <= _SAMPLED_ABOVE_BYTES:
         return sha256_of(path)
     digest = hashlib.sha256(str(size).encode())
-    step = (size - _READ_BYTES) // (_SAMPLE_WINDOWS - 1)
     with open_read(path) as stream, _named_errors(path, "read"):
         for window in range(_SAMPLE_WINDOWS):
-            stream.seek(window * step)
+            stream.seek((size - _READ_BYTES) * window // (_SAMPLE_WINDOWS - 1))
             digest.update(stream.read(_READ_BYTES))
     return digest.hexdigest()
 

@@ -1,0 +1,139 @@
+"""Executors: the same results from every one, errors by the name of the task, no worker outlives its parent."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.core import progress
+from pipelines.core.errors import InputError, TaskError
+from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, make_executor
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"task-{self.number}"
+
+
+def _square(task: _Task) -> int:
+    progress.advance(task.number)
+    return task.number**2
+
+
+def _refuse_third(task: _Task) -> int:
+    if task.number == 3:
+        raise InputError("the third file is bad")
+    return task.number
+
+
+def _crash(task: _Task) -> int:
+    return task.number // (task.number - 3)
+
+
+def _die(task: _Task) -> int:
+    if task.number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task.number
+
+
+_BOTH = pytest.mark.parametrize("executor", [SerialExecutor(), LocalExecutor(3)], ids=["serial", "local"])
+_TASKS = [_Task(number) for number in range(8)]
+
+
+@_BOTH
+def test_every_task_comes_back_with_its_result_and_its_progress(executor: Executor) -> None:
+    seen: list[int] = []
+    results = dict(executor.map(_square, _TASKS, seen.append))
+    assert results == {task: task.number**2 for task in _TASKS}
+    assert sum(seen) == sum(task.number for task in _TASKS)
+
+
+@_BOTH
+def test_no_tasks_are_no_error(executor: Executor) -> None:
+    assert list(executor.map(_square, [], lambda _: None)) == []
+
+
+@_BOTH
+def test_our_own_error_arrives_as_it_was_raised(executor: Executor) -> None:
+    with pytest.raises(InputError, match=r"^the third file is bad$"):
+        list(executor.map(_refuse_third, _TASKS, lambda _: None))
+
+
+@_BOTH
+def test_any_other_error_carries_the_name_of_the_task(executor: Executor) -> None:
+    with pytest.raises(TaskError, match=r"^task-3: ZeroDivisionError"):
+        list(executor.map(_crash, _TASKS, lambda _: None))
+
+
+def test_a_worker_that_is_killed_names_its_task() -> None:
+    with pytest.raises(TaskError, match=r"^task-3: its worker was killed \(out of memory\?\)"):
+        list(LocalExecutor(2).map(_die, _TASKS, lambda _: None))
+
+
+def test_one_worker_needs_no_processes() -> None:
+    assert isinstance(make_executor(1), SerialExecutor)
+    assert isinstance(make_executor(2), LocalExecutor)
+
+
+_SLEEPERS = """
+    import dataclasses, os, sys, time
+    from pathlib import Path
+    from pipelines.core.executor import LocalExecutor
+
+    @dataclasses.dataclass(frozen=True)
+    class Task:
+        name: str
+
+    def sleep(task):
+        Path(sys.argv[1], f"{task.name}-{os.getpid()}").touch()
+        time.sleep(60)
+
+    if __name__ == "__main__":
+        try:
+            list(LocalExecutor(2).map(sleep, [Task("a"), Task("b")], lambda units: None))
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            sys.exit(130)
+"""
+
+
+def _gone(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether a process lives")
+@pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_no_worker_outlives_its_parent(tmp_path: Path, with_signal: signal.Signals) -> None:
+    script, folder = tmp_path / "sleepers.py", tmp_path / "started"
+    script.write_text(textwrap.dedent(_SLEEPERS))
+    folder.mkdir()
+    parent = subprocess.Popen([sys.executable, str(script), str(folder)], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = [int(path.name.split("-")[1]) for path in folder.iterdir()]
+    assert len(workers) == 2
+    parent.send_signal(with_signal)
+    output, _ = parent.communicate(timeout=10)
+    if with_signal == signal.SIGINT:
+        assert (parent.returncode, output) == (130, "interrupted\n")
+    deadline = time.monotonic() + 5
+    while not all(_gone(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(_gone(worker) for worker in workers)

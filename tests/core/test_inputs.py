@@ -1,0 +1,156 @@
+"""Text inputs: every kind is read, what is no document is counted, what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipelines.core import inputs
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+
+
+def _read(path: Path | list[str], text_field: str = "text") -> tuple[list[dict[str, Any]], dict[str, int]]:
+    paths = path if isinstance(path, list) else str(path)
+    drops = Drops()
+    source = inputs.open_documents(paths, text_field)
+    rows = []
+    for shard in source.shards:
+        schema = inputs.document_schema(shard)
+        for batch in inputs.read_documents(shard, drops):
+            assert batch.schema.equals(schema)
+            rows += batch.to_pylist()
+    return rows, dict(drops.counts)
+
+
+def test_jsonl_keeps_known_fields_and_puts_the_others_into_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 7, "text": "one", "url": "http://x/", "score": 4, "tags": ["é"]}\n\n{"text": "two"}\n')
+    rows, drops = _read(path)
+    assert drops == {}
+    assert [(row["id"], row["text"], row["url"], row["score"]) for row in rows] == [
+        ("7", "one", "http://x/", 4),
+        ("a.jsonl:3", "two", None, None),
+    ]
+    assert json.loads(rows[0]["metadata"]) == {"tags": ["é"]}
+    assert rows[1]["metadata"] is None
+
+
+def test_a_known_field_of_another_type_is_kept_as_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one", "score": "many", "submission_ids": ["a"], "subreddits": [1], "words": true}\n')
+    (row,), _ = _read(path)
+    assert (row["score"], row["submission_ids"], row["words"]) == (None, ["a"], None)
+    assert json.loads(row["metadata"]) == {"score": "many", "subreddits": [1], "words": True}
+
+
+def test_lines_that_are_no_documents_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\nnot json\n[1]\n{"text": null}\n{"body": "x"}\n')
+    rows, drops = _read(path)
+    assert len(rows) == 1
+    assert drops == {"bad_json": 2, "missing_text": 2}
+
+
+def test_a_file_in_which_no_record_has_the_field_fails_loudly(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "one"}\n{"body": "two"}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl: none of its 2 records has the field 'text'; see --text-field"):
+        _read(path)
+    assert [row["text"] for row in _read(path, "body")[0]] == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_compressed_jsonl_is_read_in_batches(tmp_path: Path, suffix: str) -> None:
+    data = b"".join(b'{"text": "document %d"}\n' % number for number in range(2500))
+    path = tmp_path / f"a.jsonl{suffix}"
+    compressed = {"": data, ".gz": gzip.compress(data), ".zst": zstandard.compress(data)}[suffix]
+    path.write_bytes(compressed)
+    shard = inputs.open_documents(str(path)).shards[0]
+    sizes = [batch.num_rows for batch in inputs.read_documents(shard, Drops())]
+    assert sizes == [1024, 1024, 452]
+
+
+def test_a_folder_of_plain_texts_is_one_document_a_file(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_bytes("\ufeffzwölf".encode())
+    (tmp_path / "a.txt").write_text("eins")
+    (tmp_path / "c.txt").write_bytes(b"\xff\xfe\xfa")
+    (tmp_path / "notes.md").write_text("no text input")
+    rows, drops = _read(tmp_path)
+    assert [(row["id"], row["text"]) for row in rows] == [("a.txt", "eins"), ("b.txt", "zwölf")]
+    assert drops == {"not_utf8": 1}
+
+
+def test_parquet_keeps_its_columns_and_gets_ids(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"body": ["one", None, "three"], "text": [1, 2, 3], "rank": [0.5, 0.6, 0.7]}), path)
+    rows, drops = _read(path, "body")
+    assert rows == [
+        {"id": "a.parquet:0", "text": "one", "rank": 0.5},
+        {"id": "a.parquet:2", "text": "three", "rank": 0.7},
+    ]
+    assert drops == {"missing_text": 1}
+
+
+def test_a_large_string_column_and_its_own_ids_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": pa.array([5, None], pa.int64()), "text": pa.array(["x", "y"], pa.large_string())})
+    pq.write_table(table, path)
+    rows, _ = _read(path)
+    assert rows == [{"id": "5", "text": "x"}, {"id": "a.parquet:1", "text": "y"}]
+
+
+def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_PARQUET_PART_BYTES", 500)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"document {n}" for n in range(100)]}), path, row_group_size=10)
+    source = inputs.open_documents(str(path))
+    assert len(source.shards) > 2
+    rows, _ = _read(path)
+    assert [row["id"] for row in rows] == [f"a.parquet:{number}" for number in range(100)]
+    assert [row["text"] for row in rows] == [f"document {number}" for number in range(100)]
+
+
+def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_GROUP_BYTES", 100)
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("x" * 40)
+    source = inputs.open_documents(str(tmp_path))
+    assert [len(shard.files) for shard in source.shards] == [2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "nothing: no such file or folder"),
+        ("*.jsonl", r"\*\.jsonl: matches no file"),
+        ("empty", r"empty: holds no \*\.parquet, \*\.jsonl, \*\.ndjson, \*\.txt"),
+        ("a.pdf", r"a\.pdf: its kind is unknown; text inputs are"),
+        ("number.parquet", r"number\.parquet: column 'text' is int64, not text"),
+        ("other.parquet", r"other\.parquet: has no column 'text'; it has: body"),
+        ("broken.parquet", r"broken\.parquet: is not a Parquet file"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.pdf").write_text("x")
+    pq.write_table(pa.table({"text": [1]}), tmp_path / "number.parquet")
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 but no more")
+    with pytest.raises(InputError, match=message):
+        _read([str(tmp_path / name)])
+
+
+def test_the_fingerprint_is_of_names_and_contents_not_of_folders(tmp_path: Path) -> None:
+    for folder, text in (("one", "x"), ("two", "x"), ("three", "y")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(text)
+    one, two, three = (inputs.open_documents(str(tmp_path / name)).fingerprint for name in ("one", "two", "three"))
+    assert one == two != three

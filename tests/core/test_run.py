@@ -1,0 +1,283 @@
+"""Runs of a stage: what is finished stays, what differs is refused, what is damaged is named and made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.core import shards, storage
+from pipelines.core.config import option
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, LockedError, WebtextError
+from pipelines.core.inputs import open_stage
+from pipelines.core.manifest import read_manifest
+from pipelines.core.progress import Silent
+from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    least: int = option(0, "Least number kept.")
+    speed: int = option(1, "Speed.", identity=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    number: int
+    output: str
+    least: int = 0
+    lose: bool = False
+    journal: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"numbers-{self.number}"
+
+
+def _write_numbers(task: _Task) -> TaskResult:
+    """Write those of the numbers n, n+1, ... n+9 that are large enough."""
+    kept = [number for number in range(task.number, task.number + 10) if number >= task.least]
+    file = shards.write_file(task.output, f"{task.name}.json", json.dumps(kept).encode())
+    dropped = {} if task.lose or len(kept) == 10 else {"too_low": 10 - len(kept)}
+    return TaskResult(10, len(kept), dropped, {"sum": sum(kept)}, (file,))
+
+
+class _Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def _run(
+    output: Path,
+    config: _Config | None = None,
+    *,
+    inputs: dict[str, str] | None = None,
+    version: int = 1,
+    tasks: int = 4,
+    stop_after: int | None = None,
+    lose: bool = False,
+    options: RunOptions | None = None,
+) -> tuple[Summary, list[int]]:
+    """Run the stage; return its summary and the numbers of the tasks that were really done."""
+    config = config or _Config()
+    done: list[int] = []
+
+    def work(task: _Task) -> TaskResult:
+        if stop_after is not None and len(done) >= stop_after:
+            raise KeyboardInterrupt
+        done.append(task.number)
+        return _write_numbers(task)
+
+    listed = [_Task(10 * number, str(output), config.least, lose) for number in range(tasks)]
+    stage = Stage("numbers", version)
+    with stage_run(stage, config, inputs or {"a": "1"}, str(output), options or RunOptions()) as run:
+        if not run.finished:
+            run.map(work, listed)
+        return run.finish(), done
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_finished_run_has_a_manifest_and_a_summary(tmp_path: Path) -> None:
+    summary, done = _run(tmp_path / "out", _Config(least=5))
+    assert done == [0, 10, 20, 30]
+    assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (40, 35, {"too_low": 5})
+    assert summary.to_json()["sum"] == sum(range(5, 40))
+    manifest = read_manifest(str(tmp_path / "out"))
+    assert manifest.identity.config == {"least": 5}
+    assert [shard.name for shard in manifest.shards] == ["numbers-0", "numbers-10", "numbers-20", "numbers-30"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == []
+
+
+def test_a_second_run_does_nothing_and_says_the_same(tmp_path: Path) -> None:
+    first, _ = _run(tmp_path / "out")
+    before = _bytes(tmp_path / "out")
+    second, done = _run(tmp_path / "out")
+    assert done == []
+    assert dataclasses.replace(second, seconds=first.seconds) == first
+    assert _bytes(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 3])
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "cut", stop_after=stop_after)
+    with pytest.raises(InputError, match="numbers has not finished; run `webtext numbers` again"):
+        open_stage(str(tmp_path / "cut"), ["numbers"])
+    _, done = _run(tmp_path / "cut")
+    assert len(done) == 4 - stop_after
+    _run(tmp_path / "whole")
+    assert _bytes(tmp_path / "cut") == _bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": _Config(least=3)}, "least was 0, is now 3"),
+        ({"inputs": {"a": "2"}}, "its input a has changed"),
+        ({"inputs": {"a": "1", "b": "1"}}, "its input b has changed"),
+        ({"version": 2}, "it was made by version 1 of the stage, this is version 2"),
+    ],
+)
+def test_another_result_is_refused_unless_overwritten(
+    tmp_path: Path, finished: bool, change: dict[str, Any], message: str
+) -> None:
+    out = tmp_path / "out"
+    if finished:
+        _run(out)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _run(out, stop_after=2)
+    with pytest.raises(ChangedRunError, match=f"holds another result: {message}. Use --overwrite"):
+        _run(out, **change)
+    _, done = _run(out, **change, options=RunOptions(overwrite=True))
+    assert len(done) == 4
+
+
+def test_overwrite_leaves_no_file_of_the_old_result(tmp_path: Path) -> None:
+    _run(tmp_path / "out", tasks=6)
+    _run(tmp_path / "out", tasks=2, version=2, options=RunOptions(overwrite=True))
+    _run(tmp_path / "fresh", tasks=2, version=2)
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "fresh")
+
+
+def test_overwrite_keeps_an_equal_result(tmp_path: Path) -> None:
+    _run(tmp_path / "out")
+    assert _run(tmp_path / "out", options=RunOptions(overwrite=True))[1] == []
+
+
+def test_an_overwrite_that_is_killed_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    remove = storage.remove
+    calls: list[str] = []
+
+    def stop(path: str) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr(storage, "remove", stop)
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, version=2, options=RunOptions(overwrite=True))
+    monkeypatch.undo()
+    _run(out, version=2, options=RunOptions(overwrite=True))
+    _run(tmp_path / "fresh", version=2)
+    assert _bytes(out) == _bytes(tmp_path / "fresh")
+
+
+def test_speed_may_change_between_runs(tmp_path: Path) -> None:
+    _run(tmp_path / "out")
+    assert _run(tmp_path / "out", _Config(speed=9))[1] == []
+
+
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for options in (RunOptions(), RunOptions(overwrite=True)):
+        with pytest.raises(InputError, match=r"is not empty \(thesis.tex, ...\) and was not made by webtext"):
+            _run(tmp_path, options=options)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "changed"])
+def test_a_damaged_shard_is_named_and_made_again(tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    before = _bytes(out)
+    shard = out / "numbers-20.json"
+    if damage == "missing":
+        shard.unlink()
+    else:
+        data = shard.read_bytes()
+        shard.write_bytes(data[:-1] if damage == "shorter" else data.replace(b"2", b"3"))
+    words = "is missing" if damage == "missing" else "is damaged"
+    with pytest.raises(DamagedShardError, match=rf"numbers-20\.json: {words}.*run `webtext numbers` again"):
+        open_stage(str(out), ["numbers"]).file("numbers-20.json").verify()
+    notes = _Notes()
+    _, done = _run(out, options=RunOptions(progress=notes))
+    assert done == [20]
+    assert len(notes.notes) == 1
+    assert f"numbers-20.json: {words}" in notes.notes[0]
+    assert _bytes(out) == before
+
+
+def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
+    stage = Stage("numbers", 1)
+    with (
+        stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
+        pytest.raises(LockedError, match="is writing it; wait for it, or use another --output"),
+        stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
+    ):
+        pass
+
+
+def test_a_lost_record_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WebtextError, match="40 records came in, but 35 out and 0 dropped leave 5 unexplained"):
+        _run(tmp_path / "out", _Config(least=5), lose=True)
+
+
+def test_no_records_and_no_survivors_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the input holds no records at all"):
+        _run(tmp_path / "none", tasks=0)
+    with pytest.raises(WebtextError, match=r"all 40 records were dropped \(too_low 40\)"):
+        _run(tmp_path / "all", _Config(least=100))
+
+
+def test_work_files_are_gone_at_the_end_and_made_again_for_a_damaged_result(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def first(task: _Task) -> TaskResult:
+        done.append("work")
+        return TaskResult(1, files=(shards.write_file(task.output, f"_work/{task.name}", b"x"),))
+
+    def second(task: _Task) -> TaskResult:
+        done.append("result")
+        assert storage.exists(storage.join(task.output, "_work", task.name))
+        return TaskResult(0, 1, files=(shards.write_file(task.output, task.name, b"y"),))
+
+    def run_both() -> Summary:
+        task = _Task(1, str(tmp_path / "out"))
+        with stage_run(Stage("two", 1), _Config(), {}, str(tmp_path / "out"), RunOptions()) as run:
+            if not run.finished:
+                run.map(first, [task], phase="first", work=True)
+                run.map(second, [task])
+            return run.finish()
+
+    run_both()
+    assert done == ["work", "result"]
+    assert not (tmp_path / "out" / "_work").exists()
+    run_both()
+    assert len(done) == 2
+    (tmp_path / "out" / "numbers-1").write_bytes(b"z")
+    run_both()
+    assert done == ["work", "result"] * 2
+
+
+def test_a_manifest_of_another_kind_is_named(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
+    with pytest.raises(InputError, match=r"manifest\.json: is not a manifest of webtext"):
+        read_manifest(str(tmp_path))
+    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99, this version reads 1"):
+        read_manifest(str(tmp_path))
+
+
+def test_the_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
+    _run(tmp_path / "out")
+    with pytest.raises(InputError, match="was made by numbers, but scrape is needed here"):
+        open_stage(str(tmp_path / "out"), ["scrape"])
+    with pytest.raises(InputError, match="nowhere: no such folder; run `webtext scrape` first"):
+        open_stage(str(tmp_path / "nowhere"), ["scrape"])
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(InputError, match="bare: holds no manifest, so it is not the output of scrape"):
+        open_stage(str(tmp_path / "bare"), ["scrape"])

@@ -1,0 +1,183 @@
+"""Storage: files appear whole or not at all, errors name the file, a folder has one writer."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError, LockedError, StorageError
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A folder on the local disk, and one of a remote store's kind."""
+    return str(tmp_path / "folder") if request.param == "local" else f"memory://{tmp_path.name}-{os.getpid()}"
+
+
+def test_a_file_appears_only_when_the_block_ends(folder: str) -> None:
+    path = storage.join(folder, "a.bin")
+    with storage.atomic_write(path) as writer:
+        writer.write(b"half")
+        assert not storage.exists(path)
+    assert storage.read_bytes(path) == b"half"
+    assert storage.list_folder(folder) == ["a.bin"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(folder: str) -> None:
+    path = storage.join(folder, "a.bin")
+    storage.write_bytes(path, b"old")
+
+    def fail() -> None:
+        with storage.atomic_write(path) as writer:
+            writer.write(b"new")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail()
+    assert storage.read_bytes(path) == b"old"
+    assert storage.list_folder(folder) == ["a.bin"]
+
+
+def test_the_writer_counts_and_hashes_what_it_wrote(folder: str) -> None:
+    path = storage.join(folder, "a.bin")
+    with storage.atomic_write(path) as writer:
+        writer.write(b"some ")
+        writer.write(memoryview(b"bytes"))
+    assert writer.size_bytes == storage.size_bytes(path) == 10
+    assert writer.sha256 == storage.sha256_of(path) == hashlib.sha256(b"some bytes").hexdigest()
+
+
+def test_equal_values_are_equal_json_bytes(folder: str) -> None:
+    one, two = storage.join(folder, "1.json"), storage.join(folder, "2.json")
+    storage.write_json(one, {"b": 1, "a": "é"})
+    storage.write_json(two, {"a": "é", "b": 1})
+    assert storage.read_bytes(one) == storage.read_bytes(two)
+    assert storage.read_json(one) == {"a": "é", "b": 1}
+
+
+def test_globs_and_walks_are_sorted_and_leave_out_hidden_names(folder: str) -> None:
+    for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden/d.txt"):
+        storage.write_bytes(storage.join(folder, name), b"x")
+    assert [storage.basename(path) for path in storage.glob(storage.join(folder, "*.txt"))] == ["a.txt", "b.txt"]
+    assert [storage.basename(path) for path in storage.walk_files(folder)] == ["a.txt", "b.txt", "c.txt"]
+
+
+def test_a_missing_file_is_named(folder: str) -> None:
+    with pytest.raises(InputError, match=r"nothing\.txt: no such file"):
+        storage.read_bytes(storage.join(folder, "nothing.txt"))
+
+
+def test_bad_json_is_named(folder: str) -> None:
+    path = storage.join(folder, "bad.json")
+    storage.write_bytes(path, b"{")
+    with pytest.raises(InputError, match=r"bad\.json: is not valid JSON"):
+        storage.read_json(path)
+
+
+def test_an_unknown_protocol_is_named() -> None:
+    with pytest.raises(StorageError, match="nosuch://x"):
+        storage.exists("nosuch://x")
+
+
+def test_relative_questions_get_relative_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage.write_bytes("d/a.txt", b"x")
+    assert storage.glob("d/*.txt") == ["d/a.txt"]
+    assert storage.walk_files("d") == ["d/a.txt"]
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
+    script = """
+        import resource, signal, sys
+        from pipelines.core import storage
+        from pipelines.core.errors import StorageError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        try:
+            storage.write_bytes(sys.argv[1], b"x" * 100_000)
+        except StorageError as error:
+            print(error)
+    """
+    path = tmp_path / "big.bin"
+    command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{path}: cannot write: File too large" in printed
+    assert list(tmp_path.iterdir()) == []
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_no_space_left_says_that_a_rerun_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match="No space left on device; free some space"):
+        storage.write_bytes(str(tmp_path / "a"), b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_writer_of_a_folder_is_refused(folder: str) -> None:
+    with (
+        storage.folder_lock(folder),
+        pytest.raises(LockedError, match=f"process {os.getpid()} on "),
+        storage.folder_lock(folder),
+    ):
+        pass
+    with storage.folder_lock(folder):
+        pass
+
+
+def _hold_lock(folder: str, ready: multiprocessing.synchronize.Event) -> None:  # type: ignore[name-defined]
+    with storage.folder_lock(folder):
+        ready.set()
+        signal.pause()
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=_hold_lock, args=(str(tmp_path), ready))
+    process.start()
+    assert ready.wait(20)
+    with pytest.raises(LockedError), storage.folder_lock(str(tmp_path)):
+        pass
+    process.kill()
+    process.join()
+    with storage.folder_lock(str(tmp_path)):
+        pass
+
+
+def test_the_fingerprint_of_a_large_file_sees_its_size_and_spread_windows(tmp_path: Path) -> None:
+    path = tmp_path / "large.bin"
+    size = 65 << 20
+
+    def fingerprint(change_at: int | None = None, size_bytes: int = size) -> str:
+        with path.open("wb") as stream:
+            stream.truncate(size_bytes)
+            if change_at is not None:
+                stream.seek(change_at)
+                stream.write(b"x")
+        return storage.content_fingerprint(str(path))
+
+    plain = fingerprint()
+    assert plain == fingerprint()
+    assert plain != fingerprint(change_at=0)
+    assert plain != fingerprint(change_at=size - 1)
+    assert plain != fingerprint(size_bytes=size + 1)
+
+
+def test_free_bytes_is_known_locally_only(tmp_path: Path) -> None:
+    free = storage.free_bytes(str(tmp_path / "not" / "yet"))
+    assert free is not None
+    assert free > 0
+    assert storage.free_bytes("memory://x") is None
