@@ -50,14 +50,14 @@ class Shared:
         return RunOptions(make_executor(self.workers), self.overwrite, make_progress(self.quiet))
 
 
-def corpus_option(command: Command) -> Command:
+def corpus_option(command: Command, default: str = ".") -> Command:
     """Add `--corpus`."""
     return click.option(
         "--corpus",
         metavar="DIR",
         envvar="WEBTEXT_CORPUS",
-        default=".",
-        show_default="the current folder",
+        default=default,
+        show_default="the current folder" if default == "." else default,
         help="The corpus folder; each stage reads and writes a folder of its own in it. [env: WEBTEXT_CORPUS]",
     )(command)
 
@@ -72,10 +72,12 @@ def debug_option(command: Command) -> Command:
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(command)
 
 
-def stage_options(reads: str | None = None, *, only_corpus: bool = False) -> Callable[[Command], Callable[..., Any]]:
+def stage_options(
+    reads: str | None = None, *, only_corpus: bool = False, corpus: str = "."
+) -> Callable[[Command], Callable[..., Any]]:
     """Add the options of every stage and pass them as `shared`.
 
-    `reads` words what `--input` takes; `only_corpus` leaves out `--input` and `--output`.
+    `reads` words what `--input` takes; `only_corpus` leaves out `--input` and `--output`; `corpus` is the default.
     """
 
     def decorate(command: Command) -> Callable[..., Any]:
@@ -86,15 +88,15 @@ def stage_options(reads: str | None = None, *, only_corpus: bool = False) -> Cal
             return command(shared=shared, **values)
 
         decorated: Callable[..., Any] = gathered
-        for add in reversed(_stage_option_list(reads, only_corpus)):
+        for add in reversed(_stage_option_list(reads, only_corpus, corpus)):
             decorated = add(decorated)
         return decorated
 
     return decorate
 
 
-def _stage_option_list(reads: str | None, only_corpus: bool) -> list[Callable[[Any], Any]]:
-    added: list[Callable[[Any], Any]] = [corpus_option]
+def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> list[Callable[[Any], Any]]:
+    added: list[Callable[[Any], Any]] = [functools.partial(corpus_option, default=corpus)]
     if reads is not None:
         added.append(
             click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")

@@ -1,0 +1,190 @@
+"""The command line as a whole: light, complete, documented, and honest in its errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from webtext_cli.main import COMMANDS, main, webtext
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_HEAVY = (
+    "datasketch", "fsspec", "lxml", "newspaper", "numpy", "praw", "pyarrow", "pybloom_live", "requests", "rich",
+    "tokenizers", "torch", "trafilatura", "urllib3", "warcio", "zstandard",
+)  # fmt: skip
+
+
+def _command(name: str) -> click.Command:
+    command = webtext.get_command(click.Context(webtext), name)
+    assert command is not None
+    return command
+
+
+def test_help_imports_nothing_heavy_and_no_command() -> None:
+    code = "import sys; from webtext_cli.main import main; main(['--help']); print('\\n'.join(sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = set(printed.split("\n"))
+    assert "webtext_cli.main" in loaded
+    assert not {name for name in loaded if name.split(".")[0] in (*_HEAVY, "pipelines")}
+    assert not {name for name in loaded if name.startswith("webtext_cli.commands.")}
+
+
+def test_help_answers_in_a_fifth_of_a_second() -> None:
+    def seconds() -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "webtext_cli", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - started
+
+    # The best of several: other work on the machine must not fail the test, a heavy import must.
+    assert min(seconds() for _ in range(5)) < 0.2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_an_example_and_a_page(name: str) -> None:
+    command = _command(name)
+    assert command.help is not None
+    assert command.name == name
+    assert command.help.splitlines()[0] == COMMANDS[name]
+    assert "Example:" in command.help
+    assert f"webtext {name}" in command.help
+    assert (_REPOSITORY / "docs" / f"{name}.md").is_file()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_has_help(name: str) -> None:
+    options = [parameter for parameter in _command(name).params if isinstance(parameter, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+    assert "debug" in [option.name for option in options]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_uses_options_that_exist(name: str) -> None:
+    command = _command(name)
+    assert command.help is not None
+    known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    example = command.help.split("Example:")[1]
+    used = re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", "\n".join(re.findall(rf"webtext {name}\b.*", example)))
+    assert {flag for flag in used if flag not in known} == set()
+
+
+def test_the_generated_reference_is_current() -> None:
+    command = [sys.executable, str(_REPOSITORY / "docs" / "generate.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["scrap"], 2, "error: no command 'scrap'; did you mean scrape?\nsee `webtext --help`\n"),
+        (["zzz"], 2, "error: no command 'zzz'; see `webtext --help`\n"),
+        (["build", "--nope"], 2, "error: No such option '--nope'."),
+        (["build", "--workers", "0"], 2, "error: Invalid value for '--workers'"),
+        (["build", "--from", "extrct"], 2, "unknown stage 'extrct'; did you mean extract?"),
+        (["build", "--from", "tokenize", "--to", "fetch"], 2, "error: no stage lies between tokenize and fetch"),
+        (["build"], 2, "webtext.toml: [scrape] names no dumps; add dumps = [...] there"),
+        (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; `webtext init nowhere` makes"),
+        (["init"], 2, "error: Missing argument 'DIR'."),
+        (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder"),
+        (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
+    ],
+)
+def test_wrong_use_is_one_clear_line(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+    assert len(printed.err.splitlines()) <= 2
+    assert printed.out == ""
+
+
+def test_debug_shows_the_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEBTEXT_DEBUG", "")  # so that it is put back afterwards
+    assert main(["remove-wikipedia", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_init_writes_a_file_that_build_takes_and_does_not_overwrite_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "my-corpus"]) == 0
+    assert "wrote my-corpus/webtext.toml" in capsys.readouterr().out
+    text = (tmp_path / "my-corpus" / "webtext.toml").read_text()
+    # With every option uncommented the file still holds only known keys and valid defaults.
+    live = re.sub(r"^# (?=\w+ = (?!\.\.\.))", "", text, flags=re.MULTILINE)
+    assert live.count("\n# ") < text.count("\n# ")
+    (tmp_path / "my-corpus" / "webtext.toml").write_text(live)
+    assert main(["build", "--corpus", "my-corpus", "--to", "scrape"]) == 1
+    assert "my-corpus/dumps/RS_*: matches no file" in capsys.readouterr().err
+    assert main(["init", "my-corpus"]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_an_unknown_table_or_key_of_the_toml_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "webtext.toml").write_text("[scrap]\nmin_score = 3\n")
+    assert main(["build"]) == 2
+    assert "unknown table 'scrap'; did you mean scrape?" in capsys.readouterr().err
+    (tmp_path / "webtext.toml").write_text("[scrape]\ndumps = ['x']\n[dedup]\nthreshhold = 0.5\n")
+    assert main(["build"]) == 2
+    assert "[dedup]: unknown option 'threshhold'; did you mean threshold?" in capsys.readouterr().err
+
+
+def test_a_summary_for_machines_is_one_json_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    documents = [{"url": "https://de.wikipedia.org/wiki/X", "text": "x"}, {"url": "http://a.com/", "text": "y"}]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in documents))
+    assert main(["remove-wikipedia", "-i", "docs.jsonl", "-o", "out", "--json", "--workers", "1"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary.pop("seconds") >= 0
+    assert summary == {
+        "stage": "remove-wikipedia",
+        "records_in": 2,
+        "records_out": 1,
+        "dropped": {"wikipedia_domain": 1},
+        "output": "out",
+        "judged": 2,
+        "without_url": 0,
+    }
+    assert main(["remove-wikipedia", "-i", "docs.jsonl", "-o", "out", "--workers", "1"]) == 0
+    printed = capsys.readouterr()
+    lines = [line.split() for line in printed.out.splitlines()]
+    assert ["in", "2", "100.00%"] in lines
+    assert ["dropped.wikipedia_domain", "-1", "50.00%"] in lines
+    assert ["out", "1", "50.00%"] in lines
+
+
+def test_ctrl_c_says_that_the_next_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.build.build", interrupt)
+    monkeypatch.setattr("pipelines.build.build_stages", lambda *_: ["scrape"])
+    assert main(["build"]) == 130
+    assert "run the same command again to go on" in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""`webtext demo`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pipelines.core.run import Summary
+from webtext_cli.console import amount, duration, print_summary, print_table
+from webtext_cli.options import Shared, stage_options
+
+_PROMPT = "Return a"
+_SAMPLE_TOKENS = 80
+
+
+@click.command("demo")
+@stage_options(only_corpus=True, corpus="webtext-demo")
+def command(shared: Shared) -> None:
+    """Run the whole line on a small real web, offline.
+
+    The web is the documentation server that every Python carries, on loopback: some 380 real pages. The demo writes a
+    submissions dump that links to them and runs every stage on it, down to a small GPT-2, a sample of its text, and an
+    overlap report. It asks no other machine. A second run goes on where the first stopped.
+
+    \b
+    Example:
+      webtext demo
+      webtext demo --corpus my-demo
+    """
+    from pipelines.build import build, build_stages, corpus_tables
+    from pipelines.core import storage
+    from pipelines.demo.corpus import write_demo_corpus
+    from pipelines.demo.web import demo_web
+    from pipelines.model.sampling import sample_texts
+
+    def show(summary: Summary) -> None:
+        if not shared.as_json:
+            print_summary(summary, as_json=False)
+
+    write_demo_corpus(shared.corpus)
+    with demo_web():
+        stages = build_stages(corpus_tables(shared.corpus), None, None)
+        summaries = build(shared.corpus, stages, shared.run_options(), show)
+    sample = sample_texts(storage.join(shared.corpus, "pretrain"), _PROMPT, _SAMPLE_TOKENS)
+    if shared.as_json:
+        value = {"stages": [summary.to_json() for summary in summaries], "sample": sample}
+        click.echo(json.dumps(value, ensure_ascii=False))
+    else:
+        _print_end(shared.corpus, summaries, sample)
