@@ -7,7 +7,7 @@ import json
 import click
 
 from pipelines.core.run import Summary
-from webtext_cli.console import amount, duration, print_summary, print_table
+from webtext_cli.console import duration, print_summary, print_table
 from webtext_cli.options import Shared, stage_options
 
 _PROMPT = "Return a"
@@ -48,3 +48,39 @@ def command(shared: Shared) -> None:
         click.echo(json.dumps(value, ensure_ascii=False))
     else:
         _print_end(shared.corpus, summaries, sample)
+
+
+def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
+    click.echo(f"\nA sample of the model's text, from the prompt {_PROMPT!r}:\n\n{_indented(sample)}\n")
+    rows = [
+        [
+            summary.stage,
+            f"{summary.records_in:,}",
+            _drops(summary),
+            f"{summary.records_out:,}",
+            duration(summary.seconds),
+        ]
+        for summary in summaries
+    ]
+    print_table(["stage", "in", "dropped", "out", "time"], rows, title="The line, from a submission to a model")
+    click.echo(
+        f"""Look at:
+  {corpus}/scrape/links-00000.parquet            a link for each page, with its score and its submissions
+  {corpus}/fetch/pages-00000.warc.gz             the pages as received
+  {corpus}/dedup/clusters.parquet                which documents were duplicates of which
+  {corpus}/train-bpe/tokenizer.json              the tokenizer
+  {corpus}/pretrain/metrics.jsonl                the loss, step by step
+  {corpus}/overlap-report/report.html            what the corpus holds of Python's language reference: open in a browser
+Next:
+  webtext status --corpus {corpus} --verify
+  webtext generate --corpus {corpus} --prompt "The module"
+  webtext init my-corpus        and name your own dumps in my-corpus/webtext.toml"""
+    )
+
+
+def _drops(summary: Summary) -> str:
+    return f"{sum(summary.dropped.values()):,}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.splitlines())

@@ -1,0 +1,156 @@
+"""What every stage promises, tested for all of them alike from one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import contract_web
+import pytest
+from contract_line import CASES, leftovers, outcome, run_stage, stage_names
+
+from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
+from pipelines.core.executor import LocalExecutor
+from pipelines.core.manifest import read_manifest
+from pipelines.core.run import RunOptions
+from pipelines.core.storage import folder_lock
+from pipelines.line import BY_NAME
+
+_EVERY_STAGE = pytest.mark.parametrize("name", stage_names())
+
+# What pretrain keeps beside its result: times, which differ from run to run, and checkpoints to go on from.
+_BESIDE = {"pretrain": ("timing.jsonl", "checkpoints")}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A corpus on which every stage has run once, in one process: the clean run that the others are compared with."""
+    folder = tmp_path_factory.mktemp("contract")
+    (folder / "dumps").mkdir()
+    contract_web.write_dumps(folder / "dumps")
+    texts = ["the corpus of the language model is not what he said about it at all", "two words"]
+    texts.append(" ".join(contract_web._text(2, 240).split()[5:40]))
+    (folder / "sentences.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    with contract_web.served() as proxy, pytest.MonkeyPatch.context() as patch:
+        for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+            patch.setenv(variable, proxy)
+        patch.setenv("no_proxy", "")
+        for name in stage_names():
+            run_stage(folder, name, folder / name, RunOptions())
+        yield folder
+
+
+def test_the_table_holds_every_stage() -> None:
+    assert list(CASES) == stage_names()
+
+
+@_EVERY_STAGE
+def test_records_in_are_records_out_and_drops(corpus: Path, name: str) -> None:
+    manifest = read_manifest(str(corpus / name))
+    assert manifest.records_in > 0
+    assert manifest.records_out > 0
+    assert manifest.records_in == manifest.records_out + sum(manifest.dropped.values())
+
+
+@_EVERY_STAGE
+def test_a_stage_reads_what_the_one_before_wrote_in_full(corpus: Path, name: str) -> None:
+    for parameter, source in BY_NAME[name].reads.items():
+        if parameter in ("documents", "pages"):
+            written = read_manifest(str(corpus / source)).records_out
+            assert read_manifest(str(corpus / name)).records_in == written
+
+
+@_EVERY_STAGE
+def test_nothing_is_left_beside_the_result(corpus: Path, name: str) -> None:
+    assert leftovers(corpus / name, _BESIDE.get(name, ())) == []
+
+
+@_EVERY_STAGE
+def test_three_workers_write_the_same_as_one(corpus: Path, name: str, tmp_path: Path) -> None:
+    run_stage(corpus, name, tmp_path / name, RunOptions(executor=LocalExecutor(3)))
+    assert outcome(tmp_path / name) == outcome(corpus / name)
+
+
+@_EVERY_STAGE
+def test_kill_9_at_several_points_and_reruns_end_with_the_same(corpus: Path, name: str, tmp_path: Path) -> None:
+    output = tmp_path / name
+    # In each run the process dies a little later, in turn before and after a file gets its name.
+    killed = 0
+    for count, moment in ((1, "before"), (2, "after"), (3, "before"), (3, "after"), (5, "before"), (4, "after")):
+        code = _killed_run(corpus, name, output, count, moment)
+        assert code in (0, -signal.SIGKILL)
+        killed += code != 0
+    assert killed >= 3
+    run_stage(corpus, name, output, RunOptions())
+    assert outcome(output) == outcome(corpus / name)
+    assert leftovers(output, _BESIDE.get(name, ())) == []
+
+
+@_EVERY_STAGE
+def test_another_config_is_refused_with_the_difference(corpus: Path, name: str) -> None:
+    (key, value), *_ = CASES[name].changed.items()
+    with pytest.raises(ChangedRunError, match=rf"{key} was .*, is now .*Use --overwrite"):
+        run_stage(corpus, name, corpus / name, RunOptions(), **{key: value})
+
+
+@_EVERY_STAGE
+def test_a_damaged_shard_is_named_and_made_again(corpus: Path, name: str, tmp_path: Path) -> None:
+    shutil.copytree(corpus / name, tmp_path / name)
+    file = max(read_manifest(str(corpus / name)).files, key=lambda file: file.size_bytes)
+    data = bytearray((tmp_path / name / file.name).read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / name / file.name).write_bytes(data)
+    run_stage(corpus, name, tmp_path / name, RunOptions())
+    assert outcome(tmp_path / name) == outcome(corpus / name)
+
+
+@pytest.mark.parametrize("name", [name for name in stage_names() if BY_NAME[name].reads])
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_input_is_refused_by_name(corpus: Path, name: str, tmp_path: Path, damage: str) -> None:
+    source = next(iter(BY_NAME[name].reads.values()))
+    for folder in {*BY_NAME[name].reads.values()}:
+        shutil.copytree(corpus / folder, tmp_path / folder)
+    shutil.copy(corpus / "sentences.jsonl", tmp_path)
+    files = read_manifest(str(corpus / source)).files
+    wanted = ("links-", "pages-", "documents-", "train-")
+    file = max((each for each in files if each.name.startswith(wanted)), key=lambda each: each.size_bytes)
+    path = tmp_path / source / file.name
+    if damage == "missing":
+        path.unlink()
+    else:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        path.write_bytes(data)
+    with pytest.raises(DamagedShardError, match=rf"{file.name}: is (missing|damaged).*run `webtext {source}` again"):
+        run_stage(tmp_path, name, tmp_path / name, RunOptions())
+
+
+@_EVERY_STAGE
+def test_a_second_process_on_the_same_folder_is_refused(corpus: Path, name: str, tmp_path: Path) -> None:
+    with folder_lock(str(tmp_path / name)), pytest.raises(LockedError, match="is writing it"):
+        run_stage(corpus, name, tmp_path / name, RunOptions())
+
+
+@_EVERY_STAGE
+def test_a_finished_stage_is_not_run_again(corpus: Path, name: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (corpus / name).rglob("*") if path.is_file()}
+    run_stage(corpus, name, corpus / name, RunOptions())
+    after = {path: path.stat().st_mtime_ns for path in (corpus / name).rglob("*") if path.is_file()}
+    assert {path: time for path, time in after.items() if not path.name.startswith(".lock")} == {
+        path: time for path, time in before.items() if not path.name.startswith(".lock")
+    }
+
+
+def _killed_run(corpus: Path, name: str, output: Path, count: int, moment: str) -> int:
+    script = Path(__file__).with_name("killed_run.py")
+    command = [sys.executable, str(script), str(corpus), name, str(output), str(count), moment]
+    environment = {**os.environ, "PYTHONPATH": str(script.parent)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode in (0, -signal.SIGKILL), run.stderr
+    return run.returncode
