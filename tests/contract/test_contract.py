@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import contract_web
 import pytest
+import small_web
 from contract_line import CASES, leftovers, outcome, run_stage, stage_names
 
 from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
@@ -33,14 +33,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A corpus on which every stage has run once, in one process: the clean run that the others are compared with."""
     folder = tmp_path_factory.mktemp("contract")
     (folder / "dumps").mkdir()
-    contract_web.write_dumps(folder / "dumps")
+    small_web.write_dumps(folder / "dumps")
     texts = ["the corpus of the language model is not what he said about it at all", "two words"]
-    texts.append(" ".join(contract_web._text(2, 240).split()[5:40]))
+    texts.append(" ".join(small_web.words_text(2, 240).split()[5:40]))
     (folder / "sentences.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    with contract_web.served() as proxy, pytest.MonkeyPatch.context() as patch:
-        for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
-            patch.setenv(variable, proxy)
-        patch.setenv("no_proxy", "")
+    with small_web.served(small_web.pages(), folder) as environment, pytest.MonkeyPatch.context() as patch:
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
         for name in stage_names():
             run_stage(folder, name, folder / name, RunOptions())
         yield folder

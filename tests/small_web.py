@@ -1,4 +1,4 @@
-"""A web of a few small sites behind a loopback proxy, and dumps that link to it: where the contract begins."""
+"""A web of a few small sites behind a loopback proxy, and dumps that link to it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import http.server
 import json
 import lzma
 import random
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import trustme
 import zstandard
 
 _SITES = ("alpha.com", "www.beta.org", "gamma.co.uk", "en.wikipedia.org")
@@ -23,7 +25,8 @@ _WORDS = (
 ).split()
 
 
-def _text(seed: int, words: int) -> str:
+def words_text(seed: int, words: int) -> str:
+    """Return some words, always the same for a seed."""
     source = random.Random(seed)
     return " ".join(source.choice(_WORDS) for _ in range(words))
 
@@ -46,11 +49,11 @@ def pages() -> dict[str, bytes]:
     found = {}
     for number, site in enumerate(_SITES):
         for page in range(9):
-            text = _text(100 * number + page, 240)
+            text = words_text(100 * number + page, 240)
             if page == 7:
-                text = _text(0, 240)
+                text = words_text(0, 240)
             if page == 8:
-                text = _text(1, 240) + f" seen at site {number}"
+                text = words_text(1, 240) + f" seen at site {number}"
             title = "A page" if page == 7 else f"Page {page} of {site}"
             found[f"http://{site}/page-{page}.html"] = _page(title, text)
     found["http://alpha.com/empty.html"] = _page("", "")
@@ -94,26 +97,67 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    """A proxy that has the pages itself: absolute URIs for http, a tunnel that ends here for https."""
+
+    server: _Proxy
+    origin = ""
+
     def do_GET(self) -> None:
-        body = pages().get(self.path)
+        body = self.server.pages.get(self.origin + self.path)
         self.send_response(200 if body is not None else 404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Type", self.server.content_type)
         self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
         self.wfile.write(body or b"")
+
+    def do_CONNECT(self) -> None:
+        host = self.path.rpartition(":")[0]
+        self.send_response(200, "Connection established")
+        self.end_headers()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.authority.issue_cert(host).configure_cert(context)
+        with contextlib.suppress(OSError), context.wrap_socket(self.connection, server_side=True) as tunnel:
+            _Tunnelled(tunnel, f"https://{host}", self.client_address, self.server)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
+class _Tunnelled(_Handler):
+    """Answers the requests that come through a tunnel."""
+
+    def __init__(self, tunnel: ssl.SSLSocket, origin: str, client: tuple[str, int], server: _Proxy) -> None:
+        self.origin = origin
+        super().__init__(tunnel, client, server)
+
+
+class _Proxy(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, pages: Mapping[str, bytes], content_type: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages = pages
+        self.content_type = content_type
+        self.authority = trustme.CA()
+
+
 @contextlib.contextmanager
-def served() -> Iterator[str]:
-    """Serve the pages as an HTTP proxy on loopback and yield its URL."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def served(
+    pages: Mapping[str, bytes], folder: Path, content_type: str = "text/html; charset=utf-8"
+) -> Iterator[dict[str, str]]:
+    """Serve pages under their own URLs from loopback, and yield the environment in which a program finds them there.
+
+    The certificate of the authority that vouches for the https pages is written into `folder`.
+    """
+    server = _Proxy(pages, content_type)
+    certificate = folder / "authority.pem"
+    server.authority.cert_pem.write_to_path(str(certificate))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    names = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY")
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield {**dict.fromkeys(names, address), "no_proxy": "", "REQUESTS_CA_BUNDLE": str(certificate)}
     finally:
         server.shutdown()
         thread.join()

@@ -1,0 +1,138 @@
+"""Kills `webtext build` at random, again and again, and compares what it ends with to one undisturbed build.
+
+    python tests/e2e/kill_build.py --kills 20 --seed 0
+
+The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes (for
+fetch, whose records carry times: the same outcomes and pages).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_TESTS), str(_TESTS / "contract")]
+
+import small_web  # noqa: E402 - found through the path above
+from contract_line import TINY_MODEL, outcome, stage_names  # noqa: E402
+
+
+def write_corpus(folder: Path) -> None:
+    """Write what the build reads: two dumps, a benchmark, and a `webtext.toml` with every stage."""
+    (folder / "dumps").mkdir(parents=True)
+    small_web.write_dumps(folder / "dumps")
+    sentence = " ".join(small_web.words_text(2, 240).split()[5:40])
+    (folder / "sentences.jsonl").write_text(json.dumps({"text": sentence}) + "\n")
+    (folder / "webtext.toml").write_text(
+        f"""
+[build]
+stages = {json.dumps(stage_names())}
+[scrape]
+dumps = ["dumps/*"]
+shards = 3
+[fetch]
+per_host_delay_s = 0.0
+[train-bpe]
+vocab_size = 400
+[tokenize]
+held_out = 0.3
+[pretrain]
+preset = "tiny"
+set = {json.dumps([*TINY_MODEL, "steps=60"])}
+device = "cpu"
+threads = 1
+checkpoint_every = 5
+[overlap-report]
+benchmarks = ["sentences=sentences.jsonl"]
+"""
+    )
+
+
+def start_build(corpus: Path, environment: dict[str, str], workers: int) -> subprocess.Popen[bytes]:
+    """Start a build in a process group of its own."""
+    command = [sys.executable, "-m", "webtext_cli", "build", "--corpus", str(corpus), "--workers", str(workers), "-q"]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def finish_build(corpus: Path, environment: dict[str, str], workers: int) -> float:
+    """Build to the end and return the seconds it took."""
+    started = time.monotonic()
+    build = start_build(corpus, environment, workers)
+    _, errors = build.communicate()
+    if build.returncode:
+        raise SystemExit(f"the build failed:\n{errors.decode()}")
+    return time.monotonic() - started
+
+
+def kill_builds(corpus: Path, environment: dict[str, str], kills: int, longest_s: float, seed: int) -> list[str]:
+    """Start and kill builds until `kills` of them were killed while at work; return what the corpus had by then."""
+    source = random.Random(seed)
+    reached = []
+    while len(reached) < kills:
+        build = start_build(corpus, environment, 2)
+        try:
+            build.communicate(timeout=source.uniform(0.5, longest_s))
+        except subprocess.TimeoutExpired:
+            build.send_signal(signal.SIGKILL)
+            build.communicate()
+            done = [name for name in stage_names() if (corpus / name / "manifest.json").exists()]
+            reached.append(done[-1] if done else "nothing")
+            continue
+        if build.returncode:
+            raise SystemExit("a build failed after a kill")
+        break
+    return reached
+
+
+def compare(kills: int, seed: int) -> int:
+    """Build twice, once undisturbed and once with kills, and print what differs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with small_web.served(small_web.pages(), folder) as environment:
+            for corpus in ("clean", "killed"):
+                write_corpus(folder / corpus)
+            seconds = finish_build(folder / "clean", environment, 1)
+            # So that the kills are spread over the whole build: each run gets about its share beside the start.
+            longest_s = 2.0 + 2 * seconds / kills
+            reached = kill_builds(folder / "killed", environment, kills, longest_s, seed)
+            finish_build(folder / "killed", environment, 2)
+        print(f"one build took {seconds:.1f} s; {len(reached)} builds were killed, after: {', '.join(reached)}")
+        differing = [
+            each for each in stage_names() if _outcome(folder, "clean", each) != _outcome(folder, "killed", each)
+        ]
+    print("differing stages: " + (", ".join(differing) or "none"))
+    return 1 if differing or len(reached) < kills else 0
+
+
+def _outcome(folder: Path, corpus: str, stage: str) -> dict[str, str]:
+    found = outcome(folder / corpus / stage)
+    # Times in fetch's folder make another fingerprint of it, which the manifests after it carry.
+    return {name: value for name, value in found.items() if name != "manifest.json"}
+
+
+def main() -> int:
+    """Read the options and compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    return compare(options.kills, options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

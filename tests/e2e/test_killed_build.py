@@ -1,0 +1,27 @@
+"""A build that is killed again and again ends as one that was left alone: the short version of `kill_build.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SCRIPT = Path(__file__).with_name("kill_build.py")
+
+
+def _run(kills: int, seed: int) -> str:
+    command = [sys.executable, str(_SCRIPT), "--kills", str(kills), "--seed", str(seed)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_a_build_killed_four_times_ends_with_the_same_bytes() -> None:
+    assert "4 builds were killed" in _run(4, seed=1)
+
+
+@pytest.mark.slow
+def test_a_build_killed_twenty_times_ends_with_the_same_bytes() -> None:
+    assert "20 builds were killed" in _run(20, seed=0)
