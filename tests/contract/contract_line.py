@@ -53,7 +53,7 @@ def stage_names() -> list[str]:
     return [stage.name for stage in LINE]
 
 
-def run_stage(corpus: Path, name: str, output: Path, options: RunOptions, **changed: Any) -> Summary:
+def run_stage(corpus: Path, name: str, output: Path | str, options: RunOptions, **changed: Any) -> Summary:
     """Run one stage on what the corpus folder holds."""
     stage = BY_NAME[name]
     config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, f"case {name}")

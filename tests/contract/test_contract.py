@@ -19,7 +19,7 @@ from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedErro
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import folder_lock
+from pipelines.core.storage import folder_lock, join, sha256_of
 from pipelines.line import BY_NAME
 
 _EVERY_STAGE = pytest.mark.parametrize("name", stage_names())
@@ -134,6 +134,18 @@ def test_a_damaged_input_is_refused_by_name(corpus: Path, name: str, tmp_path: P
 def test_a_second_process_on_the_same_folder_is_refused(corpus: Path, name: str, tmp_path: Path) -> None:
     with folder_lock(str(tmp_path / name)), pytest.raises(LockedError, match="is writing it"):
         run_stage(corpus, name, tmp_path / name, RunOptions())
+
+
+@pytest.mark.parametrize("name", [name for name in stage_names() if name != "pretrain"])
+def test_a_remote_store_holds_the_same(corpus: Path, name: str) -> None:
+    folder = f"memory://contract-{os.getpid()}/{name}"
+    run_stage(corpus, name, folder, RunOptions())
+    remote, local = read_manifest(folder), read_manifest(str(corpus / name))
+    assert [file.name for file in remote.files] == [file.name for file in local.files]
+    for file in remote.files:
+        assert sha256_of(join(folder, file.name)) == file.sha256
+    if name != "fetch":
+        assert remote == local
 
 
 @_EVERY_STAGE

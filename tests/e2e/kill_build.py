@@ -2,8 +2,9 @@
 
     python tests/e2e/kill_build.py --kills 20 --seed 0
 
-The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes (for
-fetch, whose records carry times: the same outcomes and pages).
+The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes. The
+records of fetch carry times, and those after it carry them on: fetch is compared by its outcomes and pages, and the
+later stages with an undisturbed build on the very pages that the killed build had fetched.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,18 +113,19 @@ def compare(kills: int, seed: int) -> int:
             longest_s = 2.0 + 2 * seconds / kills
             reached = kill_builds(folder / "killed", environment, kills, longest_s, seed)
             finish_build(folder / "killed", environment, 2)
+            write_corpus(folder / "same-pages")
+            for stage in ("scrape", "fetch"):
+                shutil.copytree(folder / "killed" / stage, folder / "same-pages" / stage)
+            finish_build(folder / "same-pages", environment, 1)
         print(f"one build took {seconds:.1f} s; {len(reached)} builds were killed, after: {', '.join(reached)}")
-        differing = [
-            each for each in stage_names() if _outcome(folder, "clean", each) != _outcome(folder, "killed", each)
-        ]
+        differing = [name for name in stage_names() if _differs(folder, name)]
     print("differing stages: " + (", ".join(differing) or "none"))
     return 1 if differing or len(reached) < kills else 0
 
 
-def _outcome(folder: Path, corpus: str, stage: str) -> dict[str, str]:
-    found = outcome(folder / corpus / stage)
-    # Times in fetch's folder make another fingerprint of it, which the manifests after it carry.
-    return {name: value for name, value in found.items() if name != "manifest.json"}
+def _differs(folder: Path, stage: str) -> bool:
+    reference = "clean" if stage in ("scrape", "fetch") else "same-pages"
+    return outcome(folder / reference / stage) != outcome(folder / "killed" / stage)
 
 
 def main() -> int:

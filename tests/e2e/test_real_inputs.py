@@ -1,4 +1,4 @@
-"""Real inputs through the stages: dumps of 2005 and 2013, pages of two hundred sites, technical documents, WikiText-2."""
+"""Real inputs through the stages: dumps of 2005 and 2013, two hundred pages, technical documents, WikiText-2."""
 
 from __future__ import annotations
 
