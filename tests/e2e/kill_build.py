@@ -2,9 +2,9 @@
 
     python tests/e2e/kill_build.py --kills 20 --seed 0
 
-The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes. The
-records of fetch carry times, and those after it carry them on: fetch is compared by its outcomes and pages, and the
-later stages with an undisturbed build on the very pages that the killed build had fetched.
+The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes.
+The records of fetch carry times, and those after it carry them on: fetch is compared by its outcomes and pages, and
+the later stages with an undisturbed build on the very pages that the killed build had fetched.
 """
 
 from __future__ import annotations
