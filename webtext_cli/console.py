@@ -50,13 +50,12 @@ class PlainProgress:
     def _show(self) -> None:
         seconds = time.monotonic() - self._started
         rate = self._done / seconds if seconds > 0 else 0.0
-        parts = [f"{self._label}: {amount(self._done, self._unit)}"]
-        if self._total:
-            parts.append(f"of {amount(self._total, self._unit)} ({min(1.0, self._done / self._total):.0%})")
-        parts.append(f"in {duration(seconds)}, {amount(rate, self._unit)}/s")
+        share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
+        line = f"{self._label}: {done_of(self._done, self._total, self._unit)}{share} in {duration(seconds)}"
+        line += f", {amount(rate, self._unit)}/s"
         if self._total and 0 < self._done < self._total:
-            parts.append(f"{duration((self._total - self._done) / rate)} left")
-        click.echo(", ".join(parts).replace(", of", " of"), err=True)
+            line += f", {duration((self._total - self._done) / rate)} left"
+        click.echo(line, err=True)
 
 
 class BarProgress:
@@ -74,10 +73,9 @@ class BarProgress:
 
         class Done(ProgressColumn):
             def render(self, task: Any) -> Text:
-                whole = "" if task.total is None else f" of {amount(task.total, unit)}"
                 speed = task.finished_speed or task.speed
                 rate = "" if speed is None else f"  {amount(speed, unit)}/s"
-                return Text(f"{amount(task.completed, unit)}{whole}{rate}")
+                return Text(f"{done_of(task.completed, task.total, unit)}{rate}")
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=Console(stderr=True))
@@ -90,11 +88,16 @@ class BarProgress:
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""
-        click.echo(f"note: {message}", err=True)
+        if self._bar is None:
+            click.echo(f"note: {message}", err=True)
+        else:
+            # Through the bar's own console, so that the line stands above the bar and not across it.
+            self._bar.console.print(f"note: {message}", markup=False, highlight=False, soft_wrap=True)
 
     def finish(self) -> None:
         """See `Progress.finish`."""
         self._bar.stop()
+        self._bar = None
 
 
 def make_progress(quiet: bool = False) -> Progress:
@@ -116,9 +119,16 @@ def amount(number: float, unit: str) -> str:
     return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
 
 
+def done_of(done: float, total: float | None, unit: str) -> str:
+    """Write how far work is: `250 of 1,000 records`, `1.5 MB of 3.0 GB`."""
+    if total is None:
+        return amount(done, unit)
+    return f"{amount(done, unit).removesuffix(f' {unit}')} of {amount(total, unit)}"
+
+
 def duration(seconds: float) -> str:
     """Write a time: `4.2 s`, `3 min 20 s`, `2 h 05 min`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

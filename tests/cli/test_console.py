@@ -1,0 +1,127 @@
+"""What a person sees: amounts, times, progress on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pipelines.core.run import Summary
+from webtext_cli import console
+from webtext_cli.console import PlainProgress, amount, duration, figure, print_summary, print_table
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "words"),
+    [
+        (0, "records", "0 records"),
+        (1234567, "records", "1,234,567 records"),
+        (2.345, "records", "2.3 records"),
+        (999, "bytes", "999 bytes"),
+        (1_500_000, "bytes", "1.5 MB"),
+        (40e9, "bytes", "40.0 GB"),
+        (5e15, "bytes", "5000.0 TB"),
+    ],
+)
+def test_amounts_have_their_unit(number: float, unit: str, words: str) -> None:
+    assert amount(number, unit) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(4.24, "4.2 s"), (59.96, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_times_are_easy_to_read(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_figures() -> None:
+    assert [figure(value) for value in (1234, 0.123456, 3.0, True, "x")] == ["1,234", "0.1235", "3", "True", "x"]
+
+
+def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    progress = PlainProgress()
+    progress.start("extract: shards", 1000, "records")
+    progress.advance(1)
+    now[0] += 10
+    progress.advance(249)
+    progress.note("a shard is made again")
+    now[0] += 5
+    progress.advance(750)
+    progress.finish()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "extract: shards ...",
+        "extract: shards: 250 of 1,000 records (25%) in 10.0 s, 25 records/s, 30.0 s left",
+        "note: a shard is made again",
+        "extract: shards: 1,000 of 1,000 records (100%) in 15.0 s, 67 records/s",
+    ]
+
+
+def test_the_funnel_adds_up_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    drops = {f"reason_{number:02d}": 1 for number in range(40)}
+    print_summary(Summary("fetch", 100, 60, drops, 1.0, "corpus/fetch", {"bytes": 5}), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    numbers = [int(line.split()[-2].replace(",", "")) for line in lines if line.endswith("%")]
+    assert numbers[0] + sum(numbers[1:-1]) == numbers[-1] == 60
+    assert any("dropped for 10 other reasons" in line for line in lines)
+
+
+def test_a_table_is_not_folded_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["name", "count"], [["x" * 120, "1"], ["[bold]y[/bold]", "22"]], title="A title")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert any("x" * 120 in line for line in lines)
+    assert any("[bold]y[/bold]" in line for line in lines)
+
+
+def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
+    script = """
+        import time
+        from webtext_cli.console import make_progress
+        progress = make_progress()
+        progress.start("extract: shards", 1000, "records")
+        for _ in range(10):
+            progress.advance(100)
+            time.sleep(0.05)
+        progress.note("one note")
+        progress.finish()
+    """
+    path = tmp_path / "bar.py"
+    path.write_text(textwrap.dedent(script))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, str(path)], stderr=theirs, env={**os.environ, "TERM": "xterm-256color"})
+    os.close(theirs)
+    screen = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not block:
+            break
+        screen += block
+    os.close(ours)
+    assert process.wait() == 0
+    text = screen.decode()
+    assert "extract: shards" in text
+    assert "1,000 of 1,000 records" in text
+    assert "records/s" in text
+    assert "one note" in text
+
+
+def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = console.make_progress(quiet=True)
+    progress.start("x", 1, "records")
+    progress.advance(1)
+    progress.note("x")
+    progress.finish()
+    assert capsys.readouterr().err == ""
