@@ -54,7 +54,7 @@ def _run(command: list[str | Path], folder: Path) -> str:
     result = subprocess.run(
         arguments, cwd=folder, env=_clean_environment(), capture_output=True, text=True, check=False
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
@@ -76,7 +76,11 @@ def test_the_command_answers_from_the_fresh_environment(installed: Path, tmp_pat
 
 
 def test_the_wheel_asks_for_what_is_there(installed: Path, tmp_path: Path) -> None:
-    assert "No broken requirements found" in _run([installed / "python", "-m", "pip", "check"], tmp_path)
+    command = [str(installed / "python"), "-m", "pip", "check"]
+    check = subprocess.run(command, cwd=tmp_path, env=_clean_environment(), capture_output=True, text=True, check=False)
+    # Other packages may ask for what a bare environment lacks (a newer setuptools); ours may not.
+    assert [line for line in check.stdout.splitlines() if line.startswith("webtext-kit")] == []
+    assert "webtext-kit" in _run([installed / "python", "-m", "pip", "list"], tmp_path)
 
 
 def test_the_command_finds_its_data(installed: Path, tmp_path: Path) -> None:

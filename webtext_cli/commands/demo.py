@@ -32,7 +32,7 @@ def command(shared: Shared) -> None:
     from pipelines.core import storage
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
-    from pipelines.model.sampling import sample_texts
+    from pipelines.model.sampling import SamplingOptions, generate
 
     def show(summary: Summary) -> None:
         if not shared.as_json:
@@ -42,7 +42,8 @@ def command(shared: Shared) -> None:
     with demo_web():
         stages = build_stages(corpus_tables(shared.corpus), None, None)
         summaries = build(shared.corpus, stages, shared.run_options(), show)
-    sample = sample_texts(storage.join(shared.corpus, "pretrain"), _PROMPT, _SAMPLE_TOKENS)
+    model = storage.join(shared.corpus, "pretrain")
+    sample = next(generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))).text
     if shared.as_json:
         value = {"stages": [summary.to_json() for summary in summaries], "sample": sample}
         click.echo(json.dumps(value, ensure_ascii=False))
