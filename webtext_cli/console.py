@@ -49,6 +49,9 @@ class PlainProgress:
 
     def _show(self) -> None:
         seconds = time.monotonic() - self._started
+        if not self._done:
+            click.echo(f"{self._label}: done in {duration(seconds)}", err=True)
+            return
         rate = self._done / seconds if seconds > 0 else 0.0
         share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
         line = f"{self._label}: {done_of(self._done, self._total, self._unit)}{share} in {duration(seconds)}"
