@@ -45,10 +45,10 @@ def command(shared: Shared) -> None:
     model = storage.join(shared.corpus, "pretrain")
     sample = next(generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))).text
     if shared.as_json:
-        value = {"stages": [summary.to_json() for summary in summaries], "sample": sample}
+        value = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
         click.echo(json.dumps(value, ensure_ascii=False))
     else:
-        _print_end(shared.corpus, summaries, sample)
+        _print_end(shared.corpus, summaries, sample.prompt + sample.text)
 
 
 def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
