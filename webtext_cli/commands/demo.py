@@ -43,7 +43,7 @@ def command(shared: Shared) -> None:
         stages = build_stages(corpus_tables(shared.corpus), None, None)
         summaries = build(shared.corpus, stages, shared.run_options(), show)
     model = storage.join(shared.corpus, "pretrain")
-    sample = next(generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))).text
+    (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
     if shared.as_json:
         value = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
         click.echo(json.dumps(value, ensure_ascii=False))
