@@ -1,0 +1,1 @@
+"""Turn documents into token shards that GPT-2 trainers read."""
