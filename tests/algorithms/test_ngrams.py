@@ -1,0 +1,77 @@
+"""Words and n-grams against plain loops over characters."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.algorithms.ngrams import ngrams, word_spans, words
+
+# Characters whose lower-casing grows, shrinks or depends on its neighbours, marks, digits of other scripts.
+_ODD = st.text(st.sampled_from("aBZ09_'’- \n\tİıΑΣσςßẞǅﬁ\u0301\u0307नीक漢字٣½²ⅣⓐK"), max_size=30)
+_TEXTS = st.one_of(st.text(max_size=60), _ODD)
+
+
+def _words_by_characters(text: str) -> list[str]:
+    """The definition, character by character."""
+    found = [""]
+    for character in text.lower():
+        if character.isalnum():
+            found[-1] += character
+        else:
+            found.append("")
+    return [word for word in found if word]
+
+
+@settings(deadline=None)
+@given(_TEXTS)
+def test_words_are_runs_of_letters_and_digits(text: str) -> None:
+    assert words(text) == _words_by_characters(text)
+
+
+def test_every_character_is_a_letter_or_a_digit_or_ends_a_word() -> None:
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        assert words(character) == _words_by_characters(character), hex(code)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't stop_me -- NOW!", ["don", "t", "stop", "me", "now"]),
+        ("e-mail: a@b.example", ["e", "mail", "a", "b", "example"]),
+        ("Ünïted 2nd ²", ["ünïted", "2nd", "²"]),
+        ("naïve ≠ nai\u0308ve", ["naïve", "nai", "ve"]),
+        ("漢字 かな", ["漢字", "かな"]),
+        ("", []),
+        (" \n…", []),
+    ],
+)
+def test_words_of_plain_examples(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["a", "b", "cc"]), max_size=12), st.integers(1, 14))
+def test_ngrams_are_all_slices_of_n_words(each: list[str], n: int) -> None:
+    assert list(ngrams(each, n)) == [" ".join(each[start : start + n]) for start in range(len(each) - n + 1)]
+
+
+@settings(deadline=None)
+@given(_TEXTS)
+def test_spans_stand_where_the_words_are(text: str) -> None:
+    spans = word_spans(text)
+    found = words(text)
+    assert len(spans) == len(found)
+    for (start, end), word in zip(spans, found, strict=True):
+        # `casefold`, since a sigma that ends the slice need not end the word in the text.
+        assert word.casefold() in text[start:end].lower().casefold()
+        assert end - start <= len(word)
+
+
+def test_spans_count_characters_that_grow_when_lowered() -> None:
+    text = "İ stanbul İX end"
+    assert [text[start:end] for start, end in word_spans(text)] == ["İ", "stanbul", "İ", "X", "end"]
