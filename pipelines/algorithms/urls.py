@@ -47,7 +47,10 @@ _TO_ENCODE = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?%]+"
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 _DOTS = re.compile(r"[\u3002\uff0e\uff61]")
-_IGNORED_IN_HOSTS = re.compile(r"[\u00ad\u200b\u2060\ufe00-\ufe0f\ufeff]")
+_IGNORED_IN_HOSTS = re.compile(
+    r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060\u2064\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0100-\U000e01ef]"
+)
+_UNFOLDED = {"ß": "ß", "ẞ": "ß", "ς": "ς"}
 _JOINERS = "\u200c\u200d"
 
 
@@ -166,9 +169,13 @@ def _ascii_host(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    # Character by character: `str.lower` on the whole would make a final sigma of the last one.
-    once = "".join(character.lower() for character in unicodedata.normalize("NFKC", _IGNORED_IN_HOSTS.sub("", text)))
-    return unicodedata.normalize("NFKC", "".join(character.lower() for character in once))
+    once = unicodedata.normalize("NFKC", _fold_case(_IGNORED_IN_HOSTS.sub("", text)))
+    return unicodedata.normalize("NFKC", _fold_case(once))
+
+
+def _fold_case(text: str) -> str:
+    # Full case folding, but for the letters that are hosts of their own since IDNA 2008.
+    return "".join(_UNFOLDED.get(character) or character.casefold() for character in text)
 
 
 def _is_label_character(character: str) -> bool:
