@@ -1,0 +1,1 @@
+"""Scrape: collect the outbound links of Reddit that reached a score (section 2.1)."""

@@ -1,0 +1,114 @@
+"""The files that are read: which of a folder's are dumps, and in what order whatever the order they were named in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+import zstandard
+
+from pipelines.core import storage
+from pipelines.core.compression import SUFFIXES, strip_compression
+from pipelines.core.errors import InputError
+
+STANDARD_INPUT = "-"
+
+_READ_BYTES = 1 << 20
+_COMPRESSED_STARTS = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x1f\x8b": "gzip"}
+_LINE_SUFFIXES = (".json", ".ndjson", ".jsonl")
+_URL_LIST_SUFFIXES = (".txt", ".csv", ".parquet")
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """One file to read; `label` names it in the results, where no path may stand."""
+
+    label: str
+    path: str
+    fingerprint: str
+
+
+def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
+    """Return the files meant by names, folders and globs, in an order that does not depend on theirs.
+
+    A file that is named is taken whatever its name; of a folder or glob only what looks like a dump (or like a list of
+    URLs). Raises InputError for a path that means no file.
+    """
+    fits = _is_url_list if source == "urls" else _is_dump
+    found: dict[str, None] = {}
+    for path in paths:
+        found.update(dict.fromkeys(_files_of(path, fits)))
+    named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in found)
+    seen: dict[str, int] = {}
+    files = []
+    for name, fingerprint, path in named:
+        seen[name] = seen.get(name, 0) + 1
+        files.append(SourceFile(name if seen[name] == 1 else f"{name}~{seen[name]}", path, fingerprint))
+    return files
+
+
+def _files_of(path: str, fits: Callable[[str], bool]) -> list[str]:
+    if storage.exists(path) and not storage.is_folder(path):
+        return [path]
+    if storage.is_glob(path):
+        matches, problem = storage.glob(path), "matches no file of submissions"
+    elif storage.is_folder(path):
+        matches, problem = storage.walk_files(path), "holds no file of submissions"
+    else:
+        raise InputError(f"{path}: no such file or folder")
+    kept = [match for match in matches if fits(match) and not storage.is_folder(match)]
+    if not kept:
+        raise InputError(f"{path}: {problem}")
+    return kept
+
+
+def _is_dump(path: str) -> bool:
+    name = storage.basename(path)
+    if name.startswith((".", "RC_")):  # RC_: dumps of comments, which lie beside those of submissions
+        return False
+    return name.endswith((*SUFFIXES, *_LINE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
+
+
+def _is_url_list(path: str) -> bool:
+    name = storage.basename(path)
+    return not name.startswith(".") and strip_compression(name).endswith(_URL_LIST_SUFFIXES)
+
+
+@contextlib.contextmanager
+def with_standard_input(paths: Sequence[str], output: str) -> Iterator[list[str]]:
+    """Yield the paths with `-` replaced by a file that holds all of standard input, beside the output folder.
+
+    The file exists only inside the block. It makes standard input like any other file: it has a fingerprint, so that a
+    run that was killed goes on where the same bytes come in again, and refuses where others do.
+    """
+    if STANDARD_INPUT not in paths:
+        yield list(paths)
+        return
+    folder = output.rstrip("/") + "-stdin"
+    spool = storage.join(folder, "stdin.ndjson.zst")
+    with storage.folder_lock(folder):
+        storage.remove_temporaries(folder)
+        _spool(sys.stdin.buffer, spool)
+        try:
+            yield [spool if path == STANDARD_INPUT else path for path in paths]
+        finally:
+            storage.remove(folder)
+
+
+def _spool(stream: BinaryIO, path: str) -> None:
+    """Write a stream into a file, compressed; raise InputError where it is empty or already compressed."""
+    chunk = stream.read(_READ_BYTES)
+    if not chunk:
+        raise InputError("standard input is empty; pipe submissions into it, one JSON object a line")
+    for start, kind in _COMPRESSED_STARTS.items():
+        if chunk.startswith(start):
+            raise InputError(f"standard input is compressed with {kind}; decompress it first, or name the file instead")
+    compressor = zstandard.ZstdCompressor(level=1).compressobj()
+    with storage.atomic_write(path) as writer:
+        while chunk:
+            writer.write(compressor.compress(chunk))
+            chunk = stream.read(_READ_BYTES)
+        writer.write(compressor.flush())
