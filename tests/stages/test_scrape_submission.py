@@ -1,0 +1,269 @@
+"""The drift of twenty years of dumps, field by field, and the rules that submissions meet."""
+
+from __future__ import annotations
+
+import io
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.resources import data_path
+from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
+from pipelines.stages.scrape.profile import load_profile, parse_rules
+from pipelines.stages.scrape.reading import numbered_lines
+from pipelines.stages.scrape.selection import make_selection
+from pipelines.stages.scrape.submission import BadLineError, RawSubmission, parse_line, parse_submission
+
+_RECORD: dict[str, Any] = {
+    "id": "7a",
+    "created_utc": 1509494400,
+    "url": "http://example.com/page",
+    "domain": "example.com",
+    "score": 7,
+    "subreddit": "news",
+    "title": "A title",
+    "over_18": False,
+    "is_self": False,
+}
+
+
+def _parsed(**changed: Any) -> RawSubmission:
+    return parse_submission({**_RECORD, **changed})
+
+
+def test_a_plain_record() -> None:
+    assert _parsed() == RawSubmission(
+        "7a", 1509494400, "http://example.com/page", 7, "news", "A title", over_18=False, is_self=False, promoted=False
+    )
+
+
+@pytest.mark.parametrize("value", [1509494400, "1509494400", 1509494400.0, "1509494400.0", 1509494400.9])
+def test_created_utc_is_a_number_or_a_string(value: Any) -> None:
+    assert _parsed(created_utc=value).created_utc == 1509494400
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", True, -1, 10**12, float("nan"), float("inf"), 10**400, [], {}])
+def test_an_unusable_created_utc_makes_a_bad_line(value: Any) -> None:
+    with pytest.raises(BadLineError, match=r"^no_created_utc$"):
+        _parsed(created_utc=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        (3, 3),
+        ("3", 3),
+        (3.0, 3),
+        (-1, -1),
+        (None, None),
+        ("x", None),
+        (True, None),
+        (float("nan"), None),
+        (2**63, None),
+    ],
+)
+def test_score(value: Any, score: int | None) -> None:
+    assert _parsed(score=value).score == score
+
+
+@pytest.mark.parametrize("value", [None, "", 5, []])
+def test_null_url_and_domain(value: Any) -> None:
+    assert _parsed(url=value, domain=value).url is None
+    assert _parsed(url=value, domain=value).is_self is False
+
+
+def test_the_edited_address_counts() -> None:
+    assert _parsed(url="http://a.com/", url_overridden_by_dest="http://b.com/").url == "http://b.com/"
+    assert _parsed(url=None, url_overridden_by_dest="http://b.com/").url == "http://b.com/"
+    assert _parsed(url="http://a.com/", url_overridden_by_dest=None).url == "http://a.com/"
+
+
+def test_a_crosspost_counts_for_the_address_of_the_post_that_it_repeats() -> None:
+    parent = {"id": "6z", "url": "http://outside.com/", "score": 900, "is_self": False}
+    parsed = _parsed(url="/r/news/comments/6z/x/", crosspost_parent="t3_6z", crosspost_parent_list=[parent])
+    assert (parsed.id, parsed.url, parsed.score) == ("7a", "http://outside.com/", 7)
+    edited = {**parent, "url_overridden_by_dest": "http://edited.com/"}
+    assert _parsed(crosspost_parent_list=[edited]).url == "http://edited.com/"
+    assert _parsed(crosspost_parent_list=[{**parent, "url": None}]).url == "http://example.com/page"
+    for empty in (None, [], [None], "t3_6z"):
+        assert _parsed(crosspost_parent_list=empty).url == "http://example.com/page"
+
+
+def test_a_crosspost_of_a_self_post_is_one() -> None:
+    parent = {"url": "https://www.reddit.com/r/news/comments/6z/x/", "is_self": True}
+    assert _parsed(crosspost_parent_list=[parent]).is_self
+    assert _parsed(crosspost_parent_list=[{**parent, "is_self": None, "domain": "self.news"}]).is_self
+
+
+def test_is_self_is_told_by_the_domain_where_it_is_missing() -> None:
+    assert _parsed(is_self=True).is_self
+    assert _parsed(is_self=None, domain="self.news").is_self
+    assert not _parsed(is_self=None, domain="selfhost.com").is_self
+    assert not _parsed(is_self=False, domain="self.news").is_self
+
+
+def test_the_id_is_taken_from_either_field() -> None:
+    record = {key: value for key, value in _RECORD.items() if key != "id"}
+    assert parse_submission({**record, "name": "t3_9b"}).id == "9b"
+    assert parse_submission({**record, "id": "t3_9b"}).id == "9b"
+    for id in (None, "", 9):
+        with pytest.raises(BadLineError, match=r"^no_id$"):
+            parse_submission({**record, "id": id})
+
+
+def test_missing_title_and_subreddit_are_empty_and_marks_are_off() -> None:
+    parsed = _parsed(title=None, subreddit=None, over_18=None, promoted=None)
+    assert (parsed.title, parsed.subreddit, parsed.over_18, parsed.promoted) == ("", "", False, False)
+    assert _parsed(promoted=True).promoted
+    assert _parsed(over_18=True).over_18
+
+
+def test_half_a_character_becomes_one_that_can_be_written() -> None:
+    parsed = parse_line(json.dumps({**_RECORD, "title": "x \ud83d y", "url": "http://example.com/\udc00"}).encode())
+    assert parsed.title == "x \ufffd y"
+    assert parsed.url == "http://example.com/\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "not_json"),
+        (b'{"id": "\xff"}', "not_json"),
+        (b"[" * 100_000, "not_json"),
+        (b'{"score": ' + b"9" * 5000 + b"}", "not_json"),
+        (b"[1]", "not_an_object"),
+        (b"null", "not_an_object"),
+        (b"{}", "no_created_utc"),
+    ],
+)
+def test_bad_lines(line: bytes, reason: str) -> None:
+    with pytest.raises(BadLineError, match=f"^{reason}$"):
+        parse_line(line)
+
+
+def test_lines_are_split_by_bytes_and_an_endless_one_is_cut() -> None:
+    stream = io.BufferedReader(io.BytesIO(b"one\n\n \nfour\xe2\x80\xa8still\r\n" + b"x" * 90 + b"\nsix"))  # type: ignore[arg-type]
+    lines = list(numbered_lines(stream, 20))
+    assert lines == [(1, b"one\n"), (4, b"four\xe2\x80\xa8still\r\n"), (5, b"x" * 20), (6, b"six")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, None),
+        ({"promoted": True}, "promoted"),
+        ({"is_self": True}, "self_post"),
+        ({"score": None}, "missing_score"),
+        ({"score": 2}, "low_score"),
+        ({"url": None}, "missing_url"),
+        ({"url": "ftp://example.com/x"}, "not_http"),
+        ({"url": "http://[IMG]http://i.imgur.com/x.jpg[/IMG]"}, "not_http"),
+        ({"url": "https://old.reddit.com/r/x"}, "reddit_internal"),
+        ({"url": "http://redd.it/x"}, "reddit_internal"),
+        ({"url": "http://i.imgur.com/x"}, "media_host"),
+        ({"url": "https://www.youtube.com/watch?v=x"}, "media_host"),
+        ({"url": "http://mobile.twitter.com/x"}, "social_host"),
+        ({"url": "http://example.com/a.JPG?size=2"}, "binary_file"),
+        ({"url": "http://example.com/paper.pdf"}, "binary_file"),
+        ({"url": "http://example.com/?file=a.pdf"}, None),
+        ({"url": "http://example.com/a.pdf/comments"}, None),
+        ({"url": "http://example.zip/"}, None),
+        ({"created_utc": 1514764799}, None),
+        ({"created_utc": 1514764800}, "after_2017"),
+        ({"over_18": True}, "over_18"),
+        # the first reason in the order of the docs is the one that is counted
+        ({"is_self": True, "score": 1, "url": None}, "self_post"),
+        ({"score": 1, "url": "http://i.imgur.com/x"}, "low_score"),
+        ({"url": "http://i.imgur.com/x.jpg", "over_18": True}, "media_host"),
+    ],
+)
+def test_the_default_rules(changed: dict[str, Any], reason: str | None) -> None:
+    assert make_selection(ScrapeConfig()).judge(_parsed(**changed)).reason == reason
+
+
+def test_without_a_profile_only_what_is_no_link_is_dropped() -> None:
+    selection = make_selection(ScrapeConfig(profile="none"))
+    for url in ("http://i.imgur.com/x.jpg", "https://www.reddit.com/r/x", "http://example.com/a.pdf"):
+        assert selection.judge(_parsed(url=url, over_18=True, created_utc=1700000000)).reason is None
+    assert selection.judge(_parsed(is_self=True)).reason == "self_post"
+    assert selection.judge(_parsed(promoted=True)).reason == "promoted"
+
+
+def test_dates_are_days_of_utc_and_the_last_is_exclusive() -> None:
+    selection = make_selection(ScrapeConfig(after="2017-11-01", before="2017-11-02"))
+    judged = [selection.judge(_parsed(created_utc=1509494400 + second)).reason for second in (-1, 0, 86399, 86400)]
+    assert judged == ["too_early", None, None, "too_late"]
+
+
+def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
+    selection = make_selection(ScrapeConfig(subreddits=("News", "r/Science")))
+    judged = [selection.judge(_parsed(subreddit=name)).reason for name in ("news", "SCIENCE", "pics")]
+    assert judged == [None, None, "other_subreddit"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ScrapeConfig(after="2017-13-01"), "--after 2017-13-01 is not a day written YYYY-MM-DD"),
+        (ScrapeConfig(before="20170101"), "--before 20170101 is not a day"),
+        (ScrapeConfig(after="2017-01-02", before="2017-01-02"), "is not earlier than --before"),
+        (ScrapeConfig(source="urls", min_score=5), "--min-score has no meaning with --source urls"),
+        (ScrapeConfig(source="urls", subreddits=("a",)), "--subreddit has no meaning with --source urls"),
+        (ScrapeConfig(limit=5), "--limit has no meaning with --source dump"),
+    ],
+)
+def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_selection(config)
+
+
+def test_every_profile_can_be_read_and_every_file_is_a_choice() -> None:
+    files = sorted(path.stem for path in Path(data_path("profiles")).glob("*.toml"))
+    assert files == sorted(PROFILES)
+    for name in PROFILES:
+        load_profile(name)
+        assert tomllib.loads(Path(data_path(f"profiles/{name}.toml")).read_text())["version"] == 1
+
+
+def test_webtext_2019_bans_no_domain_that_openai_s_own_list_shows() -> None:
+    # Of the 1,000 domains that OpenAI published, by their second-level names: the first hundred, and those beyond
+    # that the community's block lists ban or that hold pictures, sound or video.
+    shown = """
+    google archive blogspot github nytimes wordpress washingtonpost wikia bbc theguardian ebay pastebin cnn yahoo
+    huffingtonpost go reuters imdb goo nih cbc apple medium dailymail steampowered independent etsy craigslist
+    businessinsider telegraph wizards usatoday thehill nhl foxnews taobao bloomberg npr mlb latimes megalodon espn
+    kickstarter breitbart abc newegg wwe myanimelist microsoft buzzfeed vice indiatimes forbes tappedout wsj vid battle
+    adf politico redditgifts nexusmods goodreads magiccards nbcnews gamepedia mediafire time cbsnews ppy gstatic nfl
+    steamusercontent thestar bugguide fanfiction mturk cbslocal theglobeandmail nydailynews theatlantic netflix theverge
+    smh nbcsports cnbc slate ign dotabuff wired chicagotribune urbandictionary rt wuxiaworld wowhead wolframalpha
+    guardian walmart pinterest rollingstone xkcd flic vidble oddshot plays ibb clyp postimg makeameme gph mixcloud
+    nicovideo twitch hulu ustream grooveshark periscope tenor newgrounds sendvid streamja makeagif webmshare libsyn
+    podbean gettyimages ted behance fav prnt redditpoll redditmetrics removeddit t bit tinyurl amzn linkedin patreon
+    dropboxusercontent googleusercontent youtubedoubler imirhil openload xboxdvr subtletv neatclip roosterteeth vlive
+    """.split()
+    banned = {domain.split(".")[0] for rule in load_profile("webtext-2019").rules for domain in rule.domains}
+    assert banned
+    assert banned.isdisjoint(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[rule]\n", "is not valid TOML"),
+        ("rules = []\n", "unknown key 'rules'; did you mean rule"),
+        ("[[rule]]\ndomains = ['a.com']\n", "has no name"),
+        ("[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown condition 'domain'; did you mean domains"),
+        ("[[rule]]\nname = 'x'\n", "has 0 conditions, one is needed"),
+        ("[[rule]]\nname = 'x'\nover_18 = true\ndomains = ['a.com']\n", "has 2 conditions"),
+        ("[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "is not what this condition takes"),
+        ("[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "is not what this condition takes"),
+        ("[[rule]]\nname = 'x'\nover_18 = true\n[[rule]]\nname = 'x'\nover_18 = true\n", "two rules have one name"),
+    ],
+)
+def test_a_wrong_profile_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises((InputError, UsageError), match=f"mine.toml.*{message}"):
+        parse_rules(text.encode(), "mine.toml")
