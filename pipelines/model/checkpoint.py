@@ -1,0 +1,144 @@
+"""Checkpoints: what a killed training goes on from, bit for bit.
+
+    checkpoints/step-0000250/model.safetensors      the weights
+    checkpoints/step-0000250/optimizer.safetensors  Adam's two moments of each weight
+    checkpoints/step-0000250/metrics.jsonl          all metrics up to that step
+    checkpoints/step-0000250/state.json             the step, and the checksums of the three; written last
+
+A folder without `state.json` is one whose writer was killed. No random state is saved: it follows from the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from pipelines.core import shards, storage
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import FileEntry, check_file
+from pipelines.model.gpt2 import GPT2
+from pipelines.model.optimizer import load_optimizer, optimizer_tensors
+
+FOLDER = "checkpoints"
+MODEL_FILE = "model.safetensors"
+METRICS_FILE = "metrics.jsonl"
+_OPTIMIZER_FILE = "optimizer.safetensors"
+_STATE_FILE = "state.json"
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose every file was written."""
+
+    path: str
+    step: int
+    files: tuple[FileEntry, ...]
+
+    @property
+    def model_path(self) -> str:
+        """The file of the weights."""
+        return storage.join(self.path, MODEL_FILE)
+
+    def problem(self) -> str | None:
+        """Return what is wrong with a file, or None if all are as they were written."""
+        return next(filter(None, (check_file(self.path, file) for file in self.files)), None)
+
+
+def find_checkpoints(output: str) -> list[Checkpoint]:
+    """Return the checkpoints of a training folder that were written to their end, the latest last."""
+    found = []
+    for name in storage.list_folder(storage.join(output, FOLDER)):
+        path = storage.join(output, FOLDER, name)
+        if storage.exists(storage.join(path, _STATE_FILE)):
+            state = storage.read_json(storage.join(path, _STATE_FILE))
+            found.append(Checkpoint(path, state["step"], tuple(FileEntry(**file) for file in state["files"])))
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def latest_checkpoint(output: str, note: Callable[[str], None]) -> Checkpoint | None:
+    """Return the latest checkpoint that is intact, and remove what is not; call it under the folder's lock."""
+    checkpoints = find_checkpoints(output)
+    while checkpoints and (problem := checkpoints[-1].problem()):
+        note(f"{problem}; training goes on from the checkpoint before it")
+        _remove(checkpoints.pop().path)
+    known = {storage.basename(checkpoint.path) for checkpoint in checkpoints}
+    for name in storage.list_folder(storage.join(output, FOLDER)):
+        if name not in known:
+            storage.remove(storage.join(output, FOLDER, name))
+    return checkpoints[-1] if checkpoints else None
+
+
+def save_checkpoint(
+    output: str, step: int, model: GPT2, optimizer: torch.optim.AdamW, rows: Sequence[Row], keep: int
+) -> None:
+    """Write the checkpoint of a step, then remove all but the latest `keep`."""
+    path = storage.join(output, FOLDER, f"step-{step:07d}")
+    files = (
+        shards.write_file(path, MODEL_FILE, pack_tensors(model.state_dict())),
+        shards.write_file(path, _OPTIMIZER_FILE, pack_tensors(optimizer_tensors(model, optimizer))),
+        shards.write_file(path, METRICS_FILE, json_lines(rows)),
+    )
+    state = {"step": step, "files": [dataclasses.asdict(file) for file in files]}
+    storage.write_json(storage.join(path, _STATE_FILE), state)
+    for old in find_checkpoints(output)[:-keep]:
+        _remove(old.path)
+
+
+def load_checkpoint(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> list[Row]:
+    """Load weights and moments; return the metrics up to the checkpoint's step."""
+    load_weights(model, read_tensors(checkpoint.model_path), checkpoint.model_path)
+    moments = read_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE))
+    load_optimizer(model, optimizer, moments, checkpoint.step)
+    return read_json_lines(storage.join(checkpoint.path, METRICS_FILE))
+
+
+def load_weights(model: GPT2, tensors: Mapping[str, Tensor], path: str) -> None:
+    """Load weights into a model; raise InputError where they are another model's."""
+    own = model.state_dict()
+    if strange := sorted(own.keys() ^ tensors.keys()):
+        raise InputError(f"{path}: holds the weights of another kind of model ({strange[0]} is in only one of the two)")
+    for name, weight in own.items():
+        if weight.shape != tensors[name].shape:
+            raise InputError(
+                f"{path}: {name} has the shape {list(tensors[name].shape)}, but config.json asks for "
+                f"{list(weight.shape)}: the weights are of another size or vocabulary"
+            )
+    model.load_state_dict(dict(tensors))
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return tensors as the bytes of a safetensors file."""
+    return bytes(safetensors.torch.save(dict(tensors), dict(metadata) if metadata else None))
+
+
+def read_tensors(path: str) -> dict[str, Tensor]:
+    """Read a safetensors file; raise InputError where it is none."""
+    try:
+        return dict(safetensors.torch.load(storage.read_bytes(path)))
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path}: is not a safetensors file ({error})") from error
+
+
+def json_lines(rows: Sequence[Row]) -> bytes:
+    """Return rows as JSONL."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def read_json_lines(path: str) -> list[Row]:
+    """Read rows from JSONL."""
+    return [json.loads(line) for line in storage.read_bytes(path).splitlines()]
+
+
+def _remove(path: str) -> None:
+    # The state first: a checkpoint that is being removed must not look whole after a kill.
+    storage.remove(storage.join(path, _STATE_FILE))
+    storage.remove(path)

@@ -1,0 +1,138 @@
+"""A folder that holds a model: what pretrain wrote, finished or not, or what export made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from pipelines.core import inputs, shards, storage
+from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.core.manifest import FileEntry, has_manifest, read_manifest
+from pipelines.model.checkpoint import MODEL_FILE, find_checkpoints, load_weights, read_tensors
+from pipelines.model.data import TokenFolder
+from pipelines.model.gpt2 import GPT2, Architecture, empty_model
+from pipelines.model.hugging_face import from_hugging_face
+from pipelines.model.recipe import Recipe
+
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+_FORMAT = "webtext-gpt2"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A model ready to run on the CPU, with its tokenizer.
+
+    `step` is that of the checkpoint, None where the training is finished; `described` is the folder's `config.json`;
+    `figures` are those of the finished training.
+    """
+
+    path: str
+    weights_path: str
+    model: GPT2
+    tokenizer_json: bytes
+    end_of_text: int
+    step: int | None
+    described: dict[str, Any]
+    figures: dict[str, float]
+
+    @property
+    def exported(self) -> bool:
+        """Whether the folder is one of `webtext export`, or of transformers."""
+        return _is_exported(self.described)
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise InputError where it has ids that the model does not know."""
+        tokenizer = Tokenizer.from_str(self.tokenizer_json.decode())
+        entries, known = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
+        if entries > known:
+            raise InputError(
+                f"{storage.join(self.path, TOKENIZER_FILE)}: has {entries} entries, the model {known}: "
+                "the tokenizer is another model's"
+            )
+        return tokenizer
+
+
+def write_description(
+    output: str, architecture: Architecture, tokens: TokenFolder, recipe: Recipe
+) -> tuple[FileEntry, FileEntry]:
+    """Write `config.json` and `tokenizer.json`, which any checkpoint needs to be read."""
+    described = {
+        "format": _FORMAT,
+        "architecture": dataclasses.asdict(architecture),
+        "end_of_text": tokens.end_of_text,
+        "tokenizer_sha256": hashlib.sha256(tokens.tokenizer).hexdigest(),
+        "tokens_fingerprint": tokens.fingerprint,
+        "recipe": dataclasses.asdict(recipe),
+    }
+    text = json.dumps(described, indent=1, sort_keys=True) + "\n"
+    return (
+        shards.write_file(output, CONFIG_FILE, text.encode()),
+        shards.write_file(output, TOKENIZER_FILE, tokens.tokenizer),
+    )
+
+
+def open_model(path: str) -> TrainedModel:
+    """Load the model of a folder: a finished training, the latest checkpoint of an unfinished one, or an export.
+
+    Raises InputError where there is none, or where weights, tokenizer and config do not belong together, and
+    DamagedShardError for a file that is not as the manifest says.
+    """
+    config = storage.join(path, CONFIG_FILE)
+    if not storage.exists(config):
+        raise InputError(f"{path}: holds no model (no {CONFIG_FILE}); run `webtext pretrain` first, or name one")
+    described = storage.read_json(config)
+    exported = _is_exported(described)
+    if not exported and described.get("format") != _FORMAT:
+        raise InputError(f"{config}: describes no model that webtext knows")
+    weights_path, step = (storage.join(path, MODEL_FILE), None) if exported else _weights(path)
+    tensors = read_tensors(weights_path)
+    model = empty_model(_architecture(described))
+    load_weights(model, from_hugging_face(tensors) if exported else tensors, weights_path)
+    end_of_text = described["eos_token_id" if exported else "end_of_text"]
+    figures = read_manifest(path).counts if step is None and not exported and has_manifest(path) else {}
+    return TrainedModel(
+        path, weights_path, model.eval(), _tokenizer_bytes(path, described), end_of_text, step, described, figures
+    )
+
+
+def _is_exported(described: dict[str, Any]) -> bool:
+    return described.get("model_type") == "gpt2"
+
+
+def _architecture(described: dict[str, Any]) -> Architecture:
+    if not _is_exported(described):
+        return Architecture(**described["architecture"])
+    names = ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size")
+    return Architecture(*(described[name] for name in names))
+
+
+def _tokenizer_bytes(path: str, described: dict[str, Any]) -> bytes:
+    tokenizer_path = storage.join(path, TOKENIZER_FILE)
+    tokenizer = storage.read_bytes(tokenizer_path)
+    digest = hashlib.sha256(tokenizer).hexdigest()
+    if digest != described.get("tokenizer_sha256", digest):
+        raise InputError(
+            f"{tokenizer_path}: is not the tokenizer that the model was trained with; "
+            "copy it again from the folder of tokenize"
+        )
+    return tokenizer
+
+
+def _weights(path: str) -> tuple[str, int | None]:
+    """Return the file of the weights to use, and the step of a checkpoint; raise where they are not as written."""
+    final = storage.join(path, MODEL_FILE)
+    if has_manifest(path):
+        inputs.open_stage(path, ("pretrain",)).file(MODEL_FILE).verify()
+        return final, None
+    if checkpoints := find_checkpoints(path):
+        if problem := checkpoints[-1].problem():
+            raise DamagedShardError(f"{problem}; run `webtext pretrain` again, it goes on from the checkpoint before")
+        return checkpoints[-1].model_path, checkpoints[-1].step
+    if storage.exists(final):
+        return final, None
+    raise InputError(f"{path}: its training has not reached its first checkpoint; run `webtext pretrain` again")

@@ -1,0 +1,122 @@
+"""Which tokens a step reads: shards as one row, blocks without replacement, no state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from token_folder import encode, write_token_folder
+from tokenizers import Tokenizer
+
+from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.model.data import BlockOrder, Split, open_tokens, spread_evenly, token_bytes
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
+def test_shards_read_as_one_row(lengths: list[int], data: st.DataObject) -> None:
+    row = np.arange(sum(lengths), dtype=np.uint16)
+    split = Split("x", tuple(np.split(row, np.cumsum(lengths)[:-1])), 65_536)
+    assert split.tokens == len(row)
+    if len(row):
+        start = data.draw(st.integers(0, len(row) - 1))
+        stop = data.draw(st.integers(start + 1, len(row)))
+        assert split.read(start, stop).tolist() == row[start:stop].tolist()
+
+
+def test_blocks_follow_each_other_and_share_the_token_between() -> None:
+    split = Split("x", (np.arange(6, dtype=np.uint16), np.arange(6, 14, dtype=np.uint16)), 14)
+    assert split.blocks(4) == 3  # 13 tokens to predict
+    assert [split.block(number, 4).tolist() for number in range(3)] == [
+        [0, 1, 2, 3, 4],
+        [4, 5, 6, 7, 8],
+        [8, 9, 10, 11, 12],
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
+def test_a_block_needs_a_token_more_than_it_reads(tokens: int, blocks: int) -> None:
+    assert Split("x", (np.zeros(tokens, np.uint16),), 1).blocks(4) == blocks
+
+
+def test_every_epoch_takes_each_block_once_in_another_order() -> None:
+    order = BlockOrder(blocks=10, batch_size=4, seed=5)
+    taken = [number for step in range(10) for number in order.batch(step)]
+    epochs = [taken[first : first + 10] for first in range(0, 40, 10)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+def test_a_step_reads_the_same_blocks_after_any_restart() -> None:
+    whole = BlockOrder(blocks=23, batch_size=5, seed=2)
+    steps = [whole.batch(step) for step in range(12)]
+    assert steps == [BlockOrder(blocks=23, batch_size=5, seed=2).batch(step) for step in range(12)]
+    assert steps[7] == whole.batch(7)  # also when asked again, out of order
+
+
+def test_another_seed_is_another_order() -> None:
+    assert BlockOrder(100, 50, 0).batch(0) != BlockOrder(100, 50, 1).batch(0)
+
+
+def test_the_order_is_the_one_that_was_chosen_once() -> None:
+    # Philox's bits are the same in every version of numpy and on every machine, and so must this be.
+    assert BlockOrder(8, 8, 0).batch(0) == [0, 2, 1, 5, 4, 3, 6, 7]
+
+
+def test_first_places_are_spread_over_all_blocks() -> None:
+    places = Counter(BlockOrder(4, 4, seed).batch(0)[0] for seed in range(400))
+    assert min(places.values()) > 60
+
+
+@pytest.mark.parametrize(("chosen", "blocks", "numbers"), [(3, 9, [0, 3, 6]), (9, 4, [0, 1, 2, 3]), (2, 0, [])])
+def test_evaluated_blocks_are_spread(chosen: int, blocks: int, numbers: list[int]) -> None:
+    assert list(spread_evenly(chosen, blocks)) == numbers
+
+
+@pytest.mark.parametrize(("dtype", "header_bytes"), [("uint16", 0), ("uint16", 1024), ("uint32", 0), ("uint32", 1024)])
+def test_every_format_of_tokenize_is_read(tmp_path: Path, tokenizer: Tokenizer, dtype: str, header_bytes: int) -> None:
+    rows = [[1, 2, 3], [4, 5, 299]]
+    folder = write_token_folder(
+        tmp_path / "tokenize", rows, [[7, 8]], tokenizer, dtype=dtype, header_bytes=header_bytes
+    )
+    found = open_tokens(folder)
+    assert found.train.read(0, 6).tolist() == [1, 2, 3, 4, 5, 299]
+    assert found.held_out.read(0, 2).tolist() == [7, 8]
+    assert (found.vocab_size, found.end_of_text) == (300, 299)
+
+
+def test_a_split_may_have_no_shards_or_an_empty_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    found = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 2], [], [3]], [], tokenizer))
+    assert found.train.read(0, 3).tolist() == [1, 2, 3]
+    assert found.held_out.tokens == 0
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    found = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 300, 2]], [], tokenizer))
+    with pytest.raises(
+        InputError, match=r"holds token 300, but its vocabulary has 300 entries; run `webtext tokenize`"
+    ):
+        found.train.read(0, 3)
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folder = Path(write_token_folder(tmp_path / "tokenize", [[1, 2, 3]], [], tokenizer))
+    (folder / "train-00000.bin").write_bytes(b"\0" * 6)
+    with pytest.raises(DamagedShardError, match=r"train-00000.bin: is damaged.*run `webtext tokenize` again"):
+        open_tokens(str(folder))
+
+
+def test_token_bytes_add_up_to_the_text(tokenizer: Tokenizer) -> None:
+    texts = ["the cat, größer than 日本 😀", "", "It runs."]
+    ids = encode(tokenizer, texts)
+    lengths = token_bytes(tokenizer.to_str().encode(), tokenizer.get_vocab_size())
+    assert lengths is not None
+    assert lengths[ids].sum() == len("".join(texts).encode())
+    assert lengths[299] == 0  # <|endoftext|> stands for no text
+
+
+def test_a_tokenizer_that_does_not_work_on_bytes_has_no_bytes() -> None:
+    assert token_bytes(b'{"decoder": null, "model": {"vocab": {"a": 0}}}', 1) is None

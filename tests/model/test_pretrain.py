@@ -1,0 +1,307 @@
+"""Training: it learns, it repeats, and stopped at any point it comes to the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from conftest import train_small
+from test_gpt2 import numpy_logits
+from token_folder import encode, write_token_folder
+from tokenizers import Tokenizer
+
+from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
+from pipelines.core.manifest import read_manifest
+from pipelines.core.progress import Silent
+from pipelines.core.run import RunOptions
+from pipelines.model.checkpoint import find_checkpoints, latest_checkpoint
+
+FILES = {"config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
+
+
+class StopsAtStep(Silent):
+    """Interrupts as Ctrl-C does, when a number of steps of this run is done; keeps the notes."""
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.steps = steps
+        self.advanced = 0
+        self.total: int | None = None
+        self.notes: list[str] = []
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        assert unit == "tokens"
+        self.total = total
+
+    def advance(self, units: int) -> None:
+        self.advanced += units
+        if self.steps is not None:
+            self.steps -= 1
+            if self.steps == 0:
+                raise KeyboardInterrupt
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file but the times, by its hash."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    kept = {name: path for name, path in files.items() if not name.startswith(".lock") and name != "timing.jsonl"}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in kept.items()}
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_folder_holds_what_the_manifest_lists(trained: Path) -> None:
+    manifest = read_manifest(str(trained))
+    assert {file.name for file in manifest.files} == FILES
+    assert (manifest.records_in, manifest.records_out) == (24, 24)  # 6 steps of 4 blocks
+    assert manifest.counts["tokens"] == 6 * 4 * 16
+    names = {path.name for path in trained.iterdir()}
+    assert names == {*FILES, "manifest.json", "timing.jsonl", "checkpoints", ".lock"}
+
+
+def test_metrics_say_what_every_step_did_and_hold_no_time(trained: Path) -> None:
+    rows = metrics(trained)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in rows if "held_out_loss" in row] == [0, 3, 6]
+    assert rows[0]["held_out_loss"] == pytest.approx(math.log(300), abs=0.1)
+    assert rows[2].keys() == {"step", "loss", "learning_rate", "gradient_norm"}
+    assert [row["learning_rate"] for row in rows[1:4]] == pytest.approx([0.005, 0.01, 0.01])
+
+
+def test_timing_lies_beside_the_manifest(trained: Path) -> None:
+    rows = [json.loads(line) for line in (trained / "timing.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row["seconds"] > 0 and row["tokens_per_second"] > 0 for row in rows)
+
+
+def test_training_lowers_the_loss(tokens: str, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "out", "steps=60", "eval_every=60", "dropout=0", "weight_decay=0")
+    rows = metrics(tmp_path / "out")
+    # The words of the corpus are drawn evenly from 22: about 3.1 nats a word is the least there is to reach.
+    assert rows[-1]["held_out_loss"] < 3.6 < 5.5 < rows[0]["held_out_loss"]
+
+
+def test_the_same_command_gives_the_same_bytes(tokens: str, trained: Path, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(trained)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+def test_a_run_stopped_at_any_step_ends_with_the_same_bytes(
+    tokens: str, trained: Path, tmp_path: Path, step: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(step)))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
+    assert contents(tmp_path / "out") == contents(trained)
+    # Ctrl-C came at the end of a step, before its checkpoint.
+    resumed_at = (step - 1) // 2 * 2
+    assert progress.advanced == progress.total == (6 - resumed_at) * 64
+    assert (f"going on from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
+
+
+def test_a_run_stopped_again_and_again_ends_with_the_same_bytes(tokens: str, trained: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(3)))
+    train_small(tokens, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(trained)
+
+
+def test_how_often_checkpoints_are_written_changes_nothing_else(tokens: str, trained: Path, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "out", checkpoint_every=5, keep_checkpoints=1)
+    ours, theirs = contents(tmp_path / "out"), contents(trained)
+    assert {name: ours[name] for name in (*FILES, "manifest.json")} == {
+        name: theirs[name] for name in (*FILES, "manifest.json")
+    }
+    assert {name for name in ours if name.endswith("state.json")} == {"checkpoints/step-0000006/state.json"}
+
+
+@pytest.fixture(scope="module")
+def killed(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Trainings that were killed by `kill -9` at the points named, each in a process of its own."""
+    points = {
+        "in the weights of a checkpoint": ("write", "step-0000004/model.safetensors"),
+        "in the state of a checkpoint": ("write", "step-0000002/state.json"),
+        "within the removal of a checkpoint": ("remove", "step-0000002/state.json"),
+    }
+    script = Path(__file__).with_name("killed_training.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    folders, running = {}, []
+    for name, (kind, file) in points.items():
+        folders[name] = tmp_path_factory.mktemp("killed") / "out"
+        command = [sys.executable, str(script), tokens, str(folders[name]), kind, file]
+        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    for process in running:
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, errors
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("point", "resumed_at"),
+    [
+        ("in the weights of a checkpoint", 2),
+        ("in the state of a checkpoint", 0),
+        ("within the removal of a checkpoint", 4),
+    ],
+)
+def test_kill_9_within_a_write_loses_nothing_that_was_whole(
+    tokens: str, trained: Path, killed: dict[str, Path], point: str, resumed_at: int
+) -> None:
+    progress = StopsAtStep()
+    train_small(tokens, killed[point], options=RunOptions(progress=progress))
+    assert progress.total == (6 - resumed_at) * 64
+    ours, theirs = contents(killed[point]), contents(trained)
+    assert {name: ours[name] for name in (*FILES, "manifest.json")} == {
+        name: theirs[name] for name in (*FILES, "manifest.json")
+    }
+    assert [name for name in ours if ".tmp-" in name] == []
+    steps = {name.split("/")[1] for name in ours if name.startswith("checkpoints/")}
+    assert len([name for name in ours if name.endswith("state.json")]) == len(steps)
+
+
+def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
+    file = tmp_path / "out" / "checkpoints" / "step-0000004" / "optimizer.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
+    assert any(
+        "step-0000004/optimizer.safetensors: is damaged" in note and "the checkpoint before it" in note
+        for note in progress.notes
+    )
+    assert "going on from the checkpoint of step 2" in progress.notes
+    assert contents(tmp_path / "out") == contents(trained)
+
+
+def test_only_the_latest_checkpoints_are_kept(trained: Path) -> None:
+    assert [checkpoint.step for checkpoint in find_checkpoints(str(trained))] == [4, 6]
+
+
+def test_a_folder_without_checkpoints_has_no_latest(tmp_path: Path) -> None:
+    assert latest_checkpoint(str(tmp_path), lambda _: None) is None
+
+
+def test_gradients_of_micro_batches_add_up(tokens: str, tmp_path: Path) -> None:
+    losses = []
+    for micro_batch in (1, 3, 4):
+        output = tmp_path / str(micro_batch)
+        train_small(tokens, output, f"micro_batch={micro_batch}", "dropout=0")
+        losses.append([[row["loss"], row["gradient_norm"]] for row in metrics(output)[1:]])
+    np.testing.assert_allclose(losses[0], losses[2], rtol=1e-4)
+    np.testing.assert_allclose(losses[1], losses[2], rtol=1e-4)
+
+
+def test_dropout_and_the_seed_matter(tokens: str, trained: Path, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "no-dropout", "dropout=0")
+    train_small(tokens, tmp_path / "seed", seed=1)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (trained, tmp_path / "no-dropout")]
+    weights.append((tmp_path / "seed" / "model.safetensors").read_bytes())
+    assert len(set(weights)) == 3
+
+
+def test_the_last_held_out_loss_is_over_every_token_in_nats_and_in_bits_a_byte(
+    tokens: str, trained: Path, tokenizer: Tokenizer, documents: list[str]
+) -> None:
+    weights = {
+        name: value.astype(np.float64)
+        for name, value in safetensors.numpy.load_file(trained / "model.safetensors").items()
+    }
+    ids = np.array(encode(tokenizer, documents[36:]))
+    nats = 0.0
+    for start in range(0, len(ids) - 1, 16):
+        block = ids[start : start + 17]
+        logits = numpy_logits(weights, 2, 2, block[:-1])
+        chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        nats -= np.log(chances[np.arange(len(block) - 1), block[1:]]).sum()
+    last = metrics(trained)[-1]
+    assert last["held_out_tokens"] == len(ids) - 1
+    assert last["held_out_loss"] == pytest.approx(nats / (len(ids) - 1), rel=1e-5)
+    size_bytes = len("".join(documents[36:]).encode()) - len(tokenizer.decode([ids[0]]).encode())
+    assert last["held_out_bits_per_byte"] == pytest.approx(nats / math.log(2) / size_bytes, rel=1e-5)
+
+
+def test_a_held_out_split_shorter_than_a_block_is_measured_as_it_is(
+    tmp_path: Path, tokenizer: Tokenizer, documents: list[str]
+) -> None:
+    folder = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [[5, 6, 7, 299]], tokenizer)
+    progress = StopsAtStep()
+    train_small(folder, tmp_path / "out", options=RunOptions(progress=progress))
+    assert any("only 4 tokens, less than one block of 16" in note for note in progress.notes)
+    assert [row["held_out_tokens"] for row in metrics(tmp_path / "out") if "held_out_loss" in row] == [3, 3, 3]
+
+
+def test_without_held_out_tokens_there_is_a_note_and_no_loss(
+    tmp_path: Path, tokenizer: Tokenizer, documents: list[str]
+) -> None:
+    folder = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [], tokenizer)
+    progress = StopsAtStep()
+    summary = train_small(folder, tmp_path / "out", options=RunOptions(progress=progress))
+    assert any("has no held-out tokens" in note for note in progress.notes)
+    assert "held_out_loss" not in summary.extra
+    assert len(metrics(tmp_path / "out")) == 7
+
+
+def test_too_little_text_for_a_batch_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folder = write_token_folder(tmp_path / "tokenize", [[1] * 64], [], tokenizer)
+    message = r"the train split has 64 tokens, 3 blocks of 16, fewer than one batch of 4; take more text, or a smaller"
+    with pytest.raises(InputError, match=message):
+        train_small(folder, tmp_path / "out")
+
+
+def test_a_loss_that_is_no_number_stops_with_its_step(tokens: str, tmp_path: Path) -> None:
+    message = r"step \d+: the (loss|gradient norm) is (nan|inf), so training stops here; the last checkpoint is .*step-"
+    with pytest.raises(WebtextError, match=message):
+        train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", checkpoint_every=1)
+    assert all(math.isfinite(row["loss"]) for row in metrics(tmp_path / "out")[1:])
+
+
+def test_another_recipe_in_the_same_folder_is_refused(tokens: str, trained: Path) -> None:
+    with pytest.raises(ChangedRunError, match=r"steps was 6, is now 7\. Use --overwrite"):
+        train_small(tokens, trained, "steps=7")
+
+
+def test_tokens_of_another_vocabulary_are_refused_on_resume(
+    tokens: str, tmp_path: Path, tokenizer: Tokenizer, documents: list[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(3)))
+    other = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [], tokenizer)
+    with pytest.raises(ChangedRunError, match="its input tokens has changed"):
+        train_small(other, tmp_path / "out")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
+def test_a_card_that_is_not_there_is_refused(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--device cuda: torch finds no CUDA card here"):
+        train_small(tokens, tmp_path / "out", device="cuda")
+
+
+def test_a_model_too_large_for_the_machine_is_one_clear_line(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(WebtextError, match=r"out of memory: the model needs more than this machine has; use a smaller"):
+        train_small(tokens, tmp_path / "out", "width=200000")
+
+
+def test_torch_is_left_as_it_was(tokens: str, tmp_path: Path) -> None:
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    train_small(tokens, tmp_path / "out", threads=before[0] + 1)
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before

@@ -1,0 +1,92 @@
+"""Presets, `--set`, and what follows from them: learning rates and weight decay."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pipelines.core.errors import UsageError
+from pipelines.model.config import PRESETS, PretrainConfig
+from pipelines.model.gpt2 import Architecture, empty_model
+from pipelines.model.optimizer import learning_rate, make_optimizer
+from pipelines.model.recipe import ORIGINS, Recipe, make_recipe, read_preset
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_every_value_and_where_it_is_from(preset: str) -> None:
+    values = read_preset(preset)
+    assert ["preset", "seed", *values] == [field.name for field in dataclasses.fields(Recipe)]
+    assert all(entry.origin in ORIGINS and entry.note for entry in values.values())
+    assert make_recipe(PretrainConfig(preset=preset)).context == values["context"].value
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "tiny"])
+def test_what_the_paper_states_is_marked_so(preset: str) -> None:
+    stated = {key: entry.value for key, entry in read_preset(preset).items() if entry.origin == "stated"}
+    sizes = {"gpt2": (12, 768), "gpt2-medium": (24, 1024), "gpt2-large": (36, 1280), "gpt2-xl": (48, 1600)}
+    layers, width = sizes[preset]
+    assert stated == {"layers": layers, "width": width, "context": 1024, "batch_size": 512}
+
+
+def test_overrides_replace_values_of_the_preset() -> None:
+    recipe = make_recipe(PretrainConfig(preset="tiny", set=("steps=70", "learning-rate=1e-3", "steps=80")))
+    assert (recipe.steps, recipe.learning_rate) == (80, 0.001)
+    assert recipe.width == make_recipe(PretrainConfig(preset="tiny")).width
+
+
+def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
+    one = PretrainConfig(preset="tiny", set=("steps=80", "learning-rate = 1e-3"))
+    other = PretrainConfig(preset="tiny", set=("learning_rate=0.001", "steps=9", "steps=80", "width=128"))
+    assert make_recipe(one) == make_recipe(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layrs=3", "--set layrs=3: unknown key 'layrs'; did you mean layers\\?"),
+        ("seed=3", "--set seed=3: unknown key 'seed'"),
+        ("layers", "--set layers: write it as key=value; the keys are layers, width,"),
+        ("layers=many", "--set layers=many: 'many' is not a number"),
+        ("layers=1.5", "--set: layers = 1.5 is not a whole number"),
+        ("layers=0", "--set: layers = 0 is out of range \\(at least 1\\)"),
+        ("dropout=1", "--set: dropout = 1.0 is out of range \\(at least 0 and at most 0.99\\)"),
+        ("learning_rate=NaN", "'NaN' is not a number"),
+        ("learning_rate=true", "learning_rate = True is not a number"),
+        ("heads=5", "--set width=128 cannot be split into 5 heads"),
+        ("steps=30", "--set steps=30 ends within the warm-up of 30 steps; add --set warmup_steps=3"),
+    ],
+)
+def test_a_wrong_override_is_one_clear_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_recipe(PretrainConfig(preset="tiny", set=(text,)))
+
+
+def test_the_learning_rate_warms_up_and_falls_along_a_cosine() -> None:
+    overrides = ("steps=110", "warmup_steps=10", "learning_rate=1.0", "final_learning_rate=0.2")
+    recipe = make_recipe(PretrainConfig(preset="tiny", set=overrides))
+    rates = [learning_rate(step, recipe) for step in range(110)]
+    assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.6)  # half way
+    assert rates[35] == pytest.approx(0.2 + 0.8 * (1 + 2**-0.5) / 2)  # a quarter
+    assert 0.2 < rates[-1] < 0.201
+    assert sorted(rates[9:], reverse=True) == rates[9:]
+
+
+def test_without_a_warm_up_the_first_rate_is_the_highest() -> None:
+    recipe = make_recipe(PretrainConfig(preset="tiny", set=("warmup_steps=0",)))
+    assert learning_rate(0, recipe) == recipe.learning_rate
+
+
+def test_only_matrices_decay() -> None:
+    model = empty_model(Architecture(layers=1, width=8, heads=2, context=4, vocab_size=11))
+    optimizer = make_optimizer(model, make_recipe(PretrainConfig(preset="tiny")))
+    decayed, kept = optimizer.param_groups
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    assert {names[id(weight)] for weight in decayed["params"]} == {
+        "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.0.mlp.c_fc.weight",
+        "h.0.mlp.c_proj.weight",
+    }  # fmt: skip
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
+    assert len(decayed["params"]) + len(kept["params"]) == len(names)
