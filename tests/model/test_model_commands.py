@@ -1,0 +1,125 @@
+"""`webtext pretrain`, `generate` and `export` as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SMALL
+
+from webtext_cli.main import main
+
+SETS = [part for value in SMALL for part in ("--set", value)]
+
+
+@pytest.fixture
+def corpus(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("WEBTEXT_CORPUS", raising=False)
+    shutil.copytree(tokens, tmp_path / "corpus" / "tokenize")
+    return tmp_path / "corpus"
+
+
+def test_from_tokens_to_a_folder_and_a_text(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = ["--corpus", str(corpus)]
+    assert main(["pretrain", *shared, "--preset", "tiny", *SETS, "--device", "cpu", "--threads", "1", "--json"]) == 0
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert (summary["stage"], summary["records_in"], summary["records_out"]) == ("pretrain", 24, 24)
+    assert summary["held_out_loss"] > 0
+    assert "pretrain: train: 384 of 384 tokens (100%)" in printed.err
+    assert "step 6: held-out loss" in printed.err
+
+    assert main(["generate", *shared, "-p", "the cat", "-p", "a dog", "-n", "2", "--max-tokens", "5", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["prompt"], line["number"]) for line in lines] == [
+        ("the cat", 0),
+        ("the cat", 1),
+        ("a dog", 0),
+        ("a dog", 1),
+    ]
+
+    assert main(["export", *shared, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["output"] == f"{corpus}/export"
+
+    assert main(["generate", "--model", str(corpus / "export"), "-p", "the cat", "--max-tokens", "5"]) == 0
+    assert capsys.readouterr().out == f"--- sample 1 of 'the cat'\nthe cat{lines[0]['text']}\n\n"
+
+
+def test_prompts_from_a_file_and_samples_into_one(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.txt").write_text("the cat\n\na dog\n")
+    arguments = ["generate", "--model", str(trained), "--prompt-file", str(tmp_path / "prompts.txt")]
+    assert main([*arguments, "--output", str(tmp_path / "samples.jsonl"), "--max-tokens", "3"]) == 0
+    assert capsys.readouterr().out == ""
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [line["prompt"] for line in lines] == ["the cat", "a dog"]
+
+
+def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--preset", "gpt2-xl", "--show-preset", "--set", "steps=5000"]) == 0
+    printed = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in printed.splitlines()}
+    assert lines["batch_size"].split()[:3] == ["batch_size", "512", "stated"]
+    assert lines["warmup_steps"].split()[:3] == ["warmup_steps", "2000", "inherited"]
+    assert lines["steps"].split() == ["steps", "5000", "set", "the", "preset", "has", "100000"]
+    assert "1,557,611,200 parameters with GPT-2's vocabulary" in printed
+    assert main(["pretrain", "--show-preset", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["preset"], shown["parameters"]) == ("gpt2", 124_439_808)
+    assert shown["values"]["context"]["origin"] == "stated"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["pretrain", "--preset", "tiny"], 1, "error: ./tokenize: no such folder; run `webtext tokenize` first"),
+        (["pretrain", "--preset", "huge"], 2, "error: Invalid value for '--preset'"),
+        (["pretrain", "--set", "layrs=3"], 2, "error: --set layrs=3: unknown key 'layrs'; did you mean layers?"),
+        (["pretrain", "-i", "a", "-i", "b"], 2, "error: --input: pretrain reads one folder of tokenize"),
+        (["generate"], 1, "error: ./pretrain: holds no model (no config.json); run `webtext pretrain` first"),
+        (["generate", "--prompt-file", "none.txt"], 1, "error: none.txt: no such file or folder"),
+        (["generate", "--temperature", "-1"], 2, "error: Invalid value for '--temperature'"),
+        (["generate", "--top-p", "0"], 2, "error: Invalid value for '--top-p'"),
+        (["export"], 1, "error: ./pretrain: holds no model (no config.json); run `webtext pretrain` first"),
+    ],
+)
+def test_wrong_use_of_the_models_commands_is_one_clear_line(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
+    monkeypatch.delenv("WEBTEXT_CORPUS", raising=False)
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("command", ["pretrain", "generate", "export"])
+def test_without_torch_one_line_says_what_to_install(
+    command: str, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main([command, "--corpus", str(corpus)]) == 1
+    printed = capsys.readouterr().err
+    assert printed == "error: torch not installed; install with: pip install 'webtext-kit[train]'\n"
+
+
+def test_help_and_presets_do_not_load_torch() -> None:
+    script = (
+        "import sys; from webtext_cli.main import main; main(sys.argv[1:]); import pipelines.model.stage; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    for arguments in (["pretrain", "--help"], ["generate", "--help"], ["pretrain", "--show-preset"]):
+        subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)

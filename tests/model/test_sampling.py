@@ -1,0 +1,217 @@
+"""Sampling: which tokens may come, how often they do, and where a text ends."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import train_small
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pretrain import StopsAtStep
+from tokenizers import Tokenizer
+
+from pipelines.core.errors import DamagedShardError, InputError, UsageError
+from pipelines.core.run import RunOptions
+from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.model_folder import open_model
+from pipelines.model.sampling import Sample, SamplingOptions, generate, next_token_probabilities, sample_tokens
+
+END = 10
+
+
+@pytest.fixture
+def model() -> GPT2:
+    """A model with strong opinions: large weights, so that its choices are not all alike."""
+    model = empty_model(Architecture(layers=2, width=16, heads=2, context=8, vocab_size=11))
+    initialise(model, 0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(5)
+    return model.eval()
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def plain_probabilities(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
+    """The definition, token by token."""
+    likeliest = sorted(range(len(logits)), key=lambda token: -logits[token])
+    kept = likeliest[:top_k] if top_k else likeliest
+    weights = {token: math.exp(logits[token] / temperature) for token in kept}
+    whole = sum(weights.values())
+    nucleus, reached = [], 0.0
+    for token in kept:
+        nucleus.append(token)
+        reached += weights[token] / whole
+        if reached >= top_p:
+            break
+    rest = sum(weights[token] for token in nucleus)
+    return [weights[token] / rest if token in nucleus else 0.0 for token in range(len(logits))]
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=1, max_size=12, unique=True),
+    st.floats(0.1, 3),
+    st.integers(0, 14),
+    st.sampled_from([0.05, 0.37, 0.9, 1.0]),
+)
+def test_probabilities_are_those_of_the_definition(
+    logits: list[float], temperature: float, top_k: int, top_p: float
+) -> None:
+    options = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
+    found = next_token_probabilities(torch.tensor(logits, dtype=torch.float64), options)
+    expected = plain_probabilities(logits, temperature, top_k, top_p)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
+    options = SamplingOptions(max_tokens=1, temperature=2.0, top_k=4)
+    generator = seeded()
+    counts = np.zeros(11)
+    for _ in range(800):
+        counts[sample_tokens(model, [1, 2], options, generator, END)[0]] += 1
+    with torch.no_grad():
+        logits = model(torch.tensor([[1, 2]]))[0, -1].tolist()
+    expected = np.array(plain_probabilities(logits, 2.0, 4, 1.0))
+    assert (counts[expected == 0] == 0).all()
+    deviation = np.sqrt(expected * (1 - expected) / 800)
+    assert (np.abs(counts / 800 - expected) <= 4 * deviation + 1e-9).all()
+
+
+def test_temperature_0_takes_the_likeliest_past_the_context_too(model: GPT2) -> None:
+    drawn = sample_tokens(model, [3], SamplingOptions(max_tokens=20, temperature=0), seeded(), end_of_text=-1)
+    row = [3]
+    with torch.no_grad():
+        for _ in range(20):
+            row.append(int(model(torch.tensor([row[-8:]]))[0, -1].argmax()))
+    assert drawn == row[1:]
+
+
+def test_a_text_ends_with_the_end_of_text(model: GPT2) -> None:
+    options = SamplingOptions(max_tokens=200, temperature=3.0, top_k=0)
+    drawn = sample_tokens(model, [1], options, seeded(), END)
+    assert len(drawn) < 200
+    assert drawn.index(END) == len(drawn) - 1
+
+
+def test_the_seed_decides(model: GPT2) -> None:
+    options = SamplingOptions(max_tokens=12, temperature=3.0)
+    one, same, other = (sample_tokens(model, [1], options, seeded(seed), -1) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_logits_that_are_no_numbers_are_refused(model: GPT2) -> None:
+    with torch.no_grad():
+        model.ln_f.weight.fill_(math.nan)
+    with pytest.raises(InputError, match="the model's logits are no numbers"):
+        sample_tokens(model, [1], SamplingOptions(), seeded(), END)
+
+
+def samples(folder: Path, prompts: list[str], number: int = 1, **options: float) -> list[Sample]:
+    values = SamplingOptions(**{"max_tokens": 8, **options})  # type: ignore[arg-type]
+    return list(generate(str(folder), prompts, number, values, "cpu"))
+
+
+def test_a_folder_of_pretrain_gives_texts(trained: Path) -> None:
+    found = samples(trained, ["the cat", ""], 2)
+    assert [(sample.prompt, sample.number) for sample in found] == [("the cat", 0), ("the cat", 1), ("", 0), ("", 1)]
+    assert all(sample.tokens <= 8 and (sample.ended or sample.tokens == 8) for sample in found)
+    assert len({sample.text for sample in found}) > 1
+
+
+def test_a_sample_is_the_same_however_many_are_drawn_beside_it(trained: Path) -> None:
+    many = samples(trained, ["", "the cat"], 3)
+    assert samples(trained, ["the cat"])[0] == many[3]
+    assert samples(trained, ["the cat"], seed=1)[0] != many[3]
+
+
+def test_the_prompt_is_what_the_model_goes_on_from(trained: Path, tokenizer: Tokenizer) -> None:
+    greedy = samples(trained, ["the cat sees"], temperature=0)[0]
+    model = open_model(str(trained)).model
+    row = tokenizer.encode("the cat sees").ids
+    prompt = len(row)
+    with torch.no_grad():
+        while len(row) < prompt + greedy.tokens:
+            row.append(int(model(torch.tensor([row[-16:]]))[0, -1].argmax()))
+    assert greedy.text == tokenizer.decode(row[prompt:])
+
+
+def test_the_latest_checkpoint_serves_while_training_is_unfinished(tokens: str, trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
+    assert open_model(str(tmp_path / "out")).step == 4
+    weights = torch.equal(open_model(str(tmp_path / "out")).model.wte.weight, open_model(str(trained)).model.wte.weight)
+    assert not weights
+    assert samples(tmp_path / "out", [""])
+
+
+def test_before_the_first_checkpoint_there_is_nothing_to_sample_from(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(1)))
+    with pytest.raises(InputError, match=r"has not reached its first checkpoint; run `webtext pretrain` again"):
+        samples(tmp_path / "out", [""])
+
+
+def test_three_files_of_a_finished_training_are_enough(trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(trained / name, tmp_path)
+    assert samples(tmp_path, ["the cat"]) == samples(trained, ["the cat"])
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no model \(no config.json\); run `webtext pretrain` first"):
+        samples(tmp_path, [""])
+
+
+def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=r"config.json: describes no model that webtext knows"):
+        samples(tmp_path, [""])
+
+
+def test_a_prompt_longer_than_the_context_is_refused(trained: Path) -> None:
+    with pytest.raises(UsageError, match=r"the prompt 'the cat .*'\.\.\. has \d+ tokens, but the model sees only 16"):
+        samples(trained, ["the cat " * 20])
+
+
+def test_a_damaged_model_is_named(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "out")
+    file = tmp_path / "out" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DamagedShardError, match=r"model.safetensors: is damaged.*run `webtext pretrain` again"):
+        samples(tmp_path / "out", [""])
+
+
+def test_another_tokenizer_than_the_trained_one_is_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "out")
+    (tmp_path / "out" / "tokenizer.json").write_bytes((trained / "tokenizer.json").read_bytes() + b"\n")
+    with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that the model was trained with"):
+        samples(tmp_path / "out", [""])
+
+
+def test_weights_of_another_vocabulary_are_refused(trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(trained / name, tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    described["architecture"]["vocab_size"] = 400
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    message = r"wte.weight has the shape \[300, 16\], but config.json asks for \[400, 16\]"
+    with pytest.raises(InputError, match=message):
+        samples(tmp_path, [""])
+
+
+def test_a_file_that_holds_no_weights_is_refused(trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(trained / name, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match=r"model.safetensors: is not a safetensors file"):
+        samples(tmp_path, [""])

@@ -1,0 +1,42 @@
+"""`webtext export`."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.core.run import RunOptions
+from pipelines.core.storage import join
+from webtext_cli.console import make_progress, print_summary
+from webtext_cli.options import corpus_option, debug_option, json_option
+
+
+@click.command("export")
+@corpus_option
+@click.option("--model", metavar="DIR", help="A folder of pretrain, if it is not the corpus folder's.")
+@click.option("--output", "-o", metavar="DIR", help="Write here, not into the folder export of the corpus.")
+@click.option("--overwrite", is_flag=True, help="Empty an output folder that holds another result.")
+@json_option
+@debug_option
+def command(corpus: str, model: str | None, output: str | None, overwrite: bool, as_json: bool) -> None:
+    """Write a trained model as a Hugging Face folder.
+
+    The folder holds weights, config, tokenizer and a model card; transformers load it by its path and compute the same
+    logits. Of an unfinished training the latest checkpoint is taken.
+
+    \b
+    Example:
+      webtext export --corpus my-corpus
+      webtext export --model my-corpus/pretrain --output my-gpt2
+    """
+    from pipelines.model.requirements import require_torch
+
+    require_torch()
+    from pipelines.model.export import ExportConfig, export
+
+    summary = export(
+        ExportConfig(),
+        model=model or join(corpus, "pretrain"),
+        output=output or join(corpus, "export"),
+        options=RunOptions(overwrite=overwrite, progress=make_progress()),
+    )
+    print_summary(summary, as_json)
