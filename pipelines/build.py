@@ -83,8 +83,8 @@ def build(
     """
     tables = corpus_tables(corpus)
     runs = [(BY_NAME[name], _config(corpus, tables, BY_NAME[name])) for name in stages]
-    for stage, _ in runs:
-        _require_files(corpus, tables, stage)
+    for stage, config in runs:
+        _require_files(corpus, tables, stage, config)
     summaries = []
     for stage, config in runs:
         summary = stage.load()(
@@ -131,8 +131,10 @@ def _inputs(corpus: str, tables: Tables, stage: LineStage) -> dict[str, Any]:
     return read | ({stage.files: stage_files(corpus, tables, stage.name)} if stage.files else {})
 
 
-def _require_files(corpus: str, tables: Tables, stage: LineStage) -> None:
-    if stage.files and not stage_files(corpus, tables, stage.name):
+def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -> None:
+    """Raise UsageError now, not after a week of fetching, where a stage's table names no files that it needs."""
+    needed = stage.files and getattr(config, "needs_files", True)
+    if needed and not stage_files(corpus, tables, stage.name):
         path = storage.join(corpus, CONFIG_FILE)
         raise UsageError(f"{path}: [{stage.name}] names no {stage.files}; add {stage.files} = [...] there")
 

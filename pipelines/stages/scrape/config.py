@@ -33,3 +33,8 @@ class ScrapeConfig:
     limit: int = option(
         1000, "With --source praw: items to ask for; Reddit ends every listing at 1,000.", minimum=1, maximum=1000
     )
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether the source is made of files that have to be named."""
+        return self.source != "praw"

@@ -1,0 +1,117 @@
+"""`webtext build` and `status`: which stages run, in which order, and what is checked before the first of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.build import DEFAULT_STAGES, build_stages
+from pipelines.core.errors import UsageError
+from webtext_cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("tables", "first", "last", "stages"),
+    [
+        ({}, None, None, list(DEFAULT_STAGES)),
+        ({}, "dedup", "train-bpe", ["dedup", "remove-wikipedia", "train-bpe"]),
+        ({}, None, "extract", ["scrape", "fetch", "extract"]),
+        ({}, "tokenize", "pretrain", ["tokenize", "pretrain"]),
+        ({"build": {"stages": ["tokenize", "scrape"]}}, None, None, ["scrape", "tokenize"]),
+        ({"build": {"stages": ["scrape", "overlap-report"]}}, "fetch", None, ["fetch", "overlap-report"]),
+    ],
+)
+def test_the_stages_of_a_build(tables: dict[str, Any], first: str | None, last: str | None, stages: list[str]) -> None:
+    assert build_stages(tables, first, last) == stages
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"stages": ["scrap"]}, r"\[build\]: unknown stage 'scrap'; did you mean scrape\?"),
+        ({"stages": "scrape"}, r"\[build\] stages is not a list of strings"),
+        ({"stage": ["scrape"]}, r"\[build\]: unknown option 'stage'; did you mean stages\?"),
+    ],
+)
+def test_a_wrong_list_of_stages_is_named(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build_stages({"build": table}, None, None)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus folder of documents that are past dedup, as if someone else had made them."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "corpus"
+    (folder / "dumps").mkdir(parents=True)
+    rows = [
+        {"id": f"a{number}", "url": f"http://site{number}.com/", "score": 9, "title": "t", "subreddit": "s"}
+        | {"created_utc": 1400000000 + number, "is_self": False, "over_18": False, "domain": "site.com"}
+        for number in range(5)
+    ]
+    (folder / "dumps" / "RS_2014-05.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "webtext.toml").write_text('[build]\nstages = ["scrape"]\n[scrape]\ndumps = ["dumps/*"]\nshards = 2\n')
+    return folder
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_paths_of_the_toml_are_meant_from_the_corpus(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "--json", "-q"]) == 0
+    (summary,) = _json(capsys)["stages"]
+    assert (summary["stage"], summary["records_in"], summary["records_out"]) == ("scrape", 5, 5)
+    assert (corpus / "scrape" / "links-00001.parquet").exists()
+
+
+def test_status_says_what_is_done_begun_and_damaged(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
+    (corpus / "fetch" / "_journal").mkdir(parents=True)
+    capsys.readouterr()
+    assert main(["status", "--corpus", "corpus", "--verify", "--json"]) == 0
+    states = {stage["stage"]: stage for stage in _json(capsys)["stages"]}
+    assert (states["scrape"]["state"], states["fetch"]["state"], states["dedup"]["state"]) == ("done", "begun", "-")
+    assert (states["scrape"]["records_in"], states["scrape"]["records_out"]) == (5, 5)
+    assert states["scrape"]["size_bytes"] > 0
+    (corpus / "scrape" / "links-00001.parquet").unlink()
+    assert main(["status", "--corpus", "corpus", "--verify"]) == 1
+    printed = capsys.readouterr()
+    assert "links-00001.parquet: is missing" in printed.err
+    assert "begun" in printed.out
+
+
+def test_a_changed_option_is_refused_and_overwrite_makes_it_anew(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
+    text = (corpus / "webtext.toml").read_text()
+    (corpus / "webtext.toml").write_text(text.replace("shards = 2", "shards = 3"))
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 1
+    assert "shards was 2, is now 3" in capsys.readouterr().err
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q", "--overwrite"]) == 0
+    assert (corpus / "scrape" / "links-00002.parquet").exists()
+
+
+def test_every_config_is_checked_before_the_first_stage(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (corpus / "webtext.toml").read_text().replace('["scrape"]', '["scrape", "overlap-report"]')
+    (corpus / "webtext.toml").write_text(text)
+    assert main(["build", "--corpus", "corpus", "-q"]) == 2
+    assert "[overlap-report] names no benchmarks" in capsys.readouterr().err
+    assert not (corpus / "scrape").exists()
+
+
+def test_a_listing_of_the_api_needs_no_dumps(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (corpus / "webtext.toml").write_text('[build]\nstages = ["scrape"]\n[scrape]\nsource = "praw"\n')
+    assert main(["build", "--corpus", "corpus", "-q"]) == 2
+    assert "--source praw needs at least one --subreddit" in capsys.readouterr().err
+
+
+def test_the_flag_stands_over_the_toml(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scrape", "--corpus", "corpus", "--shards", "1", "--workers", "1", "--json", "-q"]) == 0
+    assert _json(capsys)["records_out"] == 5
+    assert not (corpus / "scrape" / "links-00001.parquet").exists()
