@@ -154,7 +154,9 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         share = f"  {abs(count) / summary.records_in:7.2%}" if summary.records_in else ""
         click.echo(f"  {label:<{width}}  {count:>14,}{share}")
     for name, value in summary.extra.items():
-        click.echo(f"  {name}: {figure(value)}")
+        # Tables are shown by their own command, and stand in --json.
+        if not isinstance(value, list | dict):
+            click.echo(f"  {name}: {figure(value)}")
 
 
 def figure(value: Any) -> str:
