@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,12 +11,15 @@ import pyarrow as pa
 from pipelines.algorithms.urls import registered_domain
 from pipelines.core import inputs, storage
 from pipelines.core.document_filter import Verdict, filter_shard, urls_of
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 
 STAGE = Stage("remove-wikipedia", 1)
+
+# A copy in the Internet Archive is judged by the address that it is a copy of.
+_ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +38,12 @@ def remove_wikipedia(
 ) -> Summary:
     """Write the documents that are not Wikipedia's, and a list of those that are.
 
-    A document is dropped (`wikipedia_domain`) when the registered domain of its URL is listed. One without a URL cannot
-    be judged so; it is kept, and counted as `without_url`. Raises InputError where no document has a URL at all.
-    Paper, section 2.1.
+    A document is dropped (`wikipedia_domain`) when the registered domain of its URL is listed, or of the address that
+    the URL is an archived copy of. One without a URL cannot be judged so; it is kept, and counted as `without_url`.
+    Raises InputError where no document has a URL at all. Paper, section 2.1.
     """
+    domains = frozenset((*_listed_domains(), *map(_checked_domain, config.domains)))
     source = inputs.open_documents(documents, config.text_field)
-    domains = frozenset((*_listed_domains(), *(domain.lower() for domain in config.domains)))
     tasks = [_Task(shard, domains, output) for shard in source.shards]
     # The list is data, not an option, but it decides the result all the same.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
@@ -48,13 +52,23 @@ def remove_wikipedia(
             entries = run.map(_filter_shard, tasks, total=source.records)
             without_url = sum(entry.counts["without_url"] for entry in entries)
             if without_url and without_url == sum(entry.counts["judged"] for entry in entries):
-                raise InputError(f"{documents}: no document has a url, so none can be told to be Wikipedia's")
+                named = documents if isinstance(documents, str) else ", ".join(documents)
+                raise InputError(f"{named}: no document has a url, so none can be told to be Wikipedia's")
         return run.finish()
 
 
 def _listed_domains() -> list[str]:
     lines = storage.read_bytes(data_path("wikipedia-domains.txt")).decode().splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _checked_domain(domain: str) -> str:
+    """Return a domain in lower case; raise UsageError for one that no document's domain can equal."""
+    registered = registered_domain(domain if "://" in domain else f"http://{domain}")
+    if registered != domain.lower():
+        hint = f"; did you mean {registered}?" if registered else ""
+        raise UsageError(f"--domain {domain}: is not a registered domain{hint}")
+    return registered
 
 
 def _filter_shard(task: _Task) -> TaskResult:
@@ -72,5 +86,8 @@ def _filter_shard(task: _Task) -> TaskResult:
 
 
 def _verdict(url: str | None, domains: frozenset[str]) -> Verdict | None:
-    domain = registered_domain(url) if url is not None else None
+    if url is None:
+        return None
+    archived = _ARCHIVED.match(url)
+    domain = registered_domain(f"http://{archived[1]}" if archived else url)
     return Verdict("wikipedia_domain", domain) if domain in domains else None

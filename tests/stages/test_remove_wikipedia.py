@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipelines.algorithms.urls import registered_domain
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.executor import make_executor
+from pipelines.core.records import DOCUMENT_SCHEMA
+from pipelines.core.resources import data_path
+from pipelines.core.run import RunOptions
+from pipelines.stages.remove_wikipedia import stage
+from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
+from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from webtext_cli.commands.remove_wikipedia import command
+
+WIKIPEDIA = [
+    "https://en.wikipedia.org/wiki/River",
+    "http://wikipedia.org",
+    "https://de.m.wikipedia.org/wiki/Fluss",
+    "HTTP://EN.WIKIPEDIA.ORG:80/wiki/River",
+    "https://en.wikipedia.org./wiki/River",
+    "https://user@en.wikipedia.org/wiki/River",
+    "https://secure.wikimedia.org/wikipedia/en/wiki/River",
+    "https://www.wikiwand.com/en/River",
+    "http://en.wikipedia-on-ipfs.org/wiki/River",
+    "http://wapedia.mobi/en/River",
+    "https://web.archive.org/web/20100101000000/http://en.wikipedia.org/wiki/River",
+    "http://web.archive.org/web/2010id_/https:/en.wikipedia.org/wiki/River",
+    "http://web.archive.org/web/2010/en.wikipedia.org/wiki/River",
+]
+OTHERS = [
+    "https://notwikipedia.org/wiki/River",
+    "https://wikipedia.org.example.com/wiki/River",
+    "https://example.com/https://en.wikipedia.org/wiki/River",
+    "https://example.com/?from=wikipedia.org",
+    "https://en.wiktionary.org/wiki/river",
+    "https://wikipedia.example.org@example.net/",
+    "https://web.archive.org/web/2010/http://example.com/",
+    "https://web.archive.org/about/",
+    "http://192.0.2.1/wiki/River",
+    "not a url",
+    "",
+]
+
+
+def write_documents(folder: Path, urls_by_shard: list[list[str | None]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for index, urls in enumerate(urls_by_shard):
+        rows = [
+            {"id": f"{index}-{row}", "url": url, "text": f"text {row}", "score": row} for row, url in enumerate(urls)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), folder / f"part-{index}.parquet")
+    return folder
+
+
+def run(documents, output: Path, workers: int = 1, **settings):
+    named = [str(each) for each in documents] if isinstance(documents, list) else str(documents)
+    return remove_wikipedia(
+        RemoveWikipediaConfig(**settings),
+        documents=named,
+        output=str(output),
+        options=RunOptions(make_executor(workers)),
+    )
+
+
+def rows(folder: Path, noun: str) -> list[dict[str, object]]:
+    return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def test_wikipedia_goes_under_every_name_and_the_rest_stays_as_it_is(tmp_path):
+    documents = write_documents(tmp_path / "in", [WIKIPEDIA, [*OTHERS, None]])
+    summary = run(documents, tmp_path / "out")
+    assert (summary.records_in, summary.records_out) == (len(WIKIPEDIA) + len(OTHERS) + 1, len(OTHERS) + 1)
+    assert dict(summary.dropped) == {"wikipedia_domain": len(WIKIPEDIA)}
+    assert summary.extra["without_url"] == 1
+    assert [row["url"] for row in rows(tmp_path / "out", "dropped")] == WIKIPEDIA
+    assert {row["detail"] for row in rows(tmp_path / "out", "dropped")} == {
+        "wikipedia.org", "wikimedia.org", "wikiwand.com", "wikipedia-on-ipfs.org", "wapedia.mobi",
+    }  # fmt: skip
+    assert rows(tmp_path / "out", "documents") == pq.read_table(documents / "part-1.parquet").to_pylist()
+    assert pq.read_schema(tmp_path / "out" / "documents-00000.parquet").equals(DOCUMENT_SCHEMA)
+
+
+def test_further_domains_are_removed_and_part_of_the_result(tmp_path):
+    documents = write_documents(tmp_path / "in", [["http://en.my-mirror.com/River", "http://other.example/"]])
+    assert run(documents, tmp_path / "without").records_out == 2
+    summary = run(documents, tmp_path / "with", domains=("My-Mirror.com",))
+    assert [row["url"] for row in rows(tmp_path / "with", "documents")] == ["http://other.example/"]
+    assert dict(summary.dropped) == {"wikipedia_domain": 1}
+    with pytest.raises(ChangedRunError, match="domains was"):
+        run(documents, tmp_path / "with")
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        ("en.my-mirror.com", r"--domain en\.my-mirror\.com: is not a registered domain; did you mean my-mirror\.com\?"),
+        ("https://my-mirror.com/wiki", r"did you mean my-mirror\.com\?"),
+        ("", "--domain : is not a registered domain"),
+    ],
+)
+def test_a_domain_that_could_match_nothing_is_refused(tmp_path, domain, message):
+    with pytest.raises(UsageError, match=message):
+        run(write_documents(tmp_path / "in", [["http://a.example/"]]), tmp_path / "out", domains=(domain,))
+
+
+def test_a_changed_list_makes_another_result(tmp_path, monkeypatch):
+    documents = write_documents(tmp_path / "in", [["http://a.example/", "https://en.wikipedia.org/"]])
+    run(documents, tmp_path / "out")
+    monkeypatch.setattr(stage, "_listed_domains", lambda: ["a.example"])
+    with pytest.raises(ChangedRunError, match="its input domains has changed"):
+        run(documents, tmp_path / "out")
+
+
+def test_the_tracked_list_holds_registered_domains_only():
+    lines = Path(data_path("wikipedia-domains.txt")).read_text().splitlines()
+    listed = [line for line in lines if line and not line.startswith("#")]
+    assert listed == list(dict.fromkeys(listed))
+    assert all(registered_domain(f"http://{domain}/") == domain for domain in listed)
+    assert stage._listed_domains() == listed
+
+
+def test_documents_without_any_url_are_an_error(tmp_path):
+    pq.write_table(pa.table({"text": ["one", "two"]}), tmp_path / "no-column.parquet")
+    (tmp_path / "no-field.jsonl").write_text('{"text": "three"}\n')
+    write_documents(tmp_path / "nulls", [[None, None]])
+    for name in ("no-column.parquet", "no-field.jsonl", "nulls"):
+        with pytest.raises(InputError, match=rf"{name}: no document has a url"):
+            run([tmp_path / name], tmp_path / f"out-{name}")
+
+
+def test_jsonl_is_filtered_and_bad_lines_are_counted(tmp_path):
+    lines = [
+        {"text": "one", "url": "https://en.wikipedia.org/wiki/A", "tag": 1},
+        {"text": "two", "url": "http://b.example/", "tag": 2},
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join([json.dumps(lines[0]), "{", json.dumps(lines[1]), '{"url": "x"}']))
+    summary = run(tmp_path / "in.jsonl", tmp_path / "out")
+    assert (summary.records_in, summary.records_out) == (4, 1)
+    assert dict(summary.dropped) == {"bad_json": 1, "missing_text": 1, "wikipedia_domain": 1}
+    [kept] = rows(tmp_path / "out", "documents")
+    assert (kept["text"], kept["url"], kept["metadata"]) == ("two", "http://b.example/", '{"tag": 2}')
+
+
+def test_the_bytes_are_the_same_for_one_worker_and_three(tmp_path):
+    documents = write_documents(tmp_path / "in", [[url, *OTHERS] for url in WIKIPEDIA[:5]])
+    run(documents, tmp_path / "one")
+    run(documents, tmp_path / "three", workers=3)
+    one, three = ({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.*")} for name in ("one", "three"))
+    assert len(one) >= 11
+    assert one == three
+
+
+def test_the_command(tmp_path):
+    write_documents(tmp_path / "in", [[*WIKIPEDIA, *OTHERS]])
+    arguments = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--json", "-q", "--domain", "example.com"]
+    result = CliRunner().invoke(command, [*arguments, "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.output)
+    assert summary["dropped"] == {"wikipedia_domain": len(WIKIPEDIA) + 4}
