@@ -1,0 +1,1 @@
+"""Fetch: download the page behind every link, politely, as WARC, with an outcome for each link."""

@@ -1,0 +1,80 @@
+"""What can become of a link: `ok`, or dropped for one of these reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+OK = "ok"
+
+# The set is closed, so that counts of different runs compare; the exact status stands in the column `status`, the exact
+# error in `detail` of dropped-N.parquet.
+REASONS = {
+    "bad_url": "not an http or https URL that can be requested",
+    "duplicate_url": "the list names the same URL before",
+    "robots": "robots.txt asks us not to",
+    "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
+    "private_address": "the host's address is not of the public internet",
+    "dns": "the host's name does not resolve",
+    "connection": "no connection, or it broke before an answer",
+    "tls": "no TLS connection with a valid certificate",
+    "timeout": "no complete page within --timeout",
+    "bad_response": "the answer is not HTTP",
+    "incomplete": "the body ended too early",
+    "too_large": "more than --max-bytes",
+    "unsupported_encoding": "a content encoding other than gzip and deflate",
+    "bad_encoding": "the body is not in the content encoding that it claims",
+    "unsupported_content_type": "neither HTML nor plain text",
+    "too_many_redirects": "more than --max-redirects, or a circle",
+    "bad_redirect": "a redirect to nowhere, or to another scheme than http and https",
+    "http_not_found": "status 404 or 410",
+    "http_forbidden": "status 401, 402, 403, 407 or 451",
+    "http_rate_limited": "status 429, also after the retries",
+    "http_client_error": "another status from 400 to 499",
+    "http_server_error": "status 500 to 599, also after the retries",
+    "http_unexpected": "another status than 200 or 203",
+}
+
+_NOT_FOUND = {404, 410}
+_FORBIDDEN = {401, 402, 403, 407, 451}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a page cannot be had; `retryable` tells whether another try may help."""
+
+    reason: str
+    detail: str
+    retryable: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the link at a position of its shard; `warc_offset` is the offset in the segment being written."""
+
+    link: int
+    failure: Failure | None
+    final_url: str | None
+    status: int | None
+    fetched_at: dt.datetime
+    bytes: int = 0
+    warc_offset: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The value of the column `outcome`."""
+        if self.failure is None:
+            return OK
+        assert self.failure.reason in REASONS, self.failure.reason
+        return f"dropped.{self.failure.reason}"
+
+
+def status_reason(status: int) -> str:
+    """Return the reason for which a page with a status other than success is dropped."""
+    if status in _NOT_FOUND:
+        return "http_not_found"
+    if status in _FORBIDDEN:
+        return "http_forbidden"
+    if status == 429:
+        return "http_rate_limited"
+    return {4: "http_client_error", 5: "http_server_error"}.get(status // 100, "http_unexpected")

@@ -1,0 +1,59 @@
+"""The URL that is really requested for a link, and the host whose queue it waits in."""
+
+from __future__ import annotations
+
+import contextlib
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.utils import urldefragauth
+
+_SCHEMES = ("http://", "https://")
+_PORTS = {"http": 80, "https": 443}
+
+
+class BadUrlError(ValueError):
+    """A URL that cannot be requested."""
+
+
+def request_url(url: str) -> str:
+    """Return a URL as it goes over the wire: ASCII, escaped, without fragment, user and password.
+
+    Raises BadUrlError where it has another scheme than http and https, or no valid host.
+    """
+    if not url.strip().lower().startswith(_SCHEMES):
+        raise BadUrlError("is not an http or https URL")
+    prepared = requests.PreparedRequest()
+    try:
+        prepared.prepare_url(url.strip(), None)
+        wire = str(urldefragauth(str(prepared.url)))
+        origin_of(wire)
+    except ValueError as error:  # what requests and urllib raise for URLs are all ValueErrors
+        raise BadUrlError(str(error)) from error
+    if not wire.isascii():
+        raise BadUrlError("cannot be written in ASCII")
+    return wire
+
+
+def redirect_url(base: str, location: str) -> str:
+    """Return the URL that a `Location` header means; raise BadUrlError where there is none that can be requested."""
+    # http.client reads headers as Latin-1; servers write UTF-8.
+    with contextlib.suppress(UnicodeError):
+        location = location.encode("latin-1").decode("utf-8")
+    try:
+        return request_url(urljoin(base, location.strip()))
+    except ValueError as error:
+        raise BadUrlError(str(error)) from error
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL from `request_url`: what robots.txt and politeness hold for."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise BadUrlError("has no host")
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def robots_url(url: str) -> str:
+    """Return the URL of the robots.txt that holds for a URL from `request_url`."""
+    return urljoin(url, "/robots.txt")

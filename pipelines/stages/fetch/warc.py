@@ -1,0 +1,103 @@
+"""Exchanges as WARC 1.1 records, one gzip member each, so that a record can be read at its offset.
+
+The body is stored as received: still in its content encoding, but without the framing of chunked transfer. Headers
+that would then mislead a reader are renamed to `X-Archive-Orig-...`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import uuid
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+from pipelines.stages.fetch.exchange import Exchange, Response
+
+_VERSION = "WARC/1.1"
+_DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
+
+
+def exchange_records(exchange: Exchange) -> bytes:
+    """Return the response record of an exchange, and behind it the request record, as gzip members."""
+    response = exchange.response
+    assert response is not None, "an exchange without an answer has no record"
+    stream = io.BytesIO()
+    writer = WARCWriter(stream, gzip=True, warc_version=_VERSION)
+    date = exchange.started_at.strftime(_DATE)
+    headers = {"WARC-Record-ID": _record_id("response", exchange.url, date), "WARC-Date": date}
+    if exchange.peer is not None:
+        headers["WARC-IP-Address"] = exchange.peer
+    if response.truncated is not None:
+        headers["WARC-Truncated"] = response.truncated
+    received = _record(writer, exchange.url, "response", headers, _status_and_headers(response), response.body or b"")
+    asked = {"WARC-Record-ID": _record_id("request", exchange.url, date), "WARC-Date": date}
+    sent = _record(writer, exchange.url, "request", asked, _request_line_and_headers(exchange), b"")
+    writer.write_request_response_pair(sent, received)
+    return stream.getvalue()
+
+
+def warcinfo_record(name: str, date: Any, fields: dict[str, str]) -> bytes:
+    """Return the record that begins a WARC file: what made it, and how."""
+    stream = io.BytesIO()
+    writer = WARCWriter(stream, gzip=True, warc_version=_VERSION)
+    record = writer.create_warcinfo_record(name, fields)
+    written = date.strftime(_DATE)
+    record.rec_headers.replace_header("WARC-Date", written)
+    record.rec_headers.replace_header("WARC-Record-ID", _record_id("warcinfo", name, written))
+    writer.write_record(record)
+    return stream.getvalue()
+
+
+def _record(writer: Any, url: str, kind: str, warc: dict[str, str], http: StatusAndHeaders, body: bytes) -> Any:
+    return writer.create_warc_record(
+        url, kind, payload=io.BytesIO(body), length=len(body), warc_headers_dict=warc, http_headers=http
+    )
+
+
+def _record_id(kind: str, url: str, date: str) -> str:
+    return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{kind} {date} {url}')}>"
+
+
+def _status_and_headers(response: Response) -> StatusAndHeaders:
+    reason = _ascii(response.reason) or _standard_reason(response.status)
+    return StatusAndHeaders(
+        f"{response.status} {reason}", list(_stored_headers(response)), protocol=response.http_version
+    )
+
+
+def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
+    for name, value in response.headers:
+        if not _TOKEN.fullmatch(name):
+            continue  # no HTTP reader would take such a line for a header
+        lower = name.lower()
+        if lower == "transfer-encoding":
+            yield f"X-Archive-Orig-{name}", _ascii(value)
+        elif lower == "content-encoding" and response.coding is not None and value != response.coding:
+            yield name, response.coding
+            yield f"X-Archive-Orig-{name}", _ascii(value)
+        else:
+            yield name, _ascii(value)
+
+
+def _request_line_and_headers(exchange: Exchange) -> StatusAndHeaders:
+    parts = urlsplit(exchange.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = [("Host", parts.netloc), *((name, _ascii(value)) for name, value in exchange.request_headers)]
+    return StatusAndHeaders(f"GET {target} HTTP/1.1", headers, is_http_request=True)
+
+
+def _ascii(value: str) -> str:
+    """Return a header's value as printable ASCII; http.client reads bytes as Latin-1, so escapes give them back."""
+    return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
+
+
+def _standard_reason(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"

@@ -1,0 +1,37 @@
+"""`webtext fetch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pipelines.stages.fetch.config import FetchConfig
+from webtext_cli.console import print_summary
+from webtext_cli.options import Shared, config_options, stage_config, stage_options
+
+
+@click.command("fetch")
+@config_options(FetchConfig)
+@stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL a line")
+def command(shared: Shared, **given: Any) -> None:
+    """Download the pages behind the links as WARC.
+
+    Each link gets an outcome: ok, or dropped for a named reason. robots.txt is obeyed, a host is asked at most once a
+    second, private addresses are refused. A killed run goes on where it was.
+
+    \b
+    Example:
+      webtext fetch --corpus my-corpus --contact mailto:me@example.org
+      webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
+    """
+    from pipelines.stages.fetch.stage import fetch
+
+    config = stage_config(FetchConfig, "fetch", shared.corpus, given)
+    summary = fetch(
+        config,
+        links=shared.input_or("scrape"),
+        output=shared.stage_output("fetch"),
+        options=shared.run_options(),
+    )
+    print_summary(summary, shared.as_json)
