@@ -1,0 +1,74 @@
+"""Runs fetch on a list of URLs and reads back what it wrote; shared by the tests of fetch."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from warcio.archiveiterator import ArchiveIterator
+
+from pipelines.core.executor import make_executor
+from pipelines.core.run import RunOptions, Summary
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.stage import fetch
+
+QUICK = {"allow_private_addresses": True, "per_host_delay_s": 0.0, "retries": 0, "timeout_s": 5.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetched:
+    """The folder that a run wrote, and its rows."""
+
+    folder: Path
+    summary: Summary | None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return read_rows(self.folder, "pages")
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        return {row["url"]: row["outcome"].removeprefix("dropped.") for row in self.rows}
+
+    def row(self, url: str) -> dict[str, Any]:
+        return next(row for row in self.rows if row["url"] == url)
+
+    def record(self, url: str) -> Any:
+        """Return the record that the row of a URL points at, with its payload already read."""
+        row = self.row(url)
+        data = (self.folder / row["warc_file"]).read_bytes()[row["warc_offset"] :]
+        return next(iter(ArchiveIterator(io.BytesIO(data))))
+
+
+def run_fetch(
+    folder: Path, urls: Iterable[str] | None = None, *, workers: int = 1, overwrite: bool = False, **config: Any
+) -> Fetched:
+    """Fetch a list of URLs into `folder/fetch`; without one, the list of an earlier call."""
+    source = folder / "urls.txt"
+    if urls is not None:
+        source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
+    options = RunOptions(executor=make_executor(workers), overwrite=overwrite)
+    settings = FetchConfig(**{**QUICK, **config})
+    summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options)
+    return Fetched(folder / "fetch", summary)
+
+
+def read_rows(folder: Path, noun: str) -> list[dict[str, Any]]:
+    """Return the rows of all shards of a folder."""
+    return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def read_records(path: Path) -> list[tuple[str, str, bytes]]:
+    """Return type, target and payload of all records of a WARC, with every digest checked."""
+    found = []
+    with path.open("rb") as stream:
+        iterator = ArchiveIterator(stream, check_digests="raise")
+        for record in iterator:
+            target = record.rec_headers.get_header("WARC-Target-URI")
+            found.append((record.rec_type, target, record.raw_stream.read()))
+            assert record.digest_checker.passed is not False
+    return found

@@ -1,0 +1,165 @@
+"""What fetch reads: the shards of scrape, lists of URLs, and how they are shared among tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetch_run import QUICK, read_rows, run_fetch
+from local_web import PROXY_VARIABLES, Answer, LocalWeb
+
+from pipelines.algorithms.urls import registered_domain
+from pipelines.core import shards
+from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.core.executor import make_executor
+from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA, Link
+from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
+from pipelines.stages.fetch import links as links_module
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.links import open_links, read_links
+from pipelines.stages.fetch.stage import fetch
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _NoConfig:
+    pass
+
+
+def _scraped(folder: Path, url_shards: Sequence[Sequence[str]]) -> Path:
+    """Write a folder as scrape does."""
+    with stage_run(Stage("scrape", 1), _NoConfig(), {}, str(folder), RunOptions()) as run:
+        for index, urls in enumerate(url_shards):
+            with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as written:
+                for url in urls:
+                    domain = registered_domain(url) or ""
+                    written.writer.write(Link(url, url, domain, 5, ["a"], ["b"], "title", 1_500_000_000, False))
+            result = TaskResult(len(urls), len(urls), files=(written.entry,))
+            run.once(f"links-{index:05d}", lambda result=result: result)
+        run.finish()
+    return folder
+
+
+def _without_times(folder: Path) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in row.items() if key not in ("fetched_at", "warc_offset")}
+        for row in read_rows(folder, "pages")
+    ]
+
+
+def test_each_shard_of_scrape_becomes_a_shard_of_pages(tmp_path: Path) -> None:
+    with LocalWeb({"/1": b"one", "/2": b"two", "/3": Answer(b"", 404)}) as web:
+        urls = [web.url(path) for path in web.pages]
+        source = _scraped(tmp_path / "scrape", [urls[:1], [], urls[1:]])
+        options = RunOptions(executor=make_executor(1))
+        summary = fetch(FetchConfig(**QUICK), links=str(source), output=str(tmp_path / "fetch"), options=options)
+    assert (summary.records_in, summary.records_out, summary.dropped) == (3, 2, {"http_not_found": 1})
+    tables = [pq.read_table(tmp_path / "fetch" / f"pages-0000{index}.parquet") for index in range(3)]
+    assert [table.column("url").to_pylist() for table in tables] == [urls[:1], [], urls[1:]]
+    assert all(table.schema.equals(PAGE_SCHEMA) for table in tables)
+    assert tables[2].column("warc_file").to_pylist() == ["pages-00002.warc.gz", None]
+    assert summary.extra == {"page_bytes": 6}
+
+
+def test_three_workers_find_the_same_as_one(tmp_path: Path) -> None:
+    pages = {f"http://site-{number % 13}.example/{number}": b"<p>%d</p>" % number for number in range(60)}
+    pages |= {f"http://site-{number}.example/gone": Answer(b"", 410) for number in range(13)}
+    with LocalWeb(pages) as web, web.as_proxy():
+        source = _scraped(tmp_path / "scrape", [sorted(pages)[start::4] for start in range(4)])
+        for workers in (1, 3):
+            options = RunOptions(executor=make_executor(workers))
+            output = tmp_path / f"fetch-{workers}"
+            fetch(FetchConfig(**QUICK), links=str(source), output=str(output), options=options)
+    assert _without_times(tmp_path / "fetch-1") == _without_times(tmp_path / "fetch-3")
+    assert read_rows(tmp_path / "fetch-1", "dropped") == read_rows(tmp_path / "fetch-3", "dropped")
+
+
+def test_a_damaged_shard_of_scrape_is_refused(tmp_path: Path) -> None:
+    source = _scraped(tmp_path / "scrape", [["http://example.org/"]])
+    (source / "links-00000.parquet").write_bytes(b"")
+    with pytest.raises(DamagedShardError, match=r"links-00000.parquet: is damaged.*run `webtext scrape` again"):
+        fetch(FetchConfig(), links=str(source), output=str(tmp_path / "fetch"), options=RunOptions())
+
+
+def test_folders_that_are_not_of_scrape_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder; run `webtext scrape` first"):
+        open_links(str(tmp_path / "scrape"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no manifest"):
+        open_links(str(tmp_path / "empty"))
+    (tmp_path / "begun" / "_journal").mkdir(parents=True)
+    with pytest.raises(InputError, match="scrape has not finished"):
+        open_links(str(tmp_path / "begun"))
+    source = _scraped(tmp_path / "scraped", [["http://example.org/"]])
+    with pytest.raises(InputError, match="give one such folder alone"):
+        open_links([str(source), str(source)])
+
+
+def test_lists_of_urls_are_read_in_each_kind(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffhttp://a.example/\r\n\n  http://b.example/x  \n".encode())
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"http://c.example/\nhttp://d.example/\xff\n"))
+    table = pa.table({"url": ["http://e.example/", None], "score": [1, 2]})
+    pq.write_table(table, tmp_path / "c.parquet")
+    whole = open_links(str(tmp_path))
+    assert read_links(whole.shards[0]) == [
+        "http://a.example/", "http://b.example/x", "http://c.example/", "http://d.example/\ufffd", "http://e.example/",
+        "",
+    ]  # fmt: skip
+    named = open_links([str(tmp_path / "*.parquet"), str(tmp_path / "a.txt")])
+    assert read_links(named.shards[0])[0] == "http://e.example/"
+    assert named.fingerprint != whole.fingerprint
+
+
+def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"missing\.txt: no such file"):
+        open_links(str(tmp_path / "missing.txt"))
+    pq.write_table(pa.table({"link": ["http://e.example/"]}), tmp_path / "no-url.parquet")
+    with pytest.raises(InputError, match=r"no-url\.parquet: has no column 'url'; it has: link"):
+        read_links(open_links(str(tmp_path / "no-url.parquet")).shards[0])
+    pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "numbers.parquet")
+    with pytest.raises(InputError, match="column 'url' is int64, not text"):
+        read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.json").write_text("{}")
+    with pytest.raises(InputError, match=r"holds no \*.parquet, \*.txt"):
+        open_links(str(tmp_path / "other"))
+
+
+def test_a_long_list_is_shared_out_by_registered_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "_FOREIGN_SHARD_BYTES", 1000)
+    urls = [f"http://{('www', 'm', 'blog')[number % 3]}.site-{number % 50}.co.uk/{number}" for number in range(600)]
+    (tmp_path / "urls.txt").write_text("\n".join(urls))
+    found = [read_links(shard) for shard in open_links(str(tmp_path / "urls.txt")).shards]
+    assert len(found) == -(-(tmp_path / "urls.txt").stat().st_size // 1000)
+    assert sorted(url for shard in found for url in shard) == sorted(urls)
+    domains = [{registered_domain(url) for url in shard} for shard in found]
+    assert sum(len(each) for each in domains) == 50
+
+
+def test_a_list_longer_than_a_shard_is_fetched_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "_FOREIGN_SHARD_BYTES", 300)
+    pages = {f"http://site-{number}.example/": b"text" for number in range(40)}
+    with LocalWeb(pages) as web, web.as_proxy():
+        fetched = run_fetch(tmp_path, pages)
+    assert len(list(fetched.folder.glob("pages-*.warc.gz"))) > 1
+    assert fetched.outcomes == dict.fromkeys(pages, "ok")
+
+
+def test_what_was_dropped_can_be_given_to_another_run(tmp_path: Path) -> None:
+    with LocalWeb({"/1": b"one", "/2": [Answer(b"", 503), Answer(b"two")]}) as web:
+        run_fetch(tmp_path, [web.url("/1"), web.url("/2")])
+        again = [str(tmp_path / "fetch" / "dropped-*.parquet")]
+        fetch(FetchConfig(**QUICK), links=again, output=str(tmp_path / "again"), options=RunOptions())
+        rows = read_rows(tmp_path / "again", "pages")
+        assert [(row["url"], row["outcome"]) for row in rows] == [(web.url("/2"), "ok")]

@@ -1,0 +1,111 @@
+"""How hosts are treated: one request at a time, a pause in between, and their wishes kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fetch_run import run_fetch
+from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb, Request
+
+_TEXT = b"<p>some text</p>"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def _slow(handler: object) -> None:
+    time.sleep(0.1)
+    handler.send_response(200)  # type: ignore[attr-defined]
+    handler.send_header("Content-Type", HTML)  # type: ignore[attr-defined]
+    handler.send_header("Content-Length", "0")  # type: ignore[attr-defined]
+    handler.end_headers()  # type: ignore[attr-defined]
+
+
+def _gaps(requests: Sequence[Request]) -> list[float]:
+    return [after.started - before.ended for before, after in itertools.pairwise(requests)]
+
+
+def test_a_host_gets_one_request_at_a_time_with_a_pause(tmp_path: Path) -> None:
+    with LocalWeb({f"/{number}": _slow for number in range(4)}) as web:
+        run_fetch(tmp_path, [web.url(path) for path in web.pages], per_host_delay_s=0.2, concurrency=8)
+        assert len(web.requests) == 5
+        assert min(_gaps(web.requests)) >= 0.19
+
+
+def test_a_host_gets_one_request_at_a_time_also_without_a_pause_and_by_redirects(tmp_path: Path) -> None:
+    with LocalWeb({f"/{number}": _slow for number in range(6)}) as target, LocalWeb() as source:
+        for number in range(6):
+            source.pages[f"/{number}"] = Answer(b"", 302, {"Location": target.url(f"/{number}")})
+        urls = [web.url(f"/{number}") for number in range(6) for web in (source, target)]
+        fetched = run_fetch(tmp_path, urls, concurrency=8)
+        assert set(fetched.outcomes.values()) == {"ok"}
+        assert min(_gaps(target.requests)) >= 0
+        assert len(target.requests) == 13
+
+
+def test_hosts_are_asked_at_the_same_time(tmp_path: Path) -> None:
+    together = threading.Barrier(4, timeout=5)
+
+    def meet(handler: object) -> None:
+        together.wait()
+        _slow(handler)
+
+    with LocalWeb({"/": meet}) as a, LocalWeb({"/": meet}) as b, LocalWeb({"/": meet}) as c, LocalWeb({"/": meet}) as d:
+        urls = [web.url("/") for web in (a, b, c, d)]
+        assert set(run_fetch(tmp_path, urls, concurrency=4).outcomes.values()) == {"ok"}
+
+
+def test_no_more_hosts_than_allowed_are_asked_at_the_same_time(tmp_path: Path) -> None:
+    with LocalWeb({"/": _slow}) as a, LocalWeb({"/": _slow}) as b, LocalWeb({"/": _slow}) as c:
+        run_fetch(tmp_path, [web.url("/") for web in (a, b, c)], concurrency=1)
+        requests = sorted([*a.requests, *b.requests, *c.requests], key=lambda request: request.started)
+        assert min(_gaps(requests)) >= -0.005  # the answer is out before the server notes its end
+
+
+def test_pauses_of_one_host_do_not_hold_up_another(tmp_path: Path) -> None:
+    pages = {f"/{number}": _TEXT for number in range(5)}
+    with LocalWeb(pages) as one, LocalWeb(pages) as two:
+        started = time.monotonic()
+        urls = [web.url(path) for path in pages for web in (one, two)]
+        run_fetch(tmp_path, urls, per_host_delay_s=0.2, concurrency=1)
+        assert time.monotonic() - started < 1.8  # 5 pauses each, at the same time
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_in_seconds_is_kept(tmp_path: Path, status: int) -> None:
+    pages = {"/": [Answer(b"", status, {"Retry-After": "1"}), Answer(_TEXT)], "/other": _TEXT}
+    with LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [web.url("/"), web.url("/other")], retries=1)
+        assert set(fetched.outcomes.values()) == {"ok"}
+        # The whole host is left alone, not only the page.
+        assert [request.url for request in web.requests][:2] == ["/robots.txt", "/"]
+        assert _gaps(web.requests)[1] >= 0.99
+
+
+def test_retry_after_as_a_date_is_kept(tmp_path: Path) -> None:
+    def busy(handler: object) -> None:
+        until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2)
+        handler.send_response(503)  # type: ignore[attr-defined]
+        handler.send_header("Retry-After", email.utils.format_datetime(until, usegmt=True))  # type: ignore[attr-defined]
+        handler.send_header("Content-Length", "0")  # type: ignore[attr-defined]
+        handler.end_headers()  # type: ignore[attr-defined]
+
+    with LocalWeb({"/": [busy, Answer(_TEXT)]}) as web:
+        assert set(run_fetch(tmp_path, [web.url("/")], retries=1).outcomes.values()) == {"ok"}
+        assert 0.9 <= _gaps(web.requests)[1] <= 2.1
+
+
+def test_an_absurd_retry_after_is_cut_to_the_longest_wait(tmp_path: Path) -> None:
+    with LocalWeb({"/": [Answer(b"", 429, {"Retry-After": "86400"}), Answer(_TEXT)]}) as web:
+        assert set(run_fetch(tmp_path, [web.url("/")], retries=1, max_wait_s=0.3).outcomes.values()) == {"ok"}
+        assert 0.29 <= _gaps(web.requests)[1] <= 1

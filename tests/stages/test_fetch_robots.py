@@ -1,0 +1,173 @@
+"""robots.txt by RFC 9309, from real servers on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+from fetch_run import read_records, run_fetch
+from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb
+
+from pipelines.stages.fetch import robots, visit
+from pipelines.stages.fetch.robots import product_of
+
+_TEXT = b"<p>some text</p>"
+_PLAIN = {"Content-Type": "text/plain"}
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def _outcomes(folder: Path, robots_txt: object, paths: list[str], **config: object) -> list[str]:
+    """Return the outcomes of pages on a host with this robots.txt."""
+    return _outcomes_of_hosts(folder, [robots_txt], paths, **config)[0]
+
+
+def _outcomes_of_hosts(folder: Path, hosts: list[object], paths: list[str], **config: object) -> list[list[str]]:
+    """Return the outcomes of the same pages on hosts with each robots.txt; only allowed pages may be asked for."""
+    with contextlib.ExitStack() as stack:
+        # One more host that allows everything keeps the run from being all drops.
+        sites = [dict.fromkeys(paths, _TEXT) | {"/robots.txt": each} for each in (*hosts, Answer(b"", 404))]
+        webs = [stack.enter_context(LocalWeb(site)) for site in sites]
+        outcomes = run_fetch(folder, [web.url(path) for web in webs for path in paths], **config).outcomes
+        for web in webs:
+            assert web.paths() == [path for path in paths if outcomes[web.url(path)] == "ok"]
+        return [[outcomes[web.url(path)] for path in paths] for web in webs[:-1]]
+
+
+_RULES = [
+    (b"", [True, True, True, True]),
+    (b"User-agent: *\nDisallow:\n", [True, True, True, True]),
+    (b"User-agent: *\nDisallow: /\n", [False, False, False, False]),
+    (b"User-agent: *\nDisallow: /a/\n", [False, False, True, True]),
+    # The longest match decides, whatever the order.
+    (b"User-agent: *\nDisallow: /a/\nAllow: /a/b\n", [True, False, True, True]),
+    (b"User-agent: *\nAllow: /a/b\nDisallow: /a/\n", [True, False, True, True]),
+    # Equal length: allow wins.
+    (b"User-agent: *\nDisallow: /c\nAllow: /c\n", [True, True, True, True]),
+    # Wildcards and the end of the URL.
+    (b"User-agent: *\nDisallow: /*.html$\n", [True, False, True, True]),
+    (b"User-agent: *\nDisallow: /*?q=\n", [True, True, True, False]),
+    # The group with our name replaces the one for all; groups of one name are joined.
+    (b"User-agent: *\nDisallow: /\n\nUser-agent: WebText\nDisallow: /c\n", [True, True, False, False]),
+    (b"User-agent: webtext\nDisallow: /c\n\nUser-agent: webtext\nDisallow: /a\n", [False, False, False, False]),
+    (b"User-agent: otherbot\nDisallow: /\n", [True, True, True, True]),
+    (b"\xef\xbb\xbfUser-agent: *\r\nDisallow: /c # comment\r\n", [True, True, False, False]),
+    (b"<html>not a robots.txt at all</html>", [True, True, True, True]),
+]
+
+
+def test_rules(tmp_path: Path) -> None:
+    paths = ["/a/b", "/a/x.html", "/c", "/c?q=1"]
+    found = _outcomes_of_hosts(tmp_path, [Answer(rules, 200, _PLAIN) for rules, _ in _RULES], paths)
+    for (rules, allowed), outcomes in zip(_RULES, found, strict=True):
+        assert outcomes == ["ok" if each else "robots" for each in allowed], rules
+
+
+def test_statuses_of_robots_txt(tmp_path: Path) -> None:
+    statuses = dict.fromkeys((304, 401, 403, 404, 410, 451), "ok")
+    statuses |= dict.fromkeys((429, 500, 501, 503), "robots_unreachable")
+    found = _outcomes_of_hosts(tmp_path, [Answer(b"", status) for status in statuses], ["/a", "/b"])
+    assert dict(zip(statuses, (outcomes[0] for outcomes in found), strict=True)) == statuses
+    assert all(first == second for first, second in found)
+
+
+def test_a_compressed_robots_txt_is_read(tmp_path: Path) -> None:
+    headers = {**_PLAIN, "Content-Encoding": "gzip"}
+    body = gzip.compress(b"User-agent: *\nDisallow: /b\n")
+    assert _outcomes(tmp_path, Answer(body, 200, headers), ["/a", "/b"]) == ["ok", "robots"]
+
+
+def test_of_a_large_robots_txt_the_first_500_kib_hold(tmp_path: Path) -> None:
+    filler = b"# padding\n" * (robots.MAX_BYTES // 10)
+    early = b"User-agent: *\nDisallow: /a\n" + filler + b"Disallow: /b\n"
+    assert len(early) > robots.MAX_BYTES
+    assert _outcomes(tmp_path, Answer(early, 200, _PLAIN), ["/a", "/b"]) == ["robots", "ok"]
+
+
+def test_a_hanging_robots_txt_forbids(tmp_path: Path) -> None:
+    assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout_s=0.5) == ["robots_unreachable"]
+
+
+def test_a_robots_txt_that_fails_once_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "_BACKOFF_S", 0.05)
+    answers = [Answer(b"", 503), Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)]
+    assert _outcomes(tmp_path, answers, ["/a", "/b"], retries=1) == ["ok", "robots"]
+
+
+def test_redirects_of_robots_txt_are_followed_also_to_other_hosts(tmp_path: Path) -> None:
+    with LocalWeb({"/rules": Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)}) as other:
+        to_other = Answer(b"", 301, {"Location": other.url("/rules")})
+        assert _outcomes(tmp_path, to_other, ["/a", "/b"]) == ["ok", "robots"]
+
+
+def test_redirects_of_robots_txt_that_lead_nowhere_allow(tmp_path: Path) -> None:
+    locations = ["/robots.txt", None, "ftp://example.org/"]
+    answers = [Answer(b"", 302, {} if location is None else {"Location": location}) for location in locations]
+    assert _outcomes_of_hosts(tmp_path, list(answers), ["/a"]) == [["ok"]] * 3
+
+
+def test_hosts_whose_robots_txt_point_at_each_other_do_not_wait_for_ever(tmp_path: Path) -> None:
+    with LocalWeb({"/a": _TEXT}) as one, LocalWeb({"/a": _TEXT}) as two:
+        one.pages["/robots.txt"] = Answer(b"", 302, {"Location": two.url("/robots.txt")})
+        two.pages["/robots.txt"] = Answer(b"", 302, {"Location": one.url("/robots.txt")})
+        assert set(run_fetch(tmp_path, [one.url("/a"), two.url("/a")]).outcomes.values()) == {"ok"}
+
+
+def test_every_hop_of_a_redirect_is_checked(tmp_path: Path) -> None:
+    forbidding = {"/robots.txt": Answer(b"User-agent: *\nDisallow: /private\n", 200, _PLAIN), "/private": _TEXT}
+    with LocalWeb({**forbidding, "/open": _TEXT}) as target, LocalWeb() as source:
+        source.pages["/1"] = Answer(b"", 302, {"Location": target.url("/private")})
+        source.pages["/2"] = Answer(b"", 302, {"Location": target.url("/open")})
+        fetched = run_fetch(tmp_path, [source.url("/1"), source.url("/2")])
+        assert list(fetched.outcomes.values()) == ["robots", "ok"]
+        assert fetched.row(source.url("/1"))["final_url"] == target.url("/private")
+        assert target.paths() == ["/open"]
+
+
+def test_robots_txt_is_asked_for_once_a_host_and_stored(tmp_path: Path) -> None:
+    rules = b"User-agent: *\nDisallow: /x\n"
+    pages = {f"/{number}": _TEXT for number in range(20)}
+    with LocalWeb({**pages, "/robots.txt": Answer(rules, 200, _PLAIN)}) as web:
+        run_fetch(tmp_path, [web.url(path) for path in pages])
+        assert [request.url for request in web.requests].count("/robots.txt") == 1
+        assert web.requests[0].url == "/robots.txt"
+        stored = read_records(tmp_path / "fetch" / "pages-00000.warc.gz")
+        assert ("response", web.url("/robots.txt"), rules) in stored
+
+
+def test_crawl_delay_is_kept_up_to_the_longest_wait(tmp_path: Path) -> None:
+    def gaps(folder: str, **config: object) -> list[float]:
+        rules = Answer(b"User-agent: *\nCrawl-delay: 0.5\n", 200, _PLAIN)
+        with LocalWeb({"/1": _TEXT, "/2": _TEXT, "/robots.txt": rules}) as web:
+            (tmp_path / folder).mkdir()
+            run_fetch(tmp_path / folder, [web.url("/1"), web.url("/2")], **config)
+            return [after.started - before.ended for before, after in itertools.pairwise(web.requests)]
+
+    assert all(0.5 <= gap < 0.9 for gap in gaps("asked"))
+    assert all(0.2 <= gap < 0.45 for gap in gaps("capped", max_wait_s=0.2))
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "product"),
+    [
+        ("webtext/0.1", "webtext"),
+        ("My-Bot/2.0 (+http://example.org/bot)", "my-bot"),
+        ("Mozilla/5.0 (compatible; MyBot/1.0; +http://example.org)", "mybot"),
+        ("42", "*"),
+    ],
+)
+def test_the_name_for_which_rules_are_read(user_agent: str, product: str) -> None:
+    assert product_of(user_agent) == product
+
+
+def test_another_user_agent_gets_its_own_rules(tmp_path: Path) -> None:
+    rules = Answer(b"User-agent: mybot\nDisallow: /a\n\nUser-agent: *\nDisallow: /b\n", 200, {"Content-Type": HTML})
+    assert _outcomes(tmp_path, rules, ["/a", "/b"], user_agent="MyBot/1.0") == ["robots", "ok"]

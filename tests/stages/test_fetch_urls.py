@@ -1,0 +1,78 @@
+"""The URLs that go over the wire."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.stages.fetch.urls import BadUrlError, origin_of, redirect_url, request_url, robots_url
+
+
+@pytest.mark.parametrize(
+    ("url", "wire"),
+    [
+        ("http://Example.ORG", "http://example.org/"),
+        ("http://example.org/a#part", "http://example.org/a"),
+        ("http://user:secret@example.org/a", "http://example.org/a"),
+        ("  http://example.org/a b?q=ä ", "http://example.org/a%20b?q=%C3%A4"),
+        ("http://bücher.example/ü", "http://xn--bcher-kva.example/%C3%BC"),
+        ("HTTP://example.org:8080/%7euser", "http://example.org:8080/~user"),
+        ("https://[2001:db8::1]/x", "https://[2001:db8::1]/x"),
+    ],
+)
+def test_urls_on_the_wire(url: str, wire: str) -> None:
+    assert request_url(url) == wire
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "example.org", "ftp://example.org/", "mailto:a@example.org", "javascript:alert(1)", "http://", "http:///path",
+     "http://[::1", "http://*.example.org/", "http://example.org:99999/", "httpx://example.org/"],
+)  # fmt: skip
+def test_urls_that_cannot_be_requested(url: str) -> None:
+    with pytest.raises(BadUrlError):
+        request_url(url)
+
+
+@given(st.one_of(st.text(), st.text().map("http://{}".format), st.text().map("https://example.org/{}".format)))
+def test_any_text_is_either_refused_or_stable_ascii(text: str) -> None:
+    try:
+        wire = request_url(text)
+    except BadUrlError:
+        return
+    assert wire.isascii()
+    assert "#" not in wire
+    assert request_url(wire) == wire
+    assert origin_of(wire).startswith(("http://", "https://"))
+    assert robots_url(wire).endswith("/robots.txt")
+
+
+@given(st.text())
+def test_any_location_is_either_refused_or_a_url(location: str) -> None:
+    try:
+        url = redirect_url("http://example.org/a/b", location)
+    except BadUrlError:
+        return
+    assert request_url(url) == url
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("/c", "http://example.org/c"),
+        ("c?d#e", "http://example.org/a/c?d"),
+        ("//other.example/x", "http://other.example/x"),
+        ("https://example.org/", "https://example.org/"),
+        ("/caf\u00c3\u00a9", "http://example.org/caf%C3%A9"),  # UTF-8, read as Latin-1
+        ("/caf\u00e9", "http://example.org/caf%C3%A9"),  # Latin-1
+    ],
+)
+def test_redirects(location: str, url: str) -> None:
+    assert redirect_url("http://example.org/a/b", location) == url
+
+
+def test_origins_carry_the_port() -> None:
+    assert origin_of("http://example.org/a") == "http://example.org:80"
+    assert origin_of("https://example.org/a") == "https://example.org:443"
+    assert origin_of("https://example.org:8443/a") == "https://example.org:8443"
