@@ -72,7 +72,8 @@ def outcome(folder: Path) -> dict[str, str]:
     """
     manifest = read_manifest(str(folder))
     if manifest.identity.stage == "fetch":
-        return {file.name: _fetched(folder / file.name) for file in manifest.files if file.name.endswith(".parquet")}
+        pages = [file.name for file in manifest.files if file.name.startswith("pages-")]
+        return {name: _fetched(folder / name) for name in pages if name.endswith(".parquet")}
     names = ["manifest.json", *(file.name for file in manifest.files)]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
