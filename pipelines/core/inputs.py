@@ -181,10 +181,11 @@ def read_documents(shard: DocumentShard, drops: Drops) -> Iterator[pa.RecordBatc
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
-    """Return the schema of the batches that `read_documents` yields for a shard."""
+    """Return the schema of the batches that `read_documents` yields for a shard; verify its first file."""
     first = shard.files[0]
     if _kind(first.path) != ".parquet":
         return JSONL_SCHEMA
+    first.verify()
     with storage.open_read(first.path) as stream:
         theirs = shards.open_parquet(stream, first.path).schema_arrow
     shards.require_columns(first.path, theirs.names, [shard.text_field])
