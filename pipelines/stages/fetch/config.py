@@ -40,7 +40,9 @@ class FetchConfig:
     max_redirects: int = option(10, "Redirects that are followed for a page.", minimum=0)
     retries: int = option(2, "Further tries after a failed connection, a 429 or a server error.", minimum=0)
     user_agent: str = option("webtext/0.1", "Who asks; robots.txt is read for the name before the slash.")
-    contact: str | None = option(None, "Address or URL at which site owners reach you; it stands in the User-Agent.")
+    contact: str | None = option(
+        None, "Address or URL at which site owners reach you; it stands in the User-Agent.", identity=False
+    )
     allow_private_addresses: bool = option(
         False, "Also fetch from private, loopback and other addresses that are not of the public internet."
     )

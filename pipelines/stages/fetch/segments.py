@@ -25,6 +25,8 @@ FLUSH_OUTCOMES = 1000
 FLUSH_BYTES = 64 << 20
 FLUSH_S = 30.0
 
+_DETAIL_CHARACTERS = 300
+
 SEGMENT_SCHEMA = pa.schema(
     [
         pa.field("link", pa.int32(), nullable=False),
@@ -168,5 +170,6 @@ def _intact(folder: str, name: str) -> Segment | None:
 
 def _row(outcome: Outcome) -> Mapping[str, object]:
     fields = {name: getattr(outcome, name) for name in SEGMENT_SCHEMA.names if name not in ("outcome", "detail")}
-    detail = outcome.failure.detail if outcome.failure is not None else None
+    # What a server sent may stand in it, at any length.
+    detail = outcome.failure.detail[:_DETAIL_CHARACTERS] if outcome.failure is not None else None
     return {**fields, "outcome": outcome.name, "detail": detail}

@@ -1,0 +1,61 @@
+"""What servers answer in the tests of fetch: ordinary, odd and broken."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+from local_web import HTML, Answer
+
+
+def typed(content_type: str | None, body: bytes, **headers: str) -> Answer:
+    kind = {} if content_type is None else {"Content-Type": content_type}
+    return Answer(body, 200, {**kind, **{name.replace("_", "-"): value for name, value in headers.items()}})
+
+
+def redirect(location: str | None, status: int = 302) -> Answer:
+    return Answer(b"moved", status, {} if location is None else {"Location": location})
+
+
+def raw(data: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+    """Answer with bytes of one's own, then close."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        handler.wfile.write(data)
+        handler.connection.shutdown(socket.SHUT_WR)
+
+    return answer
+
+
+def chunked(pieces: Iterator[bytes]) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", HTML)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for piece in pieces:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    return answer
+
+
+def drip(head: bytes, drop: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+    """Send a byte now and then for half a minute: each read is quick, the whole never ends."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        handler.wfile.write(head)
+        for _ in range(600):
+            handler.wfile.write(drop)
+            time.sleep(0.05)
+
+    return answer
+
+
+def hang(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+    time.sleep(4)

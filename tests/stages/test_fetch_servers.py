@@ -1,0 +1,185 @@
+"""Servers that are slow, dead or broken, a network that is down, and errors of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fetch_answers import drip, hang, raw
+from fetch_run import Fetched, read_records, run_fetch
+from local_web import PROXY_VARIABLES, Answer, LocalWeb
+
+from pipelines.core.errors import TaskError, WebtextError
+from pipelines.stages.fetch import crawl, visit
+
+_TEXT = b"<p>" + b"some words " * 50 + b"</p>"
+
+_SLOW = {
+    "/drip-body": drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", b"a"),
+    "/drip-headers": drip(b"HTTP/1.1 200 OK\r\n", b"X-Header: 1\r\n"),
+    "/hang": hang,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*PROXY_VARIABLES, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_slow_servers_end_at_the_deadline(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        webs = [stack.enter_context(LocalWeb({path: page, "/ok": _TEXT})) for path, page in _SLOW.items()]
+        urls = [web.url(path) for web, path in zip(webs, _SLOW, strict=True)]
+        started = time.monotonic()
+        fetched = run_fetch(tmp_path, [*urls, webs[0].url("/ok")], timeout_s=1.0)
+        assert time.monotonic() - started < 3
+    assert [fetched.outcomes[url] for url in urls] == ["timeout"] * 3
+
+
+def test_the_deadline_holds_for_all_redirects_together(tmp_path: Path) -> None:
+    def slow_redirect(handler: http.server.BaseHTTPRequestHandler) -> None:
+        time.sleep(0.4)
+        handler.send_response(302)
+        number = int(handler.path.removeprefix("/slow-"))
+        handler.send_header("Location", f"/slow-{number + 1}")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with LocalWeb({f"/slow-{number}": slow_redirect for number in range(9)} | {"/ok": _TEXT}) as web:
+        fetched = run_fetch(tmp_path, [web.url("/slow-0"), web.url("/ok")], timeout_s=1.0)
+        assert fetched.outcomes == {web.url("/slow-0"): "timeout", web.url("/ok"): "ok"}
+        assert len([path for path in web.paths() if path.startswith("/slow")]) == 3
+
+
+def test_the_body_of_a_redirect_is_not_read(tmp_path: Path) -> None:
+    endless = drip(b"HTTP/1.1 302 Found\r\nLocation: /ok\r\n\r\n", b"a" * 1000)
+    with LocalWeb({"/endless": endless, "/ok": _TEXT}) as web:
+        started = time.monotonic()
+        assert run_fetch(tmp_path, [web.url("/endless")]).outcomes == {web.url("/endless"): "ok"}
+        assert time.monotonic() - started < 3
+
+
+def test_a_dead_port_and_a_dead_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+
+    def no_such_name(host: str, *arguments: object, **options: object) -> object:
+        if host == "gone.example":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve(host, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_name)
+    with socket.socket() as bound, LocalWeb({"/ok": _TEXT}) as web:
+        bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        dead = f"http://127.0.0.1:{bound.getsockname()[1]}/"
+        for private in (True, False):
+            folder = tmp_path / str(private)
+            folder.mkdir()
+            urls = [dead, "http://gone.example/a", "http://gone.example/b", "http://a..b/", web.url("/ok")]
+            if private:
+                outcomes = run_fetch(folder, urls).outcomes
+                assert list(outcomes.values()) == ["connection", "dns", "dns", "bad_url", "ok"]
+            else:
+                with pytest.raises(WebtextError, match="all 5 records were dropped"):
+                    run_fetch(folder, urls, allow_private_addresses=False)
+                outcomes = Fetched(folder / "fetch", None).outcomes
+                assert list(outcomes.values()) == ["private_address", "dns", "dns", "bad_url", "private_address"]
+
+
+def test_a_failing_page_is_asked_again_a_bounded_number_of_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "_BACKOFF_S", 0.05)
+    pages = {
+        "/recovers": [Answer(b"", 500), Answer(b"", 503), Answer(_TEXT)],
+        "/stays-broken": Answer(b"", 500),
+        "/closed-once": [raw(b""), Answer(_TEXT)],
+        "/not-implemented": Answer(b"", 501),
+        "/gone": Answer(b"", 404),
+    }
+    with LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [web.url(path) for path in pages], retries=2)
+        asked = web.paths()
+    assert list(fetched.outcomes.values()) == ["ok", "http_server_error", "ok", "http_server_error", "http_not_found"]
+    assert [asked.count(path) for path in pages] == [3, 3, 2, 1, 1]
+
+
+def test_a_host_that_fails_page_after_page_is_given_up(tmp_path: Path) -> None:
+    pages = {f"/{number}": Answer(b"", 429) for number in range(50)} | {"/ok": Answer(_TEXT)}
+    with LocalWeb({"/ok": _TEXT}) as alive, LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [*(web.url(path) for path in pages), alive.url("/ok")])
+        assert len(web.paths()) == crawl._GIVE_UP_AFTER
+    rows = [row for row in fetched.rows if row["url"] != alive.url("/ok")]
+    assert {(row["outcome"], row["status"]) for row in rows} == {("dropped.http_rate_limited", 429)}
+
+
+def test_a_network_that_is_down_ends_the_run_and_records_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = False
+
+    def resolve(host: str, port: int, *rest: object, **options: object) -> list[object]:
+        if not up:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", web.port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    urls = [f"http://site-{number}.example/" for number in range(150)]
+    with LocalWeb({"/": _TEXT}) as web:
+        with pytest.raises(WebtextError, match=r"none of the last 100 sites could be reached .*it goes on"):
+            run_fetch(tmp_path, urls)
+        up = True
+        assert set(run_fetch(tmp_path).outcomes.values()) == {"ok"}
+
+
+_ANSWERS = [
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 12\r\nSet-Cookie: a=b; path=/\r\n\r\n<p>words</p>",
+    b"HTTP/1.1 302 Found\r\nLocation: /elsewhere?a=b\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"words " * 9),
+    b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
+]
+_INSERTED = [b"\r\n", b"\r", b"\n", b"\x00", b": ", b"http://[", b"%", b"9" * 30, b"-1", b"\xff\xfe", b";", b"\xc3"]
+
+
+def _broken(answer: bytes, source: random.Random) -> bytes:
+    data = bytearray(answer)
+    for _ in range(source.randint(1, 6)):
+        place = source.randrange(len(data))
+        data[place : place + source.randint(0, 4)] = source.choice([*_INSERTED, b"", source.randbytes(2)])
+    return bytes(data)
+
+
+def test_no_answer_however_broken_ends_the_shard(tmp_path: Path) -> None:
+    source = random.Random(1)
+    pages = {f"/{number}": raw(_broken(source.choice(_ANSWERS), source)) for number in range(150)}
+    with LocalWeb({**pages, "/ok": _TEXT}) as web:
+        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout_s=2.0)
+        assert fetched.outcomes[web.url("/ok")] == "ok"
+    assert len(set(fetched.outcomes.values())) > 5
+    assert read_records(fetched.folder / "pages-00000.warc.gz")
+
+
+def test_an_error_of_our_own_ends_the_run_at_once_although_a_server_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(step: visit.Visit, *rest: object) -> visit.Step:
+        if step.url.endswith("/bug"):
+            raise RuntimeError("a bug")
+        return take_step(step, *rest)  # type: ignore[arg-type]
+
+    take_step = visit.take_step
+    monkeypatch.setattr(crawl, "take_step", fail)
+    with LocalWeb({"/hang": hang}) as hanging, LocalWeb({"/bug": _TEXT}) as web:
+        started = time.monotonic()
+        with pytest.raises(TaskError, match="pages-00000: RuntimeError: a bug"):
+            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/bug")])
+        assert time.monotonic() - started < 2
+        assert not [thread for thread in threading.enumerate() if "_serve" in thread.name]
