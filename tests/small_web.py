@@ -133,6 +133,7 @@ class _Tunnelled(_Handler):
 
 class _Proxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # with the usual 5, many connections at once wait a second for their second try
 
     def __init__(self, pages: Mapping[str, bytes], content_type: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -164,7 +164,7 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -
     if many:
         shown = ", ".join(typing.cast(tuple[str, ...], default)) or None
     else:
-        shown = None if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+        shown = None if default in (None, "") else f"{default:g}" if isinstance(default, float) else str(default)
     return click.option(
         flag,
         field.name,
