@@ -1,0 +1,126 @@
+"""Extraction quality and speed on the 1,497 development pages of the Web Content Extraction Benchmark (WCXB).
+
+    python benchmarks/bench_extract.py [--data FOLDER] [--step N]
+
+FOLDER holds `pages/wcxb-dev/html/*.html.gz` and `pages/wcxb-dev/ground-truth/*.json` (default: $WEBTEXT_TEST_DATA). The
+measure is the benchmark's own: the mean over pages of the F1 of the multisets of lower-cased words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gzip
+import json
+import logging
+import os
+import re
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.stages.extract.child import Limits, RawPage, html_of, page_reader
+from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
+
+CHILD_STEP = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class TruePage:
+    url: str | None
+    kind: str
+    html: bytes
+    text: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--step", type=int, default=1, help="take every Nth page")
+    options = parser.parse_args()
+    folder = options.data / "pages" / "wcxb-dev"
+    if not folder.is_dir():
+        print(f"skipped: {folder} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        return
+    pages = [read_page(path) for path in sorted((folder / "html").glob("*.html.gz"))[:: options.step]]
+    size_mb = sum(len(page.html) for page in pages) / 1e6
+    print(f"{len(pages)} pages, {size_mb:.0f} MB; all seconds are of processor time")
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")  # the parsers warn of odd pages
+    for name in EXTRACTORS:
+        report_quality(name, pages)
+        report_child(name, pages[::CHILD_STEP])
+
+
+def read_page(path: Path) -> TruePage:
+    truth = json.loads((path.parents[1] / "ground-truth" / f"{path.name[:4]}.json").read_text())
+    kind = truth["_internal"]["page_type"]["primary"]
+    text = truth["ground_truth"].get("main_content") or ""
+    return TruePage(truth.get("url"), kind, gzip.decompress(path.read_bytes()), text)
+
+
+def report_quality(name: str, pages: list[TruePage]) -> None:
+    scores = defaultdict(list)
+    crashes = []
+    slowest = spent = 0.0
+    for page in pages:
+        begun = time.process_time()
+        try:
+            text = in_this_process(name, page)
+        except Exception as error:  # noqa: BLE001 - the stage counts such a page as crashed
+            text = ""
+            crashes.append(type(error).__name__)
+        seconds = time.process_time() - begun
+        spent, slowest = spent + seconds, max(slowest, seconds)
+        scores[page.kind].append(word_f1(text, page.text))
+    every = [score for kind in scores.values() for score in kind]
+    print(f"\n{name} ({extractor_version(name)}): mean word-F1 {mean(every):.4f}")
+    print("  " + ", ".join(f"{kind} {mean(of_kind):.3f} ({len(of_kind)})" for kind, of_kind in sorted(scores.items())))
+    print(f"  {len(pages) / spent:.1f} pages/s; slowest page {slowest:.2f} s; crashed on: {crashes or 'none'}")
+
+
+def report_child(name: str, pages: list[TruePage]) -> None:
+    alone = processor_seconds(lambda: [in_this_process(name, page) for page in pages])
+    start = processor_seconds(lambda: in_child(name, [RawPage(b"<p>x", None, None)]))
+    inside = processor_seconds(lambda: in_child(name, [RawPage(page.html, None, page.url) for page in pages]))
+    print(
+        f"  in a child process: {(inside - start) / alone:.3f} times the time of the same {len(pages)} pages without; "
+        f"to start a child takes {start:.2f} s"
+    )
+
+
+def in_child(name: str, pages: list[RawPage]) -> None:
+    with page_reader(EXTRACTORS[name], Limits(timeout_s=120, memory_mb=4096)) as reader:
+        for page in pages:
+            reader.read(page)
+
+
+def in_this_process(name: str, page: TruePage) -> str:
+    html = html_of(page.html, None)
+    return EXTRACTORS[name](html, page.url).text if html else ""
+
+
+def processor_seconds(function: Callable[[], object]) -> float:
+    """Return the time of this process and of the children that end meanwhile."""
+    begun = os.times()
+    function()
+    ended = os.times()
+    return sum(ended[:4]) - sum(begun[:4])
+
+
+def word_f1(found: str, wanted: str) -> float:
+    ours, theirs = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
+    if not ours and not theirs:
+        return 1.0
+    return 2 * sum((ours & theirs).values()) / (sum(ours.values()) + sum(theirs.values()))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+if __name__ == "__main__":
+    main()

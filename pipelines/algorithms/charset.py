@@ -1,0 +1,151 @@
+"""The character encoding of a web page: byte-order mark, then HTTP header, then meta, then a detector."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+# The labels of the WHATWG Encoding Standard, by the Python codec that decodes them. Many labels mean a larger
+# encoding than their name says (iso-8859-1 is windows-1252, gb2312 is gb18030), because that is how pages use them.
+_LABELS = {
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
+    "cp866": "866 cp866 csibm866 ibm866",
+    "iso8859-2": "csisolatin2 iso-8859-2 iso-ir-101 iso8859-2 iso88592 iso_8859-2 iso_8859-2:1987 l2 latin2",
+    "iso8859-3": "csisolatin3 iso-8859-3 iso-ir-109 iso8859-3 iso88593 iso_8859-3 iso_8859-3:1988 l3 latin3",
+    "iso8859-4": "csisolatin4 iso-8859-4 iso-ir-110 iso8859-4 iso88594 iso_8859-4 iso_8859-4:1988 l4 latin4",
+    "iso8859-5": "csisolatincyrillic cyrillic iso-8859-5 iso-ir-144 iso8859-5 iso88595 iso_8859-5 iso_8859-5:1988",
+    "iso8859-6": "arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6 iso-8859-6-e"
+    " iso-8859-6-i iso-ir-127 iso8859-6 iso88596 iso_8859-6 iso_8859-6:1987",
+    "iso8859-7": "csisolatingreek ecma-118 elot_928 greek greek8 iso-8859-7 iso-ir-126 iso8859-7 iso88597 iso_8859-7"
+    " iso_8859-7:1987 sun_eu_greek",
+    "iso8859-8": "csiso88598e csisolatinhebrew hebrew iso-8859-8 iso-8859-8-e iso-ir-138 iso8859-8 iso88598 iso_8859-8"
+    " iso_8859-8:1988 visual csiso88598i iso-8859-8-i logical",
+    "iso8859-10": "csisolatin6 iso-8859-10 iso-ir-157 iso8859-10 iso885910 l6 latin6",
+    "iso8859-13": "iso-8859-13 iso8859-13 iso885913",
+    "iso8859-14": "iso-8859-14 iso8859-14 iso885914",
+    "iso8859-15": "csisolatin9 iso-8859-15 iso8859-15 iso885915 iso_8859-15 l9",
+    "iso8859-16": "iso-8859-16",
+    "koi8-r": "cskoi8r koi koi8 koi8-r koi8_r",
+    "koi8-u": "koi8-ru koi8-u",
+    "mac-roman": "csmacintosh mac macintosh x-mac-roman",
+    "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "cp874": "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874",
+    "cp1250": "cp1250 windows-1250 x-cp1250",
+    "cp1251": "cp1251 windows-1251 x-cp1251",
+    "cp1252": "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591"
+    " iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii windows-1252 x-cp1252",
+    "cp1253": "cp1253 windows-1253 x-cp1253",
+    "cp1254": "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5"
+    " windows-1254 x-cp1254",
+    "cp1255": "cp1255 windows-1255 x-cp1255",
+    "cp1256": "cp1256 windows-1256 x-cp1256",
+    "cp1257": "cp1257 windows-1257 x-cp1257",
+    "cp1258": "cp1258 windows-1258 x-cp1258",
+    "gb18030": "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk iso-ir-58 x-gbk gb18030",
+    "big5hkscs": "big5 big5-hkscs cn-big5 csbig5 x-x-big5",
+    "euc-jp": "cseucpkdfmtjapanese euc-jp x-euc-jp",
+    "iso2022-jp": "csiso2022jp iso-2022-jp",
+    "cp932": "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis",
+    "cp949": "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601"
+    " windows-949",
+    "utf-16-be": "unicodefffe utf-16be",
+    "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
+}
+_CODEC_OF = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
+
+_PRESCAN_BYTES = 4096
+_DETECTOR_BYTES = 1 << 16
+_HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([^\"']+)", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f]")
+
+# A declared encoding is believed while at most this share of the non-ASCII characters cannot be decoded.
+_TOLERATED_DAMAGE = 0.1
+# Beyond this share of control characters the bytes are no text, whatever decodes them.
+_MOST_CONTROLS = 0.01
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """A page's characters, the codec that gave them, and what named it: bom, header, meta or detector."""
+
+    text: str
+    codec: str
+    source: str
+
+
+def codec_of_label(label: str) -> str | None:
+    """Return the Python codec for an encoding label by the WHATWG Encoding Standard, or None for an unknown one."""
+    return _CODEC_OF.get(label.strip().lower())
+
+
+def header_charset(content_type: str | None) -> str | None:
+    """Return the charset label of a Content-Type header, or None."""
+    match = _HEADER_CHARSET.search(content_type or "")
+    return match[1] if match else None
+
+
+def meta_charset(data: bytes) -> str | None:
+    """Return the encoding label that the first 4,096 bytes declare by `<meta>` or `<?xml?>`, or None."""
+    head = _COMMENT.sub(b"", data[:_PRESCAN_BYTES])
+    match = _META_CHARSET.search(head) or _XML_ENCODING.search(head)
+    return match[1].decode("ascii", "replace") if match else None
+
+
+def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
+    """Decode the bytes of a page, or return None where they are no text.
+
+    The byte-order mark decides; else the HTTP header's charset, then that of `<meta>`, where it is known and at most
+    a tenth of the non-ASCII characters fail to decode; else UTF-8 if all bytes are valid, then the detector's guess.
+    Bytes that a codec cannot decode become U+FFFD; a character cut off at the end is left out.
+    """
+    decoded = _by_mark(data) or _by_declaration(data, content_type) or _by_detection(data)
+    if decoded is None or len(_CONTROLS.findall(decoded.text)) > _MOST_CONTROLS * len(decoded.text):
+        return None
+    return decoded
+
+
+def _by_mark(data: bytes) -> Decoded | None:
+    for mark, codec in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return Decoded(_decode(data[len(mark) :], codec), codec, "bom")
+    return None
+
+
+def _by_declaration(data: bytes, content_type: str | None) -> Decoded | None:
+    header, meta = codec_of_label(header_charset(content_type) or ""), codec_of_label(meta_charset(data) or "")
+    if meta is not None and meta.startswith("utf-16"):
+        meta = "utf-8"  # the declaration was read as ASCII, so the page cannot be UTF-16
+    for codec, source in ((header, "header"), (meta, "meta")):
+        if codec is not None and _damage(text := _decode(data, codec), data, codec) <= _TOLERATED_DAMAGE:
+            return Decoded(text, codec, source)
+    return None
+
+
+def _by_detection(data: bytes) -> Decoded | None:
+    text = _decode(data, "utf-8")
+    if _damage(text, data, "utf-8") == 0:
+        return Decoded(text, "utf-8", "detector")
+    import charset_normalizer
+
+    guess = charset_normalizer.from_bytes(data[:_DETECTOR_BYTES]).best()
+    return None if guess is None else Decoded(_decode(data, guess.encoding), guess.encoding, "detector")
+
+
+def _decode(data: bytes, codec: str) -> str:
+    # Not final: pages are cut at a size limit, also in the middle of a character.
+    return codecs.getincrementaldecoder(codec)("replace").decode(data, final=False)
+
+
+def _damage(text: str, data: bytes, codec: str) -> float:
+    """Return the share of the non-ASCII characters that could not be decoded."""
+    written = data.count("\ufffd".encode()) if codec == "utf-8" else 0
+    failed = text.count("\ufffd") - written
+    if failed <= 0:
+        return 0.0
+    return failed / sum(character > "\x7f" for character in text)

@@ -1,0 +1,1 @@
+"""Extract: the main text of each page. The paper used Dragnet and Newspaper (section 2.1)."""

@@ -1,0 +1,114 @@
+"""The extractors: each a plain function from a page's HTML and URL to its title and main text.
+
+They run in a child process (`child.py`), which is the only importer of the parsers behind them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+# Parsers resolve relative links against the URL; a page from a file has none, and no link of it is followed.
+_NO_URL = "http://page.invalid/"
+
+_TABLE_ROW = re.compile(r"^\|.*\|\s*$")
+_RULE = re.compile(r"^:?-{3,}:?$")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extracted:
+    """The title (None where the page has none) and main text (empty where none was found) of a page."""
+
+    title: str | None
+    text: str
+
+
+Extractor = Callable[[str, str | None], Extracted]
+
+
+def trafilatura_text(html: str, url: str | None) -> Extracted:
+    """Extract with trafilatura: text with its tables, without comments, images, links and markup."""
+    import trafilatura
+    from trafilatura.metadata import extract_title
+
+    tree = trafilatura.load_html(html)
+    if tree is None:
+        return Extracted(None, "")
+    # trafilatura's own `with_metadata` would look for dates and authors too, which takes longer than the text.
+    title = extract_title(tree)
+    document = trafilatura.bare_extraction(
+        tree,
+        url=url or _NO_URL,
+        include_comments=False,
+        include_tables=True,
+        include_formatting=False,
+        deduplicate=False,  # it remembers earlier pages, so that a page's text would depend on its neighbours
+        with_metadata=False,
+    )
+    return Extracted(title, _plain_tables(getattr(document, "text", None) or ""))
+
+
+def newspaper_text(html: str, url: str | None) -> Extracted:
+    """Extract with newspaper4k (or newspaper3k, whose module has the same name), without touching the network."""
+    newspaper = _import_newspaper()
+    try:
+        article = _parsed(newspaper, html, url, {})
+    except ImportError:
+        # The page declares a language whose tokenizer is an extra of newspaper's; English rules then find the text.
+        article = _parsed(newspaper, html, url, {"language": "en"})
+    return Extracted(article.title or None, article.text or "")
+
+
+EXTRACTORS: dict[str, Extractor] = {"trafilatura": trafilatura_text, "newspaper": newspaper_text}
+
+_DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k")}
+
+
+def extractor_version(name: str) -> str:
+    """Return the package behind an extractor and its version, such as `trafilatura 2.3.1`."""
+    for package in _DISTRIBUTIONS[name]:
+        try:
+            return f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return name
+
+
+def _plain_tables(text: str) -> str:
+    """Return text with the Markdown tables that trafilatura writes as lines of cells with tabs between."""
+    if "|---" not in text:
+        return text
+    lines = (_plain_row(line) if _TABLE_ROW.match(line) else line for line in text.split("\n"))
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _plain_row(line: str) -> str | None:
+    """Return the cells of a table's row, or None for the rule under its head."""
+    cells = [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
+    if all(_RULE.match(cell) for cell in cells):
+        return None
+    return "\t".join(cell for cell in cells if cell)
+
+
+def _import_newspaper() -> Any:
+    with warnings.catch_warnings():
+        # It warns that nltk, which only its keywords and summaries need, is not installed.
+        warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
+        import newspaper
+    return newspaper
+
+
+def _parsed(newspaper: Any, html: str, url: str | None, settings: dict[str, Any]) -> Any:
+    config = newspaper.Config()
+    # Each of these would go to the network, or write a cache into the home folder.
+    offline = dict.fromkeys(("fetch_images", "follow_meta_refresh", "memoize_articles", "memorize_articles"), False)
+    for name, value in {**offline, **settings}.items():
+        setattr(config, name, value)
+    article = newspaper.Article(url or _NO_URL, config=config)
+    article.download(input_html=html)
+    article.parse()
+    return article

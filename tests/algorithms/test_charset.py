@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.algorithms.charset import (
+    _LABELS,
+    codec_of_label,
+    decode_page,
+    header_charset,
+    meta_charset,
+)
+
+GREEK = "Ένα κείμενο στα ελληνικά, αρκετά μεγάλο ώστε να αναγνωριστεί σωστά από τον ανιχνευτή. "
+
+
+def test_every_codec_of_the_table_exists_and_every_label_is_its_own():
+    for codec, labels in _LABELS.items():
+        codecs.lookup(codec)
+        for label in labels.split():
+            assert codec_of_label(label) == codec
+    assert sum(len(labels.split()) for labels in _LABELS.values()) == len(
+        {label for labels in _LABELS.values() for label in labels.split()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("ISO-8859-1", "cp1252"),
+        (" latin1 ", "cp1252"),
+        ("us-ascii", "cp1252"),
+        ("GB2312", "gb18030"),
+        ("Shift_JIS", "cp932"),
+        ("euc-kr", "cp949"),
+        ("iso-8859-9", "cp1254"),
+        ("no-such-charset", None),
+        ("rot13", None),
+        ("unicode_escape", None),
+        ("", None),
+    ],
+)
+def test_labels_mean_what_browsers_take_them_for(label, codec):
+    assert codec_of_label(label) == codec
+
+
+@pytest.mark.parametrize(
+    ("content_type", "label"),
+    [
+        ("text/html; charset=utf-8", "utf-8"),
+        ('text/html;charset="ISO-8859-1"; x=y', "ISO-8859-1"),
+        ("text/html; Charset = 'koi8-r'", "koi8-r"),
+        ("text/html", None),
+        (None, None),
+    ],
+)
+def test_the_charset_of_a_content_type(content_type, label):
+    assert header_charset(content_type) == label
+
+
+@pytest.mark.parametrize(
+    ("head", "label"),
+    [
+        (b"<html><meta charset=koi8-r>", "koi8-r"),
+        (b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1251">', "windows-1251"),
+        (b'<?xml version="1.0" encoding="iso-8859-2"?><html>', "iso-8859-2"),
+        (b"<!-- <meta charset=big5> --><meta charset='gbk'/>", "gbk"),
+        (b"<p>the charset=utf-8 of which we speak</p>", None),
+        (b" " * 5000 + b"<meta charset=koi8-r>", None),
+    ],
+)
+def test_the_charset_of_a_meta_element(head, label):
+    assert meta_charset(head) == label
+
+
+def test_the_mark_goes_before_the_header_the_header_before_meta():
+    page = "<meta charset=windows-1251><p>naïve</p>"
+    marked = decode_page(codecs.BOM_UTF16_LE + page.encode("utf-16-le"), "text/html; charset=koi8-r")
+    assert marked is not None
+    assert (marked.text, marked.codec, marked.source) == (page, "utf-16-le", "bom")
+    russian = "<meta charset=windows-1251><p>Привет, мир</p>"
+    by_header = decode_page(russian.encode("koi8-r"), "text/html; charset=koi8-r")
+    assert by_header is not None
+    assert (by_header.text, by_header.source) == (russian, "header")
+    by_meta = decode_page(russian.encode("cp1251"), "text/html")
+    assert by_meta is not None
+    assert (by_meta.text, by_meta.source) == (russian, "meta")
+
+
+def test_latin_1_means_windows_1252():
+    decoded = decode_page(b"<p>\x93quoted\x94 \x96 \x80 5</p>", "text/html; charset=iso-8859-1")
+    assert decoded is not None
+    assert decoded.text == "<p>\u201cquoted\u201d \u2013 \u20ac 5</p>"
+
+
+def test_a_header_that_cannot_be_true_gives_way_to_meta():
+    page = "<meta charset=windows-1252><p>" + "crème brûlée à la carte " * 20 + "</p>"
+    decoded = decode_page(page.encode("cp1252"), "text/html; charset=utf-8")
+    assert decoded is not None
+    assert (decoded.text, decoded.source) == (page, "meta")
+
+
+def test_a_declared_encoding_survives_a_little_damage_and_a_cut_character():
+    page = ("<p>" + GREEK * 5 + "</p>").encode()
+    decoded = decode_page(page[:40] + b"\xff" + page[40:] + "é".encode()[:1], "text/html; charset=utf-8")
+    assert decoded is not None
+    assert decoded.source == "header"
+    assert decoded.text.count("\ufffd") <= 2
+    assert decoded.text.endswith("</p>")
+
+
+def test_without_a_declaration_valid_utf_8_is_utf_8_and_the_rest_is_detected():
+    for codec in ("utf-8", "iso8859-7"):
+        decoded = decode_page((GREEK * 4).encode(codec, "replace"))
+        assert decoded is not None
+        assert decoded.source == "detector"
+        assert "κείμενο στα ελληνικά" in decoded.text
+
+
+def test_an_unknown_label_is_passed_over():
+    decoded = decode_page("<p>naïve</p>".encode(), "text/html; charset=none")
+    assert decoded is not None
+    assert decoded.text == "<p>naïve</p>"
+
+
+@pytest.mark.parametrize("content_type", [None, "text/html; charset=utf-8", "text/html; charset=iso-8859-1"])
+def test_binary_bytes_are_no_text(content_type):
+    noise = bytes((i * 197 + (i >> 3) * 31) % 256 for i in range(20_000))
+    assert decode_page(noise, content_type) is None
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])))
+def test_utf_8_comes_back_as_it_was(text):
+    decoded = decode_page(text.encode(), "text/html; charset=utf-8")
+    assert decoded is not None
+    assert decoded.text == text.removeprefix("\ufeff")

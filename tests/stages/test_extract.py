@@ -1,0 +1,400 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import gzip
+import hashlib
+import json
+import socket
+import uuid
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipelines.core import manifest, shards
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
+from pipelines.core.executor import make_executor
+from pipelines.core.manifest import FileEntry
+from pipelines.core.progress import Silent
+from pipelines.core.records import DOCUMENT_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
+from pipelines.core.run import RunOptions
+from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.pages import id_of_url
+from pipelines.stages.extract.stage import extract
+from webtext_cli.commands.extract import command
+
+FETCHED_AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+SENTENCE = "The river {} rises in the hills above the town and runs for many miles before it meets the sea. "
+
+
+def html_page(name: str, *, lang: str | None = None, sentences: int = 12) -> str:
+    attribute = f' lang="{lang}"' if lang else ""
+    paragraphs = "".join(f"<p>{SENTENCE.format(f'{name} {i}') * 2}</p>" for i in range(sentences))
+    head = f"<head><title>About {name}</title></head>"
+    menu = "<nav><a href=/>Home</a></nav>"
+    article = f"<article><h1>River {name}</h1>{paragraphs}</article>"
+    return f"<!doctype html><html{attribute}>{head}<body>{menu}{article}</body></html>"
+
+
+def link_row(url: str, score: int = 5) -> dict[str, object]:
+    return {
+        "url": url,
+        "original_url": url,
+        "domain": "example.org",
+        "score": score,
+        "submission_ids": ["a1", "b2"],
+        "subreddits": ["rivers", "maps"],
+        "title": f"Link to {url}",
+        "created_utc": 1_400_000_000 + score,
+        "over_18": False,
+    }
+
+
+def write_stage(
+    folder: Path, stage: str, files: list[FileEntry], records: int, inputs: dict[str, str] | None = None
+) -> None:
+    identity = manifest.Identity(stage, 1, {}, inputs or {})
+    entry = manifest.ShardEntry("shards", "all", records, records, files=tuple(files))
+    manifest.write_manifest(str(folder), manifest.Manifest(identity, (entry,)))
+
+
+def write_links(folder: Path, urls_by_shard: list[list[str]]) -> Path:
+    files = []
+    for index, urls in enumerate(urls_by_shard):
+        with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as shard:
+            for number, url in enumerate(urls):
+                shard.writer.write(link_row(url, 10 * index + number + 3))
+        files.append(shard.entry)
+    write_stage(folder, "scrape", files, sum(map(len, urls_by_shard)))
+    return folder
+
+
+def warc_bytes(responses: list[tuple[str, bytes, list[tuple[str, str]]]]) -> tuple[bytes, list[int]]:
+    """Return a `.warc.gz` of responses (URL, payload, HTTP headers), and the offset of each record."""
+    data, offsets = b"", []
+    for url, payload, headers in responses:
+        offsets.append(len(data))
+        http = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        block = f"HTTP/1.1 200 OK\r\n{http}\r\n".encode() + payload
+        head = (
+            f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2026-01-02T03:04:05Z\r\n"
+            f"WARC-Record-ID: <urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, url)}>\r\n"
+            f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n"
+        )
+        data += gzip.compress(head.encode() + block + b"\r\n\r\n", mtime=0)
+    return data, offsets
+
+
+HTML_HEADERS = [("Content-Type", "text/html; charset=utf-8")]
+
+
+def write_pages(folder: Path, shards_of_pages: list[list[tuple[str, bytes, list[tuple[str, str]]]]]) -> Path:
+    """Write a folder as `webtext fetch` does; each shard ends with a link that was not fetched."""
+    files, records = [], 0
+    for index, responses in enumerate(shards_of_pages):
+        name = shards.shard_name("pages", index, "warc.gz")
+        data, offsets = warc_bytes(responses)
+        with shards.write_shard(str(folder), shards.shard_name("pages", index), PAGE_SCHEMA) as shard:
+            for (url, payload, _), offset in zip(responses, offsets, strict=True):
+                shard.writer.write(page_row(url, "ok", len(payload), name, offset))
+            shard.writer.write(page_row(f"http://gone.example/{index}", "dropped.http_404", 0, None, None))
+        files += [shard.entry, shards.write_file(str(folder), name, data)]
+        records += len(responses)
+    write_stage(folder, "fetch", files, records)
+    return folder
+
+
+def page_row(url: str, outcome: str, size: int, warc_file: str | None, offset: int | None) -> dict[str, object]:
+    return {
+        "url": url,
+        "final_url": url + "?seen",
+        "status": 200,
+        "outcome": outcome,
+        "source": "live",
+        "fetched_at": FETCHED_AT,
+        "bytes": size,
+        "warc_file": warc_file,
+        "warc_offset": offset,
+    }
+
+
+def rows(folder: Path, noun: str) -> list[dict[str, object]]:
+    return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def run(pages, output: Path, links: Path | None = None, workers: int = 1, **settings):
+    options = RunOptions(make_executor(workers))
+    given = [str(path) for path in pages] if isinstance(pages, list) else str(pages)
+    return extract(
+        ExtractConfig(**settings), pages=given, links=links and str(links), output=str(output), options=options
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    urls = [[f"http://example.org/{shard}/{page}" for page in range(2)] for shard in range(2)]
+    pages = [[(url, html_page(url[-3:]).encode(), HTML_HEADERS) for url in part] for part in urls]
+    return write_pages(tmp_path / "fetch", pages), write_links(tmp_path / "scrape", urls), tmp_path
+
+
+def test_a_document_holds_the_text_and_what_is_known_of_the_page(corpus):
+    pages, links, tmp_path = corpus
+    summary = run(pages, tmp_path / "out", links)
+    assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 4, {})
+    assert summary.extra["without_link"] == 0
+    assert pq.read_schema(tmp_path / "out" / "documents-00000.parquet").equals(DOCUMENT_SCHEMA)
+    document = rows(tmp_path / "out", "documents")[3]
+    url = "http://example.org/1/1"
+    assert document["id"] == hashlib.sha256(url.encode()).hexdigest()[:32]
+    assert document["title"] == "River 1/1"
+    assert document["text"].count("The river 1/1") == 24
+    assert "Home" not in document["text"]
+    assert document["words"] == len(document["text"].split())
+    link = link_row(url, 14)
+    assert {
+        key: document[key] for key in ("url", "domain", "score", "submission_ids", "subreddits", "created_utc")
+    } == {key: link[key] for key in ("url", "domain", "score", "submission_ids", "subreddits", "created_utc")}
+    assert (document["fetched_at"], document["extractor"], document["language"]) == (FETCHED_AT, "trafilatura", None)
+    assert document["warc_file"] == "pages-00001.warc.gz"
+    assert isinstance(document["warc_offset"], int)
+
+
+def test_a_page_without_a_link_keeps_its_domain_and_is_counted(corpus):
+    pages, _, tmp_path = corpus
+    fewer = write_links(tmp_path / "fewer", [["http://example.org/0/0"], []])
+    summary = run(pages, tmp_path / "out", fewer)
+    assert summary.extra["without_link"] == 3
+    document = rows(tmp_path / "out", "documents")[1]
+    assert (document["domain"], document["score"], document["submission_ids"]) == ("example.org", None, None)
+    summary = run(pages, tmp_path / "none", None)
+    assert "without_link" not in summary.extra
+    assert rows(tmp_path / "none", "documents")[0]["score"] is None
+
+
+def test_links_that_the_fetch_did_not_read_are_noted(corpus):
+    pages, links, tmp_path = corpus
+    read_then = manifest.read_manifest(str(links)).fingerprint()
+    fetched = manifest.read_manifest(str(pages))
+    notes = []
+    for inputs, expected in (({"links": read_then}, 0), ({"links": "others"}, 1)):
+        identity = dataclasses.replace(fetched.identity, inputs=inputs)
+        manifest.write_manifest(str(pages), dataclasses.replace(fetched, identity=identity))
+        progress = Silent()
+        progress.note = notes.append
+        options = RunOptions(progress=progress)
+        output = str(tmp_path / str(expected))
+        extract(ExtractConfig(), pages=str(pages), links=str(links), output=output, options=options)
+        assert len(notes) == expected
+    assert "the pages were fetched from other links" in notes[0]
+
+
+def test_the_bytes_are_the_same_for_one_worker_and_three(corpus):
+    pages, links, tmp_path = corpus
+    run(pages, tmp_path / "one", links, workers=1)
+    run(pages, tmp_path / "three", links, workers=3)
+    one, three = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*-*.parquet")} for name in ("one", "three")
+    )
+    assert one == three
+    assert len(one) == 4
+    assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "three" / "manifest.json").read_bytes()
+
+
+def test_every_drop_has_a_reason_and_the_sums_hold(tmp_path):
+    page = html_page("x").encode()
+    cases = {
+        "ok": (page, HTML_HEADERS),
+        "gzip": (gzip.compress(page), [*HTML_HEADERS, ("Content-Encoding", "gzip")]),
+        "no-type": (page, []),
+        "empty_text": (b"<html><body></body></html>", HTML_HEADERS),
+        "too_short": (html_page("y", sentences=1).encode(), HTML_HEADERS),
+        "other_language": (html_page("z", lang="de-AT").encode(), HTML_HEADERS),
+        "not_html": (b"%PDF-1.7", [("Content-Type", "application/pdf")]),
+        "undecodable": (bytes((i * 197 + (i >> 3) * 31) % 256 for i in range(9000)), HTML_HEADERS),
+        "too_large": (gzip.compress(bytes(30 << 20)), [*HTML_HEADERS, ("Content-Encoding", "gzip")]),
+    }
+    pages = [(f"http://example.org/{name}", data, headers) for name, (data, headers) in cases.items()]
+    write_pages(tmp_path / "fetch", [pages])
+    summary = run(tmp_path / "fetch", tmp_path / "out", min_words=60, language="EN")
+    reasons = {row["url"].rsplit("/", 1)[1]: row["reason"] for row in rows(tmp_path / "out", "dropped")}
+    assert reasons == {name: name for name in cases if name not in ("ok", "gzip", "no-type")}
+    assert summary.records_in == len(cases)
+    assert summary.records_out + sum(summary.dropped.values()) == summary.records_in
+    texts = [row["text"] for row in rows(tmp_path / "out", "documents")]
+    assert len(texts) == 3
+    assert len(set(texts)) == 1
+
+
+def test_a_wrong_offset_and_a_record_cut_short_are_damaged_records(tmp_path):
+    url = "http://example.org/"
+    data, offsets = warc_bytes([(url + name, html_page(name).encode(), HTML_HEADERS) for name in "abc"])
+    folder = tmp_path / "fetch"
+    name = "pages-00000.warc.gz"
+    cut = data[: offsets[2] + 250]
+    with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
+        places = {"a": offsets[0], "inside": offsets[0] + 7, "cut": offsets[2], "past": len(data) + 100}
+        for place, offset in places.items():
+            shard.writer.write(page_row(url + place, "ok", 1, name, offset))
+    write_stage(folder, "fetch", [shard.entry, shards.write_file(str(folder), name, cut)], 4)
+    summary = run(folder, tmp_path / "out")
+    assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 1, {"damaged_record": 3})
+
+
+def test_a_damaged_or_missing_warc_is_refused_by_name(corpus):
+    pages, links, tmp_path = corpus
+    warc = pages / "pages-00001.warc.gz"
+    warc.write_bytes(warc.read_bytes()[:-1] + b"?")
+    with pytest.raises(DamagedShardError, match=r"pages-00001\.warc\.gz: is damaged .* run `webtext fetch` again"):
+        run(pages, tmp_path / "out", links)
+
+
+def test_pages_name_only_warcs_of_their_folder(tmp_path):
+    folder = tmp_path / "fetch"
+    with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
+        shard.writer.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
+    write_stage(folder, "fetch", [shard.entry], 1)
+    with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, which .* does not list"):
+        run(folder, tmp_path / "out")
+
+
+def test_another_stages_folder_is_refused(corpus):
+    pages, links, tmp_path = corpus
+    with pytest.raises(InputError, match="was made by scrape, but fetch is needed here"):
+        run(links, tmp_path / "out")
+    with pytest.raises(InputError, match="was made by fetch, but scrape is needed here"):
+        run(pages, tmp_path / "out", pages)
+
+
+def test_a_changed_config_is_refused_and_a_rerun_makes_only_what_is_missing(corpus):
+    pages, links, tmp_path = corpus
+    run(pages, tmp_path / "out", links)
+    with pytest.raises(ChangedRunError, match="min_words was 0, is now 5"):
+        run(pages, tmp_path / "out", links, min_words=5)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    kept = (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns
+    (tmp_path / "out" / "documents-00001.parquet").unlink()
+    run(pages, tmp_path / "out", links)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns == kept
+
+
+def test_the_extractors_version_is_part_of_what_the_result_is(corpus, monkeypatch):
+    pages, links, tmp_path = corpus
+    run(pages, tmp_path / "out", links)
+    recorded = json.loads((tmp_path / "out" / "manifest.json").read_text())["inputs"]["extractor"]
+    assert recorded.startswith("trafilatura 2.")
+    monkeypatch.setattr("pipelines.stages.extract.stage.extractor_version", lambda name: "trafilatura 9")
+    with pytest.raises(ChangedRunError, match="its input extractor has changed"):
+        run(pages, tmp_path / "out", links)
+
+
+def test_files_of_html_plain_and_compressed(tmp_path):
+    folder = tmp_path / "saved"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "b.html").write_text(html_page("b", lang="en-GB"))
+    (folder / "a.htm.gz").write_bytes(gzip.compress(html_page("a").encode("utf-16")))
+    (folder / "sub" / "b.html").write_text(html_page("c"))
+    (folder / "broken.html.gz").write_bytes(gzip.compress(html_page("d").encode())[:100])
+    (folder / "notes.txt").write_text("not a page")
+    summary = run(folder, tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (4, {"damaged_record": 1})
+    found = rows(tmp_path / "out", "documents")
+    assert [(row["id"], row["url"], row["language"]) for row in found] == [
+        ("a.htm.gz", None, None),
+        ("b.html", None, "en"),
+        ("sub/b.html", None, None),
+    ]
+    assert "The river a 0" in found[0]["text"]
+    [dropped] = rows(tmp_path / "out", "dropped")
+    assert str(tmp_path) not in json.dumps(dropped)
+    assert run(str(folder / "*.html"), tmp_path / "globbed").records_in == 1
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"holds no \*\.html"):
+        run(tmp_path / "empty", tmp_path / "nothing")
+
+
+def test_a_foreign_warc_gives_its_html_responses(tmp_path):
+    data, offsets = warc_bytes(
+        [
+            ("http://bbc.co.uk/one", html_page("one").encode(), HTML_HEADERS),
+            ("http://bbc.co.uk/logo.png", b"\x89PNG", [("Content-Type", "image/png")]),
+            ("http://bbc.co.uk/two", html_page("two").encode("cp1252"), [("Content-Type", "text/html")]),
+        ]
+    )
+    (tmp_path / "crawl.warc.gz").write_bytes(data)
+    summary = run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (3, {"not_html": 1})
+    found = rows(tmp_path / "out", "documents")
+    assert [(row["url"], row["domain"], row["warc_file"], row["warc_offset"]) for row in found] == [
+        ("http://bbc.co.uk/one", "bbc.co.uk", "crawl.warc.gz", offsets[0]),
+        ("http://bbc.co.uk/two", "bbc.co.uk", "crawl.warc.gz", offsets[2]),
+    ]
+    assert found[0]["fetched_at"] is not None
+
+
+def test_a_damaged_foreign_warc_is_refused_with_the_place(tmp_path):
+    data, offsets = warc_bytes([(f"http://a.example/{n}", html_page(n).encode(), HTML_HEADERS) for n in "abc"])
+    (tmp_path / "crawl.warc.gz").write_bytes(data[: offsets[1]] + b"garbage" + data[offsets[1] :])
+    with pytest.raises(InputError, match=r"crawl\.warc\.gz: is damaged after byte 0 .*leave it out"):
+        run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "dropped"),
+    [
+        ("example.warc.gz", 1, {}),
+        ("example.warc", 1, {}),
+        ("example-iana.org-chunked.warc", 1, {}),
+        ("example-wget-bad-target-uri.warc.gz", 1, {}),
+    ],
+)
+def test_real_warcs(shared_data, tmp_path, name, records, dropped):
+    summary = run([shared_data / "warc" / "test" / "data" / name], tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (records, dropped)
+    [document] = rows(tmp_path / "out", "documents")
+    assert "domain" in document["text"].lower()
+    assert (document["url"], document["id"]) in (
+        ("http://example.com/", id_of_url("http://example.com/")),
+        ("http://www.iana.org/", id_of_url("http://www.iana.org/")),
+    )
+
+
+@pytest.mark.parametrize("name", ["example-bad.warc.gz.bad", "example-bad-non-chunked.warc.gz"])
+def test_real_bad_warcs_are_refused(shared_data, tmp_path, name):
+    bad = tmp_path / "bad.warc.gz"
+    bad.write_bytes((shared_data / "warc" / "test" / "data" / name).read_bytes())
+    with pytest.raises(InputError, match=r"bad\.warc\.gz: is damaged after byte 0 \(ERROR: non-chunked gzip file"):
+        run([bad], tmp_path / "out")
+
+
+def test_when_nothing_is_left_the_error_says_why(tmp_path):
+    write_pages(tmp_path / "fetch", [[("http://a.example/", b"<html></html>", HTML_HEADERS)]])
+    with pytest.raises(WebtextError, match=r"all 1 records were dropped \(empty_text 1\)"):
+        run(tmp_path / "fetch", tmp_path / "out")
+
+
+def test_nothing_touches_the_network(corpus, monkeypatch):
+    pages, links, tmp_path = corpus
+
+    def refuse(*_arguments, **_named):
+        raise AssertionError("extract opened a network connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert run(pages, tmp_path / "out", links).records_out == 4
+
+
+def test_the_command_reads_the_corpus(corpus):
+    _, _, tmp_path = corpus
+    result = CliRunner().invoke(command, ["--corpus", str(tmp_path), "--json", "--quiet", "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.output)
+    assert (summary["stage"], summary["records_out"], summary["without_link"]) == ("extract", 4, 0)
+    again = CliRunner().invoke(
+        command,
+        ["-i", str(tmp_path / "fetch"), "--links", str(tmp_path / "scrape"), "-o", str(tmp_path / "o"), "--json", "-q"],
+    )
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.output)["without_link"] == 0

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.core.errors import WebtextError
+from pipelines.stages.extract import child
+from pipelines.stages.extract.child import Limits, PageText, RawPage, declared_language, page_reader
+from pipelines.stages.extract.extractors import Extracted
+
+LIMITS = Limits(timeout_s=20, memory_mb=1024)
+
+
+def misbehaving(html: str, url: str | None) -> Extracted:
+    """Do what the page says."""
+    if "HANG" in html:
+        time.sleep(3600)
+    if "SPIN" in html:
+        re.match("(a+)+$", "a" * 60 + "b")  # holds the interpreter: no thread of the child runs meanwhile
+    if "ABORT" in html:
+        os.abort()
+    if "EXIT" in html:
+        os._exit(7)
+    if "RAISE" in html:
+        raise RecursionError(f"at {id(html)}")
+    if "GROW" in html:
+        bytearray(8 << 30)
+    return Extracted(f"process {os.getpid()}", html)
+
+
+def broken_at_start(html: str, url: str | None) -> Extracted:
+    raise ImportError("no such parser")
+
+
+def page(text: str) -> RawPage:
+    return RawPage(f"<p>{text}</p>".encode(), "text/html; charset=utf-8", None)
+
+
+def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_read():
+    with page_reader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024)) as reader:
+        found = [
+            reader.read(page(text)) for text in ("one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five")
+        ]
+    assert [answer.text for answer in found if not answer.problem] == [
+        f"<p>{n}</p>" for n in ("one", "two", "three", "four", "five")
+    ]
+    assert [(answer.problem, answer.detail) for answer in found if answer.problem] == [
+        ("timeout", "more than 1.5 s"),
+        ("crashed", "ended by SIGABRT"),
+        ("crashed", "ended with exit code 7"),
+        ("out_of_memory", None),
+    ]
+    assert len({answer.title for answer in found if answer.title}) == 5
+
+
+def test_an_exception_costs_the_page_not_the_child():
+    with page_reader(misbehaving, LIMITS) as reader:
+        one, raised, two = (reader.read(page(text)) for text in ("one", "RAISE", "two"))
+    assert raised == PageText(problem="crashed", detail="RecursionError")
+    assert one.title == two.title
+
+
+def test_a_child_is_replaced_after_so_many_pages():
+    with page_reader(misbehaving, Limits(20, 1024, pages_a_child=2)) as reader:
+        titles = [reader.read(page(str(number))).title for number in range(4)]
+    assert titles[0] == titles[1] != titles[2] == titles[3]
+
+
+def test_the_child_is_gone_after_the_block():
+    with page_reader(misbehaving, LIMITS) as reader:
+        title = reader.read(page("one")).title
+        assert title is not None
+        pid = int(title.split()[1])
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(capfd):
+    with (
+        pytest.raises(WebtextError, match="the extractor does not start"),
+        page_reader(broken_at_start, LIMITS) as reader,
+    ):
+        reader.read(page("one"))
+    assert "no such parser" in capfd.readouterr().err
+
+
+def test_text_is_cleaned_of_what_parquet_cannot_hold():
+    odd = RawPage("\ufeffa\ud800b\x00c\r\nd".encode("utf-8", "surrogatepass"), None, None)
+    assert child._cleaned(Extracted(" a \n title\ud800 ", "x\ud800\x00\r\ny\rz \n"), "en") == PageText(
+        "a title", "x\ny\nz", "en"
+    )
+    answer = child._page_text(misbehaving, odd)
+    answer.text.encode()
+    assert "\x00" not in answer.text
+
+
+def test_a_body_that_unpacks_too_large_is_given_up_before_it_is_held():
+    import gzip
+
+    bomb = RawPage(gzip.compress(bytes(64 << 20)), "text/html", None, {"Content-Encoding": "gzip"})
+    answer = child._page_text(misbehaving, bomb)
+    assert answer.problem == "too_large"
+    chunked = RawPage(b"5\r\n<p>ab\r\n2\r\nc\n\r\n0\r\n\r\n", "text/html", None, {"Transfer-Encoding": "chunked"})
+    assert child._page_text(misbehaving, chunked).text == "<p>abc"
+
+
+@pytest.mark.parametrize(
+    ("html", "language"),
+    [
+        ("<html lang=en>", "en"),
+        ("<!doctype html>\n<HTML class='a' lang='PT-br' dir=ltr>", "pt"),
+        ('<html xmlns="x" xml:lang="fr" lang="fr">', "fr"),
+        ('<html data-lang="xx"><meta http-equiv="Content-Language" content="de, en">', "de"),
+        ("<html lang=''>", None),
+        ("<html><body lang=en>", None),
+        ("", None),
+    ],
+)
+def test_the_declared_language(html, language):
+    assert declared_language(html) == language
+
+
+_PARENT = """
+import sys
+sys.path.insert(0, {folder!r})
+from test_extract_child import misbehaving, page
+from pipelines.stages.extract.child import Limits, page_reader
+
+if __name__ == "__main__":
+    with page_reader(misbehaving, Limits(timeout_s={timeout_s}, memory_mb=2048)) as reader:
+        print(reader.read(page("one")).title.split()[1], flush=True)
+        reader.read(page({text!r}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+@pytest.mark.parametrize(("text", "timeout_s"), [("HANG", 60), ("SPIN", 1)])
+def test_a_child_ends_when_its_parent_is_killed_even_while_a_parser_holds_it(tmp_path, monkeypatch, text, timeout_s):
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT.format(folder=str(Path(__file__).parent), text=text, timeout_s=timeout_s))
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(0.5)
+        parent.kill()
+    deadline = time.monotonic() + timeout_s + child._WATCHDOG_GRACE_S + 5
+    while _is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
