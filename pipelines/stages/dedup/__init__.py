@@ -1,0 +1,1 @@
+"""Dedup: exact and near duplicates. The paper's "de-duplication" is not described further (section 2.1)."""

@@ -1,0 +1,23 @@
+"""The options of `webtext dedup`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.core.config import option
+
+
+@dataclasses.dataclass(frozen=True)
+class DedupConfig:
+    """When two documents count as near-duplicates, and how they are found."""
+
+    threshold: float = option(
+        0.8,
+        "Documents whose shingles have at least this Jaccard similarity are near-duplicates.",
+        minimum=0.1,
+        maximum=1,
+    )
+    ngram: int = option(5, "Words in a shingle.", minimum=1, maximum=100)
+    num_perm: int = option(128, "Values in a MinHash signature.", minimum=16, maximum=1024)
+    seed: int = option(1, "Seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
+    text_field: str = option("text", "The column or field that holds the text.")

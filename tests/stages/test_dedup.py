@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from datasketch import MinHash
+
+from pipelines.algorithms.minhash import choose_bands, normalised_text, shingles_of
+from pipelines.core.errors import ChangedRunError
+from pipelines.core.executor import SerialExecutor, make_executor
+from pipelines.core.run import RunOptions
+from pipelines.stages.dedup import candidates
+from pipelines.stages.dedup.candidates import NEIGHBOURS, bucket_pairs
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.stage import dedup
+from webtext_cli.commands.dedup import command
+
+Row = dict[str, Any]
+WORDS = [f"{first}{second}" for first in ("ka", "lo", "mi", "nu", "pe", "ro", "si", "tu") for second in "bdfgklmnprst"]
+
+
+def text_of(rng: random.Random, words: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def changed(text: str, rng: random.Random, words: int) -> str:
+    parts = text.split()
+    for _ in range(words):
+        parts[rng.randrange(len(parts))] = rng.choice(WORDS)
+    return " ".join(parts)
+
+
+def random_corpus(seed: int, documents: int = 120) -> list[Row]:
+    """Originals, copies with few or many changes, copies of copies, equal texts, short, empty and wordless ones."""
+    rng = random.Random(seed)
+    texts = [text_of(rng, rng.randrange(20, 90)) for _ in range(documents // 4)]
+    while len(texts) < documents - 6:
+        source = rng.choice(texts)
+        texts.append(
+            rng.choice([source, f"  {source}\n", changed(source, rng, 1), changed(source, rng, rng.randrange(1, 9))])
+        )
+    texts += ["", " \n", "!!!", "???", "two words", "Two  WORDS"]
+    rng.shuffle(texts)
+    times = [None, 1_400_000_000, 1_500_000_000]
+    scores = [None, 3, 3, 40, 500]
+    return [
+        {"id": f"d{number:04d}", "text": text, "score": rng.choice(scores), "created_utc": rng.choice(times)}
+        for number, text in enumerate(texts)
+    ]
+
+
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("score", pa.int64()), ("created_utc", pa.int64())])
+
+
+def write_corpus(folder: Path, rows: list[Row], shards: int = 3) -> Path:
+    folder.mkdir()
+    for index in range(shards):
+        part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
+        pq.write_table(pa.Table.from_pylist(part, schema=SCHEMA), folder / f"part-{index}.parquet")
+    return folder
+
+
+def run(documents: Path, output: Path, workers: int = 1, executor: Any = None, **settings: Any):
+    options = RunOptions(executor or make_executor(workers))
+    return dedup(DedupConfig(**settings), documents=str(documents), output=str(output), options=options)
+
+
+def rows_of(folder: Path, noun: str) -> list[Row]:
+    return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def outcome(folder: Path) -> tuple[list[str], list[tuple[str, str, str]]]:
+    kept = sorted(row["id"] for row in rows_of(folder, "documents"))
+    return kept, sorted((row["id"], row["reason"], row["detail"]) for row in rows_of(folder, "dropped"))
+
+
+def result_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Say what is kept and dropped, in the plainest way: sets of strings, dictionaries of buckets, a search."""
+    shingles = [shingles_of(row["text"], config.ngram) for row in rows]
+    near: dict[int, set[int]] = defaultdict(set)
+    for members in _buckets(rows, shingles, config):
+        for one, other in itertools.combinations(members, 2):
+            same_text = normalised_text(rows[one]["text"]) == normalised_text(rows[other]["text"])
+            union = shingles[one] | shingles[other]
+            if same_text or len(shingles[one] & shingles[other]) / len(union) >= config.threshold:
+                near[one].add(other)
+                near[other].add(one)
+    kept, dropped = [], []
+    for cluster in _components(len(rows), near):
+        best = min(cluster, key=lambda number: _rank(rows[number]))
+        kept.append(rows[best]["id"])
+        for number in cluster - {best}:
+            same_text = normalised_text(rows[number]["text"]) == normalised_text(rows[best]["text"])
+            dropped.append((rows[number]["id"], f"{'exact' if same_text else 'near'}_duplicate", rows[best]["id"]))
+    return sorted(kept), sorted(dropped)
+
+
+def _buckets(rows: list[Row], shingles: list[set[str]], config: DedupConfig) -> Iterator[list[int]]:
+    bands, width = choose_bands(config.num_perm, config.threshold)
+    buckets: dict[object, list[int]] = defaultdict(list)
+    for number, (row, each) in enumerate(zip(rows, shingles, strict=True)):
+        buckets[normalised_text(row["text"])].append(number)
+        if each:
+            signature = MinHash(config.num_perm, config.seed)
+            signature.update_batch([shingle.encode() for shingle in each])
+            for band in range(bands):
+                buckets[band, tuple(signature.hashvalues[band * width : (band + 1) * width].tolist())].append(number)
+    yield from buckets.values()
+
+
+def _components(count: int, near: dict[int, set[int]]) -> list[set[int]]:
+    found, seen = [], set()
+    for start in range(count):
+        if start not in seen:
+            cluster, waiting = set(), [start]
+            while waiting:
+                number = waiting.pop()
+                if number not in cluster:
+                    cluster.add(number)
+                    waiting.extend(near[number])
+            seen |= cluster
+            found.append(cluster)
+    return found
+
+
+def _rank(row: Row) -> tuple[float, float, str]:
+    score, created = row["score"], row["created_utc"]
+    return (-score if score is not None else float("inf"), created if created is not None else float("inf"), row["id"])
+
+
+@pytest.mark.parametrize(
+    ("seed", "settings"),
+    [
+        (1, {}),
+        (2, {"threshold": 0.5}),
+        (3, {"ngram": 2, "num_perm": 64, "seed": 9}),
+        (4, {"threshold": 1.0}),
+        (5, {"ngram": 1}),
+    ],
+)
+def test_the_result_is_that_of_a_plain_reference(tmp_path, seed, settings):
+    rows = random_corpus(seed)
+    summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out", **settings)
+    wanted = reference(rows, DedupConfig(**settings))
+    assert outcome(tmp_path / "out") == wanted
+    assert summary.records_in == len(rows) == summary.records_out + sum(summary.dropped.values())
+    assert dict(summary.dropped) == dict(Counter(reason for _, reason, _ in wanted[1]))
+    assert summary.extra["clusters"] == len({detail for _, _, detail in wanted[1]})
+
+
+def test_the_result_does_not_depend_on_the_order_of_the_input(tmp_path):
+    rows = random_corpus(11)
+    run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
+    wanted = outcome(tmp_path / "out")
+    clusters = sorted(map(str, pq.read_table(tmp_path / "out" / "clusters.parquet").to_pylist()))
+    for seed in range(2):
+        random.Random(seed).shuffle(rows)
+        run(write_corpus(tmp_path / f"in{seed}", rows, shards=seed + 1), tmp_path / f"out{seed}")
+        assert outcome(tmp_path / f"out{seed}") == wanted
+        assert sorted(map(str, pq.read_table(tmp_path / f"out{seed}" / "clusters.parquet").to_pylist())) == clusters
+
+
+def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp_path, monkeypatch):
+    documents = write_corpus(tmp_path / "in", random_corpus(12))
+    run(documents, tmp_path / "one")
+    run(documents, tmp_path / "three", workers=3)
+    one = result_files(tmp_path / "one")
+    assert one == result_files(tmp_path / "three")
+    shards = [f"{noun}-0000{number}.parquet" for noun in ("documents", "dropped") for number in range(3)]
+    assert sorted(one) == ["clusters.parquet", *shards, "manifest.json"]
+    monkeypatch.setattr(candidates, "DOCUMENTS_A_PART", 50)
+    monkeypatch.setattr("pipelines.stages.dedup.stage.PAIRS_A_TASK", 40)
+    run(documents, tmp_path / "parts")
+    parts = result_files(tmp_path / "parts")
+    assert {name: data for name, data in parts.items() if name != "manifest.json"} == {
+        name: data for name, data in one.items() if name != "manifest.json"
+    }
+
+
+class _StoppedError(Exception):
+    pass
+
+
+class _StoppingExecutor(SerialExecutor):
+    """Ends, as a kill does, after a number of tasks."""
+
+    def __init__(self, tasks: int) -> None:
+        self._left = tasks
+
+    def map(self, function, tasks, on_progress):
+        for result in super().map(function, tasks, on_progress):
+            if not self._left:
+                raise _StoppedError
+            self._left -= 1
+            yield result
+
+
+@pytest.mark.parametrize("tasks", [1, 4, 20, 30, 34])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path, tasks):
+    documents = write_corpus(tmp_path / "in", random_corpus(13, 60))
+    run(documents, tmp_path / "whole")
+    with pytest.raises(_StoppedError):
+        run(documents, tmp_path / "stopped", executor=_StoppingExecutor(tasks))
+    assert not (tmp_path / "stopped" / "manifest.json").exists()
+    run(documents, tmp_path / "stopped")
+    assert result_files(tmp_path / "stopped") == result_files(tmp_path / "whole")
+
+
+def test_a_lost_file_of_a_finished_run_is_made_again(tmp_path):
+    documents = write_corpus(tmp_path / "in", random_corpus(14, 60))
+    run(documents, tmp_path / "out")
+    whole = result_files(tmp_path / "out")
+    for name in ("documents-00001.parquet", "clusters.parquet"):
+        (tmp_path / "out" / name).unlink()
+        run(documents, tmp_path / "out")
+        assert result_files(tmp_path / "out") == whole
+    with pytest.raises(ChangedRunError, match=r"threshold was 0\.8, is now 0\.7"):
+        run(documents, tmp_path / "out", threshold=0.7)
+
+
+def test_the_best_of_a_cluster_is_kept_by_score_then_time_then_id(tmp_path):
+    text = text_of(random.Random(1), 60)
+    ranked = [
+        ("e", 9, 50),
+        ("d", 9, 60),
+        ("a", 9, None),
+        ("b", 9, None),
+        ("c", 4, 10),
+        ("f", None, 10),
+        ("g", None, None),
+    ]
+    for start in range(len(ranked)):
+        folder = tmp_path / str(start)
+        rows = [{"id": id, "text": text, "score": score, "created_utc": time} for id, score, time in ranked[start:]]
+        run(write_corpus(folder, rows[::-1], shards=2), tmp_path / f"out{start}")
+        assert [row["id"] for row in rows_of(tmp_path / f"out{start}", "documents")] == [ranked[start][0]]
+
+
+def test_repeated_ids_of_a_foreign_input_do_not_mislead(tmp_path):
+    rng = random.Random(5)
+    first, second = text_of(rng, 80), text_of(rng, 80)
+    rows = [
+        {"id": "x", "text": first, "score": 1, "created_utc": None},
+        {"id": "x", "text": second, "score": 2, "created_utc": None},
+        {"id": "x", "text": first, "score": 3, "created_utc": None},
+    ]
+    run(write_corpus(tmp_path / "in", rows, shards=2), tmp_path / "out")
+    assert sorted((row["text"], row["score"]) for row in rows_of(tmp_path / "out", "documents")) == sorted(
+        [(first, 3), (second, 2)]
+    )
+
+
+def test_texts_without_words_are_only_duplicates_where_they_are_equal(tmp_path):
+    rows = [
+        {"id": str(n), "text": text, "score": None, "created_utc": None}
+        for n, text in enumerate(["!!!", "???", "", "!!!"])
+    ]
+    run(write_corpus(tmp_path / "in", rows, shards=1), tmp_path / "out")
+    assert outcome(tmp_path / "out") == (["0", "1", "2"], [("3", "exact_duplicate", "0")])
+
+
+def test_clusters_lists_every_member_with_its_true_similarity(tmp_path):
+    rng = random.Random(8)
+    chain = [text_of(rng, 120)]
+    for _ in range(6):
+        chain.append(changed(chain[-1], rng, 2))
+    rows = [{"id": f"c{n}", "text": text, "score": 100 - n, "created_utc": 1} for n, text in enumerate(chain)]
+    rows += [{"id": "copy", "text": " " + chain[0], "score": 1, "created_utc": 1}]
+    rows += [{"id": f"alone{n}", "text": text_of(rng, 50), "score": 1, "created_utc": 1} for n in range(5)]
+    summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
+    listed = {row["id"]: row for row in pq.read_table(tmp_path / "out" / "clusters.parquet").to_pylist()}
+    assert set(listed) == {*[f"c{n}" for n in range(7)], "copy"}
+    assert {row["cluster"] for row in listed.values()} == {"c0"}
+    assert {row["documents"] for row in listed.values()} == {8}
+    assert (listed["c0"]["kind"], listed["c0"]["jaccard"]) == ("kept", None)
+    assert (listed["copy"]["kind"], listed["copy"]["jaccard"]) == ("exact", 1.0)
+    for number in range(1, 7):
+        sets = shingles_of(chain[0], 5), shingles_of(chain[number], 5)
+        assert listed[f"c{number}"]["kind"] == "near"
+        assert listed[f"c{number}"]["jaccard"] == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    unlike = sum(row["jaccard"] is not None and row["jaccard"] < 0.8 for row in listed.values())
+    assert unlike > 0
+    assert (summary.extra["largest_cluster"], summary.extra["below_threshold_to_kept"]) == (8, unlike)
+
+
+def test_injected_duplicates_are_found_at_and_above_the_threshold_and_never_below(tmp_path):
+    """Pairs of texts of distinct words, made to an exact Jaccard similarity of their single words."""
+    rng = random.Random(21)
+    rows, similarity_of = [], {}
+    for similarity, pairs in ((0.7, 60), (0.78, 60), (0.8, 60), (0.85, 60), (0.95, 60)):
+        for pair in range(pairs):
+            shared = round(200 * similarity / (1 + similarity))
+            names = [f"w{rng.getrandbits(60):x}" for _ in range(200 - shared)]
+            left, right = names[:100], names[:shared] + names[100:]
+            true = shared / len(names)
+            for side, words in (("a", left), ("b", right)):
+                rows.append(
+                    {"id": f"{similarity}-{pair}-{side}", "text": " ".join(words), "score": 1, "created_utc": 1}
+                )
+            similarity_of[f"{similarity}-{pair}-b"] = true
+    run(write_corpus(tmp_path / "in", rows), tmp_path / "out", ngram=1)
+    dropped = {id for id, _, _ in outcome(tmp_path / "out")[1]}
+    assert all(similarity_of[id] >= 0.8 for id in dropped)
+    wanted = {id for id, true in similarity_of.items() if true >= 0.8}
+    assert len(wanted) == 180
+    assert len(dropped & wanted) >= 177
+
+
+def test_a_large_bucket_of_near_duplicates_is_one_cluster_at_linear_cost(tmp_path):
+    rng = random.Random(31)
+    base = text_of(rng, 400)
+    rows = [{"id": f"{n:03d}", "text": changed(base, rng, 2), "score": n, "created_utc": 1} for n in range(300)]
+    summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
+    assert outcome(tmp_path / "out")[0] == ["299"]
+    assert summary.extra["largest_cluster"] == 300
+    assert summary.extra["candidate_pairs"] < 300 * 299 / 2
+
+
+@pytest.mark.parametrize("size", [1, 2, NEIGHBOURS + 1, NEIGHBOURS + 2, 500])
+def test_the_pairs_of_a_bucket(size):
+    keys = np.repeat(np.array([3, 7, 9], dtype=np.uint64), [1, size, 2])
+    numbers = np.random.default_rng(size).permutation(len(keys)).astype(np.int64)
+    pairs = bucket_pairs(numbers, keys)
+    found = [pair for left, right in pairs for pair in zip(left.tolist(), right.tolist(), strict=True)]
+    bucket = numbers[1 : size + 1].tolist()
+    wanted = [(one, other) for place, one in enumerate(bucket) for other in bucket[place + 1 : place + 1 + NEIGHBOURS]]
+    wanted += [(bucket[0], other) for other in bucket[NEIGHBOURS + 1 :]]
+    assert sorted(found) == sorted([*wanted, (numbers[size + 1], numbers[size + 2])])
+
+
+def test_other_columns_pass_through_and_unreadable_records_are_counted_once(tmp_path):
+    text = text_of(random.Random(2), 50)
+    lines = [json.dumps({"id": str(n), "body": text, "score": n, "tag": {"n": n}}) for n in range(3)]
+    (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "not json", *lines[1:]]) + "\n")
+    summary = run(tmp_path / "in.jsonl", tmp_path / "out", text_field="body")
+    assert (summary.records_in, summary.records_out) == (4, 1)
+    assert dict(summary.dropped) == {"exact_duplicate": 2, "bad_json": 1}
+    [document] = rows_of(tmp_path / "out", "documents")
+    assert (document["id"], document["text"], document["metadata"]) == ("2", text, '{"tag": {"n": 2}}')
+
+
+def test_scores_that_pandas_made_floating_still_rank(tmp_path):
+    text = text_of(random.Random(2), 50)
+    table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": pa.array([3.0, float("nan"), 7.0])})
+    pq.write_table(table, tmp_path / "in.parquet")
+    run(tmp_path / "in.parquet", tmp_path / "out")
+    assert outcome(tmp_path / "out")[0] == ["c"]
+
+
+def test_nothing_is_dropped_where_nothing_repeats(tmp_path):
+    rng = random.Random(3)
+    rows = [{"id": str(n), "text": text_of(rng, 40), "score": 1, "created_utc": 1} for n in range(10)]
+    summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
+    assert (summary.records_out, dict(summary.dropped), summary.extra["clusters"]) == (10, {}, 0)
+    assert pq.read_table(tmp_path / "out" / "clusters.parquet").num_rows == 0
+
+
+def test_the_command(tmp_path):
+    write_corpus(tmp_path / "in", random_corpus(6, 40))
+    arguments = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--json", "-q", "--workers", "1"]
+    result = CliRunner().invoke(command, [*arguments, "--threshold", "0.7"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.output)
+    assert summary["records_in"] == 40 == summary["records_out"] + sum(summary["dropped"].values())
+
+
+@pytest.mark.slow
+def test_versions_of_real_documents_are_found(shared_data, tmp_path):
+    """Pages of PowerShell's documentation, versions 5.1 to 7.7: each pair of versions is compared in the plain way."""
+    summary = run(shared_data / "text" / "docs.jsonl.zst", tmp_path / "out", workers=2)
+    assert summary.records_in == summary.records_out + sum(summary.dropped.values())
+    cluster_of = {row["id"]: row["cluster"] for row in pq.read_table(tmp_path / "out" / "clusters.parquet").to_pylist()}
+    near, together = 0, 0
+    for versions in _versions(shared_data / "text" / "docs.jsonl.zst"):
+        sets = {id: shingles_of(text, 5) for id, text in versions.items()}
+        for one, other in itertools.combinations(sets, 2):
+            if sets[one] and len(sets[one] & sets[other]) / len(sets[one] | sets[other]) >= 0.8:
+                near += 1
+                together += cluster_of.get(one, one) == cluster_of.get(other, other)
+    assert near > 1000
+    assert together >= 0.998 * near
+
+
+def _versions(path: Path) -> Iterator[dict[str, str]]:
+    from pipelines.core.compression import open_decompressed
+
+    by_page: dict[str, dict[str, str]] = defaultdict(dict)
+    with open_decompressed(str(path)) as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["source"] == "powershell-docs" or row["id"].startswith("powershell-docs/reference/"):
+                by_page[row["id"].split("/", 3)[-1]][row["id"]] = row["text"]
+    yield from by_page.values()
