@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import SMALL
 
+from pipelines.model.requirements import require_torch
 from webtext_cli.main import main
 
 SETS = [part for value in SMALL for part in ("--set", value)]
@@ -114,6 +116,17 @@ def test_without_torch_one_line_says_what_to_install(
     assert main([command, "--corpus", str(corpus)]) == 1
     printed = capsys.readouterr().err
     assert printed == "error: torch not installed; install with: pip install 'webtext-kit[train]'\n"
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise(
+    given: str | None, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")  # so that it is put back afterwards
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    require_torch()
+    assert os.environ["OMP_WAIT_POLICY"] == kept
 
 
 def test_help_and_presets_do_not_load_torch() -> None:
