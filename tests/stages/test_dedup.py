@@ -175,15 +175,15 @@ def test_the_result_does_not_depend_on_the_order_of_the_input(tmp_path):
 
 
 def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp_path, monkeypatch):
-    documents = write_corpus(tmp_path / "in", random_corpus(12))
+    documents = write_corpus(tmp_path / "in", random_corpus(12, 60))
     run(documents, tmp_path / "one")
     run(documents, tmp_path / "three", workers=3)
     one = result_files(tmp_path / "one")
     assert one == result_files(tmp_path / "three")
     shards = [f"{noun}-0000{number}.parquet" for noun in ("documents", "dropped") for number in range(3)]
     assert sorted(one) == ["clusters.parquet", *shards, "manifest.json"]
-    monkeypatch.setattr(candidates, "DOCUMENTS_A_PART", 50)
-    monkeypatch.setattr("pipelines.stages.dedup.stage.PAIRS_A_TASK", 40)
+    monkeypatch.setattr(candidates, "DOCUMENTS_A_PART", 25)
+    monkeypatch.setattr("pipelines.stages.dedup.stage.PAIRS_A_TASK", 100)
     run(documents, tmp_path / "parts")
     parts = result_files(tmp_path / "parts")
     assert {name: data for name, data in parts.items() if name != "manifest.json"} == {
@@ -209,15 +209,22 @@ class _StoppingExecutor(SerialExecutor):
             yield result
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    documents = write_corpus(folder / "in", random_corpus(13, 60))
+    run(documents, folder / "whole")
+    return documents, result_files(folder / "whole")
+
+
 @pytest.mark.parametrize("tasks", [1, 4, 20, 30, 34])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path, tasks):
-    documents = write_corpus(tmp_path / "in", random_corpus(13, 60))
-    run(documents, tmp_path / "whole")
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path, tasks):
+    documents, whole = finished
     with pytest.raises(_StoppedError):
         run(documents, tmp_path / "stopped", executor=_StoppingExecutor(tasks))
     assert not (tmp_path / "stopped" / "manifest.json").exists()
     run(documents, tmp_path / "stopped")
-    assert result_files(tmp_path / "stopped") == result_files(tmp_path / "whole")
+    assert result_files(tmp_path / "stopped") == whole
 
 
 def test_a_lost_file_of_a_finished_run_is_made_again(tmp_path):
@@ -233,7 +240,6 @@ def test_a_lost_file_of_a_finished_run_is_made_again(tmp_path):
 
 
 def test_the_best_of_a_cluster_is_kept_by_score_then_time_then_id(tmp_path):
-    text = text_of(random.Random(1), 60)
     ranked = [
         ("e", 9, 50),
         ("d", 9, 60),
@@ -243,11 +249,13 @@ def test_the_best_of_a_cluster_is_kept_by_score_then_time_then_id(tmp_path):
         ("f", None, 10),
         ("g", None, None),
     ]
-    for start in range(len(ranked)):
-        folder = tmp_path / str(start)
-        rows = [{"id": id, "text": text, "score": score, "created_utc": time} for id, score, time in ranked[start:]]
-        run(write_corpus(folder, rows[::-1], shards=2), tmp_path / f"out{start}")
-        assert [row["id"] for row in rows_of(tmp_path / f"out{start}", "documents")] == [ranked[start][0]]
+    rows = []
+    for first in range(len(ranked) - 1):
+        text = text_of(random.Random(first), 60)
+        for id, score, time in ranked[first:]:
+            rows.append({"id": f"{first}{id}", "text": text, "score": score, "created_utc": time})
+    run(write_corpus(tmp_path / "in", rows[::-1], shards=2), tmp_path / "out")
+    assert outcome(tmp_path / "out")[0] == ["0e", "1d", "2a", "3b", "4c", "5f"]
 
 
 def test_repeated_ids_of_a_foreign_input_do_not_mislead(tmp_path):

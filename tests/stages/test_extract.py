@@ -173,21 +173,21 @@ def test_a_page_without_a_link_keeps_its_domain_and_is_counted(corpus):
     assert rows(tmp_path / "none", "documents")[0]["score"] is None
 
 
-def test_links_that_the_fetch_did_not_read_are_noted(corpus):
-    pages, links, tmp_path = corpus
-    read_then = manifest.read_manifest(str(links)).fingerprint()
+@pytest.mark.parametrize(("others", "noted"), [({}, 0), ({"links": "others"}, 1)])
+def test_links_that_the_fetch_did_not_read_are_noted(tmp_path, others, noted):
+    url = "http://example.org/"
+    links = write_links(tmp_path / "scrape", [[url]])
+    pages = write_pages(tmp_path / "fetch", [[(url, html_page("x").encode(), HTML_HEADERS)]])
     fetched = manifest.read_manifest(str(pages))
-    notes = []
-    for inputs, expected in (({"links": read_then}, 0), ({"links": "others"}, 1)):
-        identity = dataclasses.replace(fetched.identity, inputs=inputs)
-        manifest.write_manifest(str(pages), dataclasses.replace(fetched, identity=identity))
-        progress = Silent()
-        progress.note = notes.append
-        options = RunOptions(progress=progress)
-        output = str(tmp_path / str(expected))
-        extract(ExtractConfig(), pages=str(pages), links=str(links), output=output, options=options)
-        assert len(notes) == expected
-    assert "the pages were fetched from other links" in notes[0]
+    read = {"links": manifest.read_manifest(str(links)).fingerprint(), **others}
+    identity = dataclasses.replace(fetched.identity, inputs=read)
+    manifest.write_manifest(str(pages), dataclasses.replace(fetched, identity=identity))
+    notes: list[str] = []
+    progress = Silent()
+    progress.note = notes.append
+    options = RunOptions(progress=progress)
+    extract(ExtractConfig(), pages=str(pages), links=str(links), output=str(tmp_path / "out"), options=options)
+    assert ["the pages were fetched from other links" in note for note in notes] == [True] * noted
 
 
 def test_the_bytes_are_the_same_for_one_worker_and_three(corpus):
@@ -267,27 +267,22 @@ def test_another_stages_folder_is_refused(corpus):
         run(pages, tmp_path / "out", pages)
 
 
-def test_a_changed_config_is_refused_and_a_rerun_makes_only_what_is_missing(corpus):
+def test_what_makes_another_result_is_refused_and_a_rerun_makes_only_what_is_missing(corpus, monkeypatch):
     pages, links, tmp_path = corpus
     run(pages, tmp_path / "out", links)
     with pytest.raises(ChangedRunError, match="min_words was 0, is now 5"):
         run(pages, tmp_path / "out", links, min_words=5)
+    assert manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"].startswith("trafilatura 2.")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.stages.extract.stage.extractor_version", lambda name: "trafilatura 9")
+        with pytest.raises(ChangedRunError, match="its input extractor has changed"):
+            run(pages, tmp_path / "out", links)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     kept = (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns
     (tmp_path / "out" / "documents-00001.parquet").unlink()
     run(pages, tmp_path / "out", links)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns == kept
-
-
-def test_the_extractors_version_is_part_of_what_the_result_is(corpus, monkeypatch):
-    pages, links, tmp_path = corpus
-    run(pages, tmp_path / "out", links)
-    recorded = json.loads((tmp_path / "out" / "manifest.json").read_text())["inputs"]["extractor"]
-    assert recorded.startswith("trafilatura 2.")
-    monkeypatch.setattr("pipelines.stages.extract.stage.extractor_version", lambda name: "trafilatura 9")
-    with pytest.raises(ChangedRunError, match="its input extractor has changed"):
-        run(pages, tmp_path / "out", links)
 
 
 def test_files_of_html_plain_and_compressed(tmp_path):
@@ -388,13 +383,14 @@ def test_nothing_touches_the_network(corpus, monkeypatch):
 
 def test_the_command_reads_the_corpus(corpus):
     _, _, tmp_path = corpus
-    result = CliRunner().invoke(command, ["--corpus", str(tmp_path), "--json", "--quiet", "--workers", "1"])
+    arguments = ["--json", "--quiet", "--workers", "1"]
+    result = CliRunner().invoke(command, ["--corpus", str(tmp_path), *arguments])
     assert result.exit_code == 0, result.output
     summary = json.loads(result.output)
     assert (summary["stage"], summary["records_out"], summary["without_link"]) == ("extract", 4, 0)
     again = CliRunner().invoke(
         command,
-        ["-i", str(tmp_path / "fetch"), "--links", str(tmp_path / "scrape"), "-o", str(tmp_path / "o"), "--json", "-q"],
+        [*arguments, "-i", str(tmp_path / "fetch"), "--links", str(tmp_path / "scrape"), "-o", str(tmp_path / "o")],
     )
     assert again.exit_code == 0, again.output
     assert json.loads(again.output)["without_link"] == 0
