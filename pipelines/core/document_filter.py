@@ -49,8 +49,8 @@ def filter_shard(shard: inputs.DocumentShard, output: str, judge: Judge) -> Task
     )
 
 
-def urls_of(batch: pa.RecordBatch) -> list[str | None]:
+def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
     """Return the URLs of a batch of documents, all None where the input has no such column."""
-    if "url" not in batch.schema.names:
+    if column not in batch.schema.names:
         return [None] * batch.num_rows
-    return [None if url is None else str(url) for url in batch.column("url").to_pylist()]
+    return [None if url is None else str(url) for url in batch.column(column).to_pylist()]

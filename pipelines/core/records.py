@@ -65,6 +65,7 @@ class Document:
 
     id: str
     url: str | None
+    final_url: str | None
     domain: str | None
     title: str | None
     text: str
@@ -122,6 +123,7 @@ DOCUMENT_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("url", pa.string()),
+        pa.field("final_url", pa.string()),
         pa.field("domain", pa.string()),
         pa.field("title", pa.string()),
         pa.field("text", pa.string(), nullable=False),

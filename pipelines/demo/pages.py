@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
+import pydoc_data.topics
 import sys
 from urllib.parse import quote
-
-import pydoc_data.topics
 
 MODULES_HOST = "modules.pydoc.example"
 PACKAGES_HOST = "packages.pydoc.example"

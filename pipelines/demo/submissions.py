@@ -1,4 +1,4 @@
-"""Writes the demo's dump: submissions in Reddit's format that link to the demo's web, and to what a corpus leaves out."""
+"""Writes the demo's dump: submissions in Reddit's format, with links to its web and with what a corpus leaves out."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _proxy_environment(proxy: str) -> Iterator[None]:
     """Point the proxy variables of this process at a proxy, and put them back afterwards."""
     names = (*_PROXY_VARIABLES, *_NO_PROXY_VARIABLES)
     before = {name: os.environ.pop(name, None) for name in names}
-    os.environ.update({name: proxy for name in _PROXY_VARIABLES})
+    os.environ.update(dict.fromkeys(_PROXY_VARIABLES, proxy))
     try:
         yield
     finally:

@@ -85,7 +85,6 @@ Trained from the preset `{recipe["preset"]}` for {steps:,} of {recipe["steps"]:,
 The values of the recipe:
 
 {"".join(f"- {name}: {value}{chr(10)}" for name, value in recipe.items())}
-
 The fingerprint of the training tokens (their folder's manifest):
 `{trained.described["tokens_fingerprint"]}`.
 

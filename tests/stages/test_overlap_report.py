@@ -255,7 +255,12 @@ def test_a_txt_is_lines_or_paragraphs_or_one_text(tmp_path: Path) -> None:
     def pieces(kind: str) -> list[tuple[str, str]]:
         return [(example.place, " ".join(example.text.split())) for example in read_examples(benchmark, kind)]
 
-    assert pieces("line") == [("b.txt:1", "one two"), ("b.txt:2", "three four"), ("b.txt:4", "five six"), ("b.txt:7", "seven")]
+    assert pieces("line") == [
+        ("b.txt:1", "one two"),
+        ("b.txt:2", "three four"),
+        ("b.txt:4", "five six"),
+        ("b.txt:7", "seven"),
+    ]
     assert pieces("paragraph") == [("b.txt:1", "one two three four"), ("b.txt:4", "five six"), ("b.txt:7", "seven")]
     assert pieces("file") == [("b.txt:1", "one two three four five six seven")]
 

@@ -164,3 +164,16 @@ def test_the_command(tmp_path):
     assert result.exit_code == 0, result.output
     summary = json.loads(result.output)
     assert summary["dropped"] == {"wikipedia_domain": len(WIKIPEDIA) + 4}
+
+
+def test_a_shortened_link_is_judged_by_where_it_led(tmp_path: Path) -> None:
+    ends = ["https://en.wikipedia.org/wiki/River", "https://example.com/river", None]
+    rows = [{"id": str(n), "url": f"https://bit.ly/{n}", "final_url": end, "text": "x"} for n, end in enumerate(ends)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), tmp_path / "documents.parquet")
+    summary = remove_wikipedia(
+        RemoveWikipediaConfig(),
+        documents=str(tmp_path / "documents.parquet"),
+        output=str(tmp_path / "out"),
+        options=RunOptions(),
+    )
+    assert (summary.records_out, dict(summary.dropped)) == (2, {"wikipedia_domain": 1})

@@ -201,13 +201,17 @@ def test_16_bits_hold_65536_entries_and_one_more_takes_32() -> None:
     wide = TokenFormat("llmc", "uint32")
     assert wide.encode([65536, 1]) == b"\x00\x00\x01\x00\x01\x00\x00\x00"
     assert np.frombuffer(wide.header(2), dtype="<i4")[:3].tolist() == [20240801, 7, 2]
-    with pytest.raises(InputError, match="llm.c counts up to"):
+    with pytest.raises(InputError, match=r"llm\.c counts up to"):
         wide.header(2**31)
 
 
 def test_ids_past_16_bits_are_written_whole(tmp_path: Path) -> None:
     characters = [chr(0x4E00 + number) for number in range(20000)]
-    words = [*characters, *(character + "!" for character in characters), *(character + "?" for character in characters)]
+    words = [
+        *characters,
+        *(character + "!" for character in characters),
+        *(character + "?" for character in characters),
+    ]
     words += [f"word{number}" for number in range(8000)]
     vocabulary = {word: id for id, word in enumerate([*words, "[UNK]", _END])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))

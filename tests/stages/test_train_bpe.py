@@ -1,8 +1,9 @@
-"""The trained tokenizer: GPT-2's layout of ids, one tokenizer in every file, and merges as a plain trainer makes them."""
+"""The trained tokenizer: GPT-2's layout of ids, one tokenizer in every file, the merges of a plain trainer."""
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import random
@@ -75,7 +76,7 @@ def _plain_training(texts: list[str], merges: int, min_frequency: int) -> list[t
     while len(made) < merges:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, count in words.items():
-            for pair in zip(word, word[1:], strict=False):
+            for pair in itertools.pairwise(word):
                 pairs[pair] += count
         if not pairs:
             break
@@ -177,11 +178,13 @@ def test_a_text_that_cannot_fill_the_vocabulary_says_so(tmp_path: Path) -> None:
     summary = _train(tmp_path, ["abcabcabc abc", "abc"], notes, vocab_size=1000, min_frequency=2)
     assert summary.extra["vocabulary_size"] == len(json.loads((tmp_path / "bpe" / "vocab.json").read_text()))
     assert summary.extra["merges"] == summary.extra["vocabulary_size"] - 257
-    assert any(f"fills only {summary.extra['vocabulary_size']:.0f} of the 1,000 entries" in each for each in notes.notes)
+    assert any(
+        f"fills only {summary.extra['vocabulary_size']:.0f} of the 1,000 entries" in each for each in notes.notes
+    )
 
 
 def test_fewer_documents_than_a_pair_needs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no pair occurs 9 times .* lower --min-frequency"):
+    with pytest.raises(InputError, match=r"no pair occurs 9 times .* lower --min-frequency"):
         _train(tmp_path, ["abc"], vocab_size=300, min_frequency=9)
 
 

@@ -40,6 +40,7 @@ class SourcePage:
     problem: str | None = None
     detail: str | None = None
     link: Mapping[str, Any] | None = None
+    final_url: str | None = None
     fetched_at: dt.datetime | None = None
     warc_file: str | None = None
     warc_offset: int | None = None
@@ -107,11 +108,12 @@ def _fetched_pages(source: FetchedShard) -> Iterator[SourcePage]:
                 url=row["url"],
                 raw=None,
                 link=links.get(row["url"]),
+                final_url=row["final_url"],
                 fetched_at=row["fetched_at"],
                 warc_file=name,
                 warc_offset=row["warc_offset"],
             )
-            yield _with_record_at(page, streams[name], row["final_url"])
+            yield _with_record_at(page, streams[name])
 
 
 def _links_by_url(links: InputFile) -> dict[str, dict[str, Any]]:
@@ -119,14 +121,14 @@ def _links_by_url(links: InputFile) -> dict[str, dict[str, Any]]:
     return {row["url"]: row for row in shards.read_rows(links.path, _LINK_COLUMNS)}
 
 
-def _with_record_at(page: SourcePage, stream: BinaryIO, final_url: str | None) -> SourcePage:
+def _with_record_at(page: SourcePage, stream: BinaryIO) -> SourcePage:
     """Return the page with the bytes of the response record at its offset, or with the problem."""
     stream.seek(page.warc_offset or 0)
     try:
         record = next(ArchiveIterator(stream))
         if record.rec_type != "response":
             return _damaged(page, f"a {record.rec_type} record stands at the offset")
-        raw, problem, detail = _response(record, final_url or page.url)
+        raw, problem, detail = _response(record, page.final_url or page.url)
     except StopIteration:
         return _damaged(page, "no record stands at the offset")
     except _DAMAGE as error:

@@ -176,6 +176,7 @@ def _document(page: SourcePage, found: PageText, words: int, extractor: str) -> 
     return Document(
         id=page.id,
         url=page.url,
+        final_url=page.final_url,
         domain=link.get("domain") or (registered_domain(page.url) if page.url else None),
         title=found.title or link.get("title") or None,
         text=found.text,

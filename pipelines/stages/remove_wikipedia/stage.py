@@ -79,7 +79,9 @@ def _filter_shard(task: _Task) -> TaskResult:
         urls = urls_of(batch)
         judged += len(urls)
         without_url += urls.count(None)
-        return [_verdict(url, task.domains) for url in urls]
+        # A shortened link shows where it leads only in its final URL.
+        ends = urls_of(batch, "final_url")
+        return [_verdict(url, task.domains) or _verdict(end, task.domains) for url, end in zip(urls, ends, strict=True)]
 
     result = filter_shard(task.shard, task.output, judge)
     return dataclasses.replace(result, counts={"judged": judged, "without_url": without_url})
