@@ -32,6 +32,9 @@ def command(shared: Shared) -> None:
     from pipelines.core import storage
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
+    from pipelines.model.requirements import require_torch
+
+    require_torch()
     from pipelines.model.sampling import SamplingOptions, generate
 
     def show(summary: Summary) -> None:
