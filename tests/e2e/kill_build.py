@@ -81,10 +81,14 @@ def finish_build(corpus: Path, environment: dict[str, str], workers: int) -> flo
     return time.monotonic() - started
 
 
-def kill_builds(corpus: Path, environment: dict[str, str], kills: int, longest_s: float, seed: int) -> list[str]:
-    """Start and kill builds until `kills` of them were killed while at work; return what the corpus had by then."""
-    source = random.Random(seed)
-    reached = []
+def kill_builds(
+    corpus: Path, environment: dict[str, str], kills: int, longest_s: float, source: random.Random
+) -> list[str]:
+    """Start and kill builds of one corpus, `kills` times or until one gets through.
+
+    Returns, for each kill, the last stage that was finished by then.
+    """
+    reached: list[str] = []
     while len(reached) < kills:
         build = start_build(corpus, environment, 2)
         try:
@@ -102,30 +106,38 @@ def kill_builds(corpus: Path, environment: dict[str, str], kills: int, longest_s
 
 
 def compare(kills: int, seed: int) -> int:
-    """Build twice, once undisturbed and once with kills, and print what differs."""
+    """Build once undisturbed and, with kills, as often as it takes to kill so many; print what differs."""
+    source = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with small_web.served(small_web.pages(), folder) as environment:
-            for corpus in ("clean", "killed"):
-                write_corpus(folder / corpus)
+            write_corpus(folder / "clean")
             seconds = finish_build(folder / "clean", environment, 1)
-            # So that the kills are spread over the whole build: each run gets about its share beside the start.
-            longest_s = 2.0 + 2 * seconds / kills
-            reached = kill_builds(folder / "killed", environment, kills, longest_s, seed)
-            finish_build(folder / "killed", environment, 2)
-            write_corpus(folder / "same-pages")
-            for stage in ("scrape", "fetch"):
-                shutil.copytree(folder / "killed" / stage, folder / "same-pages" / stage)
-            finish_build(folder / "same-pages", environment, 1)
-        print(f"one build took {seconds:.1f} s; {len(reached)} builds were killed, after: {', '.join(reached)}")
-        differing = [name for name in stage_names() if _differs(folder, name)]
+            print(f"one build took {seconds:.1f} s", flush=True)
+            left, differing, number = kills, [], 0
+            while left:
+                number += 1
+                corpus = folder / f"killed-{number}"
+                write_corpus(corpus)
+                # So that the kills are spread over the whole build: each run gets about its share beside the start.
+                reached = kill_builds(corpus, environment, left, 1.5 + 2 * seconds / kills, source)
+                finish_build(corpus, environment, 2)
+                left -= len(reached)
+                print(f"{len(reached)} builds were killed, after: {', '.join(reached)}", flush=True)
+                differing += [f"{stage} of {corpus.name}" for stage in differing_stages(folder, corpus, environment)]
     print("differing stages: " + (", ".join(differing) or "none"))
-    return 1 if differing or len(reached) < kills else 0
+    return 1 if differing else 0
 
 
-def _differs(folder: Path, stage: str) -> bool:
-    reference = "clean" if stage in ("scrape", "fetch") else "same-pages"
-    return outcome(folder / reference / stage) != outcome(folder / "killed" / stage)
+def differing_stages(folder: Path, corpus: Path, environment: dict[str, str]) -> list[str]:
+    """Return the stages of a corpus that are not as those of an undisturbed build."""
+    same_pages = folder / f"{corpus.name}-same-pages"
+    write_corpus(same_pages)
+    for stage in ("scrape", "fetch"):
+        shutil.copytree(corpus / stage, same_pages / stage)
+    finish_build(same_pages, environment, 1)
+    references = {stage: folder / "clean" if stage in ("scrape", "fetch") else same_pages for stage in stage_names()}
+    return [stage for stage, reference in references.items() if outcome(reference / stage) != outcome(corpus / stage)]
 
 
 def main() -> int:
