@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
 
-from pipelines.core import storage
+from pipelines.core import progress, storage
 from pipelines.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,15 +36,16 @@ def strip_compression(name: str) -> str:
 
 
 @contextlib.contextmanager
-def open_decompressed(path: str) -> Iterator[BinaryIO]:
+def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[BinaryIO]:
     """Yield the decompressed bytes of `.zst`, `.xz`, `.bz2`, `.gz` or plain files as a buffered stream.
 
-    Inside the block, a truncated or corrupt file raises InputError with the file's name and the offset reached in the
-    compressed bytes.
+    With `report_bytes`, what is read of the file, in its compressed bytes, is reported as progress. Inside the block, a
+    truncated or corrupt file raises InputError with the file's name and the offset reached in the compressed bytes.
     """
     with storage.open_read(path) as raw:
+        source = cast(BinaryIO, _ReportedReader(raw)) if report_bytes else raw
         try:
-            yield io.BufferedReader(_decoder(path, raw), _BUFFER_BYTES)
+            yield io.BufferedReader(_decoder(path, source), _BUFFER_BYTES)
         except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile) as error:
             raise InputError(_damage_message(path, raw, error)) from error
         except OSError as error:  # bz2 reports corruption as a plain OSError without an error number
@@ -67,6 +68,25 @@ def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     if path.endswith(".gz"):
         return cast(io.RawIOBase, gzip.GzipFile(fileobj=raw, mode="rb"))
     return cast(io.RawIOBase, raw)
+
+
+class _ReportedReader(io.RawIOBase):
+    """Passes a file on and reports what is read of it as progress."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer; return 0 at the end of the file."""
+        target = memoryview(buffer).cast("B")
+        data = self._raw.read(len(target))
+        target[: len(data)] = data
+        progress.advance(len(data))
+        return len(data)
 
 
 class _ZstdReader(io.RawIOBase):

@@ -114,12 +114,16 @@ class StageRun:
         work: bool = False,
         total: int | None = None,
         unit: str = "records",
+        cost: Callable[[TaskType], int] | None = None,
     ) -> list[ShardEntry]:
         """Run a function over the tasks that have no valid entry yet; return all entries in the order of the tasks.
 
-        `work` marks a phase whose files only serve a later phase; they belong under `run.work`. `total` is the work in
-        `unit`, for the progress bar.
+        `work` marks a phase whose files only serve a later phase; they belong under `run.work`. For the progress bar,
+        `total` is the work of all tasks in `unit`; where that is not records, `cost` tells the work of one task, so
+        that the bar shows what is left of a run that goes on.
         """
+        if cost is not None:
+            total = sum(cost(task) for task in tasks if (phase, task.name) not in self._known)
         return self._run_tasks(self._options.executor, function, tasks, phase, work, total, unit)
 
     def once(

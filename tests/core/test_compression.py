@@ -13,6 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.core import progress
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 
@@ -92,3 +93,17 @@ def test_a_zstd_file_cut_anywhere_is_never_read_as_a_whole_one(
             _read(path)
     else:
         assert _read(path) in (b"", data)
+
+
+@pytest.mark.parametrize("suffix", _KINDS)
+def test_the_compressed_bytes_are_reported_as_progress(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"RS{suffix}"
+    path.write_bytes(_KINDS[suffix](_TEXT))
+    seen: list[int] = []
+    progress.set_sink(seen.append)
+    try:
+        with open_decompressed(str(path), report_bytes=True) as stream:
+            assert sum(1 for _ in stream) == 50_000
+    finally:
+        progress.set_sink(None)
+    assert sum(seen) == path.stat().st_size

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core import progress, shards, storage
+from pipelines.core import shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import write_buckets
@@ -34,7 +34,6 @@ SUBMISSION_SCHEMA = pa.schema(
 )
 
 _BATCH_ROWS = 4096
-_PROGRESS_EVERY = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _write_kept(task: PartitionTask, submissions: Iterator[RawSubmission]) -> tu
     rows: list[dict[str, Any]] = []
     buckets: list[int] = []
     with write_buckets(storage.join(task.output, task.submissions_name), SUBMISSION_SCHEMA) as written:
-        for number, submission in enumerate(submissions, 1):
+        for submission in submissions:
             verdict = task.selection.judge(submission)
             if verdict.reason is not None:
                 dropped[verdict.reason] += 1
@@ -107,11 +106,8 @@ def _write_kept(task: PartitionTask, submissions: Iterator[RawSubmission]) -> tu
             if len(rows) == _BATCH_ROWS:
                 written.writer.write(_batch(rows), buckets)
                 rows, buckets = [], []
-            if number % _PROGRESS_EVERY == 0:
-                progress.advance(_PROGRESS_EVERY)
         if rows:
             written.writer.write(_batch(rows), buckets)
-    progress.advance((kept + sum(dropped.values())) % _PROGRESS_EVERY)
     return FileEntry(task.submissions_name, written.size_bytes, written.sha256), kept, dropped
 
 

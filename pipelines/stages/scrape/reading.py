@@ -59,13 +59,13 @@ class Rejects:
 
 
 def read_dump(file: SourceFile, rejects: Rejects) -> Iterator[RawSubmission]:
-    """Yield the submissions of a dump.
+    """Yield the submissions of a dump; report the compressed bytes that were read as progress.
 
     Raises InputError, naming the file, where it is damaged or empty, where more than 1% of its lines are bad, and where
     no line has a usable URL or score.
     """
     lines = with_url = with_score = 0
-    with open_decompressed(file.path) as stream:
+    with open_decompressed(file.path, report_bytes=True) as stream:
         for number, line in numbered_lines(stream):
             lines += 1
             try:
@@ -115,7 +115,7 @@ def read_url_list(file: SourceFile, rejects: Rejects) -> Iterator[RawSubmission]
 
 def _plain_urls(path: str, rejects: Rejects) -> Iterator[str | None]:
     lines = 0
-    with open_decompressed(path) as stream:
+    with open_decompressed(path, report_bytes=True) as stream:
         for number, line in numbered_lines(stream):
             if line.lstrip().startswith(b"#"):
                 continue
@@ -128,7 +128,7 @@ def _plain_urls(path: str, rejects: Rejects) -> Iterator[str | None]:
 
 
 def _csv_urls(path: str) -> Iterator[str | None]:
-    with open_decompressed(path) as stream:
+    with open_decompressed(path, report_bytes=True) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         rows = csv.DictReader(text)
         try:

@@ -81,7 +81,7 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
         PartitionTask(index, file, selection, config.source, config.shards, run.output, work)
         for index, file in enumerate(files)
     ]
-    read = run.map(partition_file, sources, phase="read", work=True, unit="submissions")
+    read = run.map(partition_file, sources, phase="read", work=True, unit="bytes", cost=_file_bytes)
     kept = sum(int(entry.counts["kept_submissions"]) for entry in read)
     after_merge = config.min_score if selection.needs_score and config.karma != "max" else None
     work_files = tuple(task.submissions_name for task in sources)
@@ -90,6 +90,10 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
     ]
     run.map(merge_bucket, buckets, phase="merge", total=kept, unit="submissions")
     run.once("rejects", lambda: _collect_rejects(run, sources))
+
+
+def _file_bytes(task: PartitionTask) -> int:
+    return storage.size_bytes(task.file.path)
 
 
 def _collect_rejects(run: StageRun, sources: list[PartitionTask]) -> TaskResult:
