@@ -1,0 +1,70 @@
+"""The docs: links lead somewhere, commands and options that they show exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from webtext_cli.main import COMMANDS, webtext
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md")
+    for path in _REPOSITORY.glob(pattern)
+    if path.name != "cli.md"
+)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(_REPOSITORY))
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
+def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{_name(page)} links to {target}"
+        if heading and file.suffix == ".md":
+            assert heading in _headings(file), f"{_name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
+def test_the_commands_and_options_that_a_page_shows_exist(page: Path) -> None:
+    blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    for line in lines:
+        found = re.match(r"\s*(?:\$ )?webtext ([a-z-]+)(.*)", line.split("  #")[0])
+        if found is None:
+            continue
+        assert found[1] in COMMANDS, line
+        known = _flags(found[1])
+        used = re.findall(r"(?<!\S)--?[a-zA-Z][a-z0-9-]*", found[2])
+        assert [flag for flag in used if flag not in known] == [], f"{_name(page)}: {line}"
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
+def test_options_named_in_the_text_exist_somewhere(page: Path) -> None:
+    known = set().union(*(_flags(name) for name in COMMANDS)) | {"--version", "--help"}
+    # Options of other programs that the pages speak of.
+    known |= {"--long", "--check", "--data", "--kills", "--seed", "--step", "--pages", "--no-deps"}
+    named = re.findall(r"`(--[a-z][a-z0-9-]*)", page.read_text())
+    assert [flag for flag in named if flag not in known] == []
+
+
+def _headings(file: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", file.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _flags(name: str) -> set[str]:
+    command = webtext.get_command(click.Context(webtext), name)
+    assert command is not None
+    flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    return flags | {"-h", "--help"}
