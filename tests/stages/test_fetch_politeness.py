@@ -105,6 +105,22 @@ def test_retry_after_as_a_date_is_kept(tmp_path: Path) -> None:
         assert 0.9 <= _gaps(web.requests)[1] <= 2.1
 
 
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Mon, 01 Jan 99999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2024 00:00:00 +999999999999999999",
+        "Mon, 99 Jan 2024 00:00:00 GMT",
+        "soon",
+        "",
+    ],
+)
+def test_a_retry_after_that_is_no_date_asks_for_nothing(tmp_path: Path, date: str) -> None:
+    with LocalWeb({"/": [Answer(b"", 503, {"Retry-After": date}), Answer(_TEXT)]}) as web:
+        assert run_fetch(tmp_path, [web.url("/")], retries=1).outcomes == {web.url("/"): "ok"}
+        assert _gaps(web.requests)[1] >= 0.99  # the pause after a first failure
+
+
 def test_an_absurd_retry_after_is_cut_to_the_longest_wait(tmp_path: Path) -> None:
     with LocalWeb({"/": [Answer(b"", 429, {"Retry-After": "86400"}), Answer(_TEXT)]}) as web:
         assert set(run_fetch(tmp_path, [web.url("/")], retries=1, max_wait_s=0.3).outcomes.values()) == {"ok"}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from fetch_answers import drip, hang, raw
-from fetch_run import Fetched, read_records, run_fetch
+from fetch_run import Fetched, read_records, read_rows, run_fetch
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
-from pipelines.core.errors import TaskError, WebtextError
+from pipelines.core.errors import StorageError, WebtextError
 from pipelines.stages.fetch import crawl, visit
 
 _TEXT = b"<p>" + b"some words " * 50 + b"</p>"
@@ -164,22 +164,41 @@ def test_no_answer_however_broken_ends_the_shard(tmp_path: Path) -> None:
         fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout_s=2.0)
         assert fetched.outcomes[web.url("/ok")] == "ok"
     assert len(set(fetched.outcomes.values())) > 5
+    assert not [row for row in read_rows(fetched.folder, "dropped") if "unexpected" in row["detail"]]
     assert read_records(fetched.folder / "pages-00000.warc.gz")
 
 
-def test_an_error_of_our_own_ends_the_run_at_once_although_a_server_hangs(
+def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -> None:
+    """Make the request of each URL that ends so raise an error."""
+
+    def take_step(step: visit.Visit, *rest: object) -> visit.Step:
+        if step.url.endswith(endings):
+            raise error
+        return original(step, *rest)  # type: ignore[arg-type]
+
+    original = visit.take_step
+    monkeypatch.setattr(crawl, "take_step", take_step)
+
+
+def test_an_unforeseen_error_is_the_outcome_of_its_link_and_shows_in_the_detail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(step: visit.Visit, *rest: object) -> visit.Step:
-        if step.url.endswith("/bug"):
-            raise RuntimeError("a bug")
-        return take_step(step, *rest)  # type: ignore[arg-type]
+    with LocalWeb({"/bug": _TEXT, "/ok": _TEXT}) as web, LocalWeb({"/": _TEXT}) as odd:
+        _failing(monkeypatch, RuntimeError("a bug"), "/bug", f":{odd.port}/robots.txt")
+        fetched = run_fetch(tmp_path, [web.url("/bug"), web.url("/ok"), odd.url("/")])
+    assert list(fetched.outcomes.values()) == ["bad_response", "ok", "robots_unreachable"]
+    assert [row["detail"] for row in read_rows(fetched.folder, "dropped")] == [
+        "unexpected RuntimeError: a bug", "bad_response: unexpected RuntimeError: a bug",
+    ]  # fmt: skip
 
-    take_step = visit.take_step
-    monkeypatch.setattr(crawl, "take_step", fail)
-    with LocalWeb({"/hang": hang}) as hanging, LocalWeb({"/bug": _TEXT}) as web:
+
+def test_a_disk_that_refuses_ends_the_run_at_once_although_a_server_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalWeb({"/hang": hang}) as hanging, LocalWeb({"/full": _TEXT}) as web:
+        _failing(monkeypatch, StorageError("the disk is full"), "/full")
         started = time.monotonic()
-        with pytest.raises(TaskError, match="pages-00000: RuntimeError: a bug"):
-            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/bug")])
+        with pytest.raises(StorageError, match="the disk is full"):
+            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/full")])
         assert time.monotonic() - started < 2
         assert not [thread for thread in threading.enumerate() if "_serve" in thread.name]

@@ -19,7 +19,7 @@ REASONS = {
     "connection": "no connection, or it broke before an answer",
     "tls": "no TLS connection with a valid certificate",
     "timeout": "no complete page within --timeout",
-    "bad_response": "the answer is not HTTP",
+    "bad_response": "the answer is not HTTP, or brought an error that nobody foresaw, which `detail` names",
     "incomplete": "the body ended too early",
     "too_large": "more than --max-bytes",
     "unsupported_encoding": "a content encoding other than gzip and deflate",

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Visit
+from pipelines.stages.fetch.visit import Step, Visit, broken_step
 
 _END_TIMEOUT_S = 2.0
 
@@ -21,7 +22,7 @@ class Threads:
         self._client = client
         self._take_step = take_step
         self._visits: queue.SimpleQueue[Visit | None] = queue.SimpleQueue()
-        self._steps: queue.SimpleQueue[Step | BaseException] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[Step | WebtextError] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
         self.idle = count
 
@@ -46,7 +47,7 @@ class Threads:
         self._visits.put(visit)
 
     def take(self, timeout_s: float) -> Step | None:
-        """Return a finished step, waiting for one; None after the timeout. Raises what a step raised."""
+        """Return a finished step, waiting for one; None after the timeout. Raises a step's WebtextError."""
         try:
             step = self._steps.get(timeout=timeout_s)
         except queue.Empty:
@@ -54,7 +55,7 @@ class Threads:
         finally:
             self._client.end_overdue()
         self.idle += 1
-        if isinstance(step, BaseException):
+        if isinstance(step, WebtextError):
             raise step
         return step
 
@@ -62,5 +63,7 @@ class Threads:
         while (visit := self._visits.get()) is not None:
             try:
                 self._steps.put(self._take_step(visit))
-            except Exception as error:  # noqa: BLE001 - `take` raises it in the thread that asks
+            except WebtextError as error:  # the disk is full, say: `take` raises it in the thread that asks
                 self._steps.put(error)
+            except Exception as error:  # noqa: BLE001 - what a server makes us raise is the outcome of its link
+                self._steps.put(broken_step(visit, error))

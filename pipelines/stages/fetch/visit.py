@@ -98,6 +98,17 @@ def take_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     )
 
 
+def broken_step(visit: Visit, error: Exception) -> Step:
+    """Return the step of a visit that an exception ended which nobody foresaw; its type and text are the detail.
+
+    One odd answer must not stop a fetch of weeks, and would do so at every rerun. An unread robots.txt allows nothing.
+    """
+    failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
+    rules = robots.rules_without_file(failure, reached=True) if visit.rules_of is not None else None
+    end = End(None, rules) if rules is not None else End(failure)
+    return Step(visit, b"", end, dt.datetime.now(dt.UTC), reached=False, status=None, decoded_bytes=0)
+
+
 def _wanted(response: Response) -> bool:
     return response.status in _SUCCESS and _content_type(response) in (*TEXT_TYPES, "")
 
@@ -182,8 +193,8 @@ def _asked_wait_s(response: Response, now: dt.datetime, default_s: float) -> flo
         return float(asked)
     try:
         until = email.utils.parsedate_to_datetime(asked)
-    except (ValueError, TypeError, IndexError):
+        if until.tzinfo is None:
+            until = until.replace(tzinfo=dt.UTC)
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError, IndexError, OverflowError):
         return default_s
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=dt.UTC)
-    return max(0.0, (until - now).total_seconds())
