@@ -120,8 +120,15 @@ def test_a_host_that_fails_page_after_page_is_given_up(tmp_path: Path) -> None:
     assert {(row["outcome"], row["status"]) for row in rows} == {("dropped.http_rate_limited", 429)}
 
 
+@pytest.mark.parametrize(
+    ("sites", "message"),
+    [
+        (150, "none of the last 100 sites could be reached .*it goes on"),
+        (30, r"no site could be reached \(dns 30\), so this machine's network.* all 30 links are tried anew"),
+    ],
+)
 def test_a_network_that_is_down_ends_the_run_and_records_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: int, message: str
 ) -> None:
     up = False
 
@@ -131,9 +138,9 @@ def test_a_network_that_is_down_ends_the_run_and_records_nothing(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", web.port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    urls = [f"http://site-{number}.example/" for number in range(150)]
+    urls = [f"http://site-{number}.example/" for number in range(sites)]
     with LocalWeb({"/": _TEXT}) as web:
-        with pytest.raises(WebtextError, match=r"none of the last 100 sites could be reached .*it goes on"):
+        with pytest.raises(WebtextError, match=message):
             run_fetch(tmp_path, urls)
         up = True
         assert set(run_fetch(tmp_path).outcomes.values()) == {"ok"}

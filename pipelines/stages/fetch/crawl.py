@@ -34,7 +34,7 @@ _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_li
 
 # So many sites in a row without any answer mean that the fault is ours; their outcomes are not recorded.
 _UNREACHED_SITES = 100
-_UNREACHED = frozenset({"dns", "connection", "timeout"})
+UNREACHED = frozenset({"dns", "connection", "timeout"})
 
 
 class Recorder(Protocol):
@@ -201,7 +201,7 @@ class _Crawl:
     def _conclude(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record why a visit has no page; hold the outcome back while it may be our own network that fails."""
         outcome = Outcome(_link(visit), failure, visit.url, status, at or dt.datetime.now(dt.UTC))
-        if status is not None or failure.reason not in _UNREACHED:
+        if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return
         self.open -= 1

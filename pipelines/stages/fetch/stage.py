@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from pipelines.core import progress, storage
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.manifest import ShardEntry, check_file
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import crawl, user_agent
+from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.merge import Target, merge
 from pipelines.stages.fetch.segments import Segment, SegmentWriter, open_segments, read_outcomes
 
 STAGE = Stage("fetch", 1)
+
+# What links are dropped for without a request.
+_NO_REQUEST = frozenset({"bad_url", "duplicate_url"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +48,32 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
             if not config.contact:
                 run.note("no --contact is given, so site owners cannot tell you that you trouble them")
             tasks = [_Task(shard, config, output, run.work) for shard in source.shards]
-            run.map(_fetch_shard, tasks, total=source.records)
+            entries = run.map(_fetch_shard, tasks, total=source.records)
+            if _nothing_reached(entries):
+                return _finish_unreached(run, entries)
         return run.finish()
+
+
+def _nothing_reached(entries: Sequence[ShardEntry]) -> bool:
+    """Tell whether every link that needed the network failed as links do when our own network is down."""
+    reasons = {reason for entry in entries for reason in entry.dropped}
+    kept = sum(entry.records_out for entry in entries)
+    return not kept and bool(reasons & UNREACHED) and reasons <= UNREACHED | _NO_REQUEST
+
+
+def _finish_unreached(run: StageRun, entries: Sequence[ShardEntry]) -> Summary:
+    """Raise, with the likely cause, what `finish` raises where all records were dropped."""
+    try:
+        return run.finish()
+    except WebtextError as error:
+        drops = Counter[str]()
+        for entry in entries:
+            drops.update(entry.dropped)
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
+        raise WebtextError(
+            f"{STAGE.name}: no site could be reached ({reasons}), so this machine's network, name server or proxy is the "
+            f"likely cause; check it, then run again: all {drops.total()} links are tried anew"
+        ) from error
 
 
 def _check_user_agent(config: FetchConfig) -> None:
