@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -25,19 +26,22 @@ class PlainProgress:
         self._total: int | None = None
         self._done = 0
         self._started = self._shown = 0.0
+        self._shown_done = 0
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
-        self._label, self._total, self._unit, self._done = label, total, unit, 0
+        self._label, self._total, self._unit, self._done, self._shown_done = label, total, unit, 0, 0
         self._started = self._shown = time.monotonic()
         click.echo(f"{label} ...", err=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
         self._done += units
-        if time.monotonic() - self._shown >= _PLAIN_EVERY_S:
-            self._shown = time.monotonic()
-            self._show()
+        now = time.monotonic()
+        if now - self._shown >= _PLAIN_EVERY_S:
+            # The rate of the last seconds, so that what a task took over from an earlier run does not count for long.
+            self._show((self._done - self._shown_done) / (now - self._shown))
+            self._shown, self._shown_done = now, self._done
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""
@@ -45,18 +49,18 @@ class PlainProgress:
 
     def finish(self) -> None:
         """See `Progress.finish`."""
-        self._show()
-
-    def _show(self) -> None:
         seconds = time.monotonic() - self._started
-        if not self._done:
+        if self._done:
+            self._show(self._done / seconds if seconds > 0 else 0.0)
+        else:
             click.echo(f"{self._label}: done in {duration(seconds)}", err=True)
-            return
-        rate = self._done / seconds if seconds > 0 else 0.0
+
+    def _show(self, rate: float) -> None:
+        seconds = time.monotonic() - self._started
         share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
         line = f"{self._label}: {done_of(self._done, self._total, self._unit)}{share} in {duration(seconds)}"
         line += f", {amount(rate, self._unit)}/s"
-        if self._total and 0 < self._done < self._total:
+        if self._total and rate > 0 and self._done < self._total:
             line += f", {duration((self._total - self._done) / rate)} left"
         click.echo(line, err=True)
 
@@ -137,12 +141,24 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def say(text: str) -> None:
+    """Write a line to standard output; where its reader is gone, go on in silence.
+
+    What prints here has done its work or is in the middle of weeks of it (`webtext build | head`).
+    """
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_summary(summary: Summary, as_json: bool) -> None:
     """Print the funnel of a stage, or one JSON object."""
     if as_json:
-        click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
+        say(json.dumps(summary.to_json(), ensure_ascii=False))
         return
-    click.echo(f"{summary.stage}: done in {duration(summary.seconds)}, in {summary.output}")
+    say(f"{summary.stage}: done in {duration(summary.seconds)}, in {summary.output}")
     rows = [("in", summary.records_in)]
     rows += [(f"dropped.{reason}", -count) for reason, count in list(summary.dropped.items())[:_SHOWN_DROPS]]
     rest = sum(list(summary.dropped.values())[_SHOWN_DROPS:])
@@ -152,11 +168,11 @@ def print_summary(summary: Summary, as_json: bool) -> None:
     width = max(len(label) for label, _ in rows)
     for label, count in rows:
         share = f"  {abs(count) / summary.records_in:7.2%}" if summary.records_in else ""
-        click.echo(f"  {label:<{width}}  {count:>14,}{share}")
+        say(f"  {label:<{width}}  {count:>14,}{share}")
     for name, value in summary.extra.items():
         # Tables are shown by their own command, and stand in --json.
         if not isinstance(value, list | dict):
-            click.echo(f"  {name}: {figure(value)}")
+            say(f"  {name}: {figure(value)}")
 
 
 def figure(value: Any) -> str:
@@ -178,4 +194,7 @@ def print_table(headings: list[str], rows: list[list[str]], title: str | None = 
     for row in rows:
         table.add_row(*row)
     # Without a terminal rich would fold at 80 columns; a file or pipe has no width.
-    Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    say(captured.get().rstrip("\n"))

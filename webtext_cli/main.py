@@ -87,10 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; what is finished is kept: run the same command again to go on", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader of our output is gone (`webtext status | head`); nothing is wrong on our side.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:  # noqa: BLE001 - the outermost place: every failure ends as one line
         return _explain_failure(error)
     return result if isinstance(result, int) else 0

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from pipelines.build import corpus_tables, stage_files, stage_table
 from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
+from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import join
@@ -34,8 +36,13 @@ class Shared:
     output: str | None = None
 
     def stage_output(self, stage: str) -> str:
-        """Return `--output`, or the stage's folder in the corpus."""
-        return self.output or join(self.corpus, stage)
+        """Return `--output`, or the stage's folder in the corpus.
+
+        Raises UsageError where that folder lies in an input, or an input in it.
+        """
+        output = self.output or join(self.corpus, stage)
+        check_apart(output, self.input)
+        return output
 
     def stage_input(self, stage: str) -> str:
         """Return the folder of an earlier stage in the corpus."""
@@ -50,15 +57,33 @@ class Shared:
         return RunOptions(make_executor(self.workers), self.overwrite, make_progress(self.quiet))
 
 
+def check_apart(output: str, inputs: Sequence[str]) -> None:
+    """Raise UsageError where a command would write into what it reads."""
+    ours = _parts(output)
+    for path in inputs:
+        theirs = _parts(path)
+        shorter = min(len(ours), len(theirs))
+        if path != "-" and ours[:shorter] == theirs[:shorter]:
+            raise UsageError(
+                f"{path}: is read and {output} is written, and one lies in the other; choose an --output apart"
+            )
+
+
+def _parts(path: str) -> list[str]:
+    return (path if "://" in path else os.path.abspath(path)).rstrip("/").split("/")
+
+
 def corpus_option(command: Command, default: str = ".") -> Command:
     """Add `--corpus`."""
     return click.option(
         "--corpus",
         metavar="DIR",
-        envvar="WEBTEXT_CORPUS",
+        # A command with a folder of its own (the demo) must not take a real corpus from the environment.
+        envvar="WEBTEXT_CORPUS" if default == "." else None,
         default=default,
         show_default="the current folder" if default == "." else default,
-        help="The corpus folder; each stage reads and writes a folder of its own in it. [env: WEBTEXT_CORPUS]",
+        help="The corpus folder; each stage reads and writes a folder of its own in it."
+        + (" [env: WEBTEXT_CORPUS]" if default == "." else ""),
     )(command)
 
 

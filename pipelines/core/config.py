@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -116,6 +117,8 @@ def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -
     converted = _converted(kind, value)
     if converted is _WRONG:
         raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}")
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise UsageError(f"{where}: {field.name} = {value!r} is not a finite number")
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
             raise UsageError(f"{where}: {field.name} = {item!r} is not one of {', '.join(spec.choices)}")

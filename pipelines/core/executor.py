@@ -129,7 +129,8 @@ class _Worker:
         self.task: Any = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, self._counter, function), daemon=False)
-        self._process.start()
+        with interrupts_held():
+            self._process.start()
         theirs.close()
 
     @property
@@ -207,6 +208,23 @@ def _answer(function: Callable[[Any], Any], task: Any) -> bytes:
         return pickle.dumps(("error", error))
     except Exception as error:  # noqa: BLE001 - the parent raises it, by the name of the task
         return pickle.dumps(("error", TaskError(_crash_message(task.name, error))))
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold back Ctrl-C while a process is started.
+
+    The child inherits this, so that it does not die of Ctrl-C with a traceback while it still imports; its parent ends
+    it. The parent gets its interrupt when the block ends.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def die_with_parent() -> None:

@@ -143,9 +143,12 @@ def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
 
 
 def fingerprint_files(paths: Sequence[str]) -> str:
-    """Return a hash of foreign files: their names (without folders) and contents."""
+    """Return a hash of foreign files: their names (without folders) and contents, in their order.
+
+    The order counts, because shards are numbered by it.
+    """
     parts = [[storage.basename(path), storage.content_fingerprint(path)] for path in paths]
-    return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def open_documents(paths: str | Sequence[str], text_field: str = "text") -> DocumentInput:
@@ -154,10 +157,16 @@ def open_documents(paths: str | Sequence[str], text_field: str = "text") -> Docu
     Raises InputError where there are none, or where a Parquet file lacks the text column.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
-    if len(paths) == 1 and not storage.is_glob(paths[0]) and has_manifest(paths[0]):
+    if len(paths) == 1 and has_manifest(paths[0]):
         return _stage_documents(paths[0])
-    if len(paths) == 1 and storage.exists(storage.join(paths[0], "_journal")):
-        raise InputError(f"{paths[0]}: the stage that writes it has not finished; run that command again, it goes on")
+    for path in paths:
+        if storage.exists(storage.join(path, "_journal")):
+            raise InputError(f"{path}: the stage that writes it has not finished; run that command again, it goes on")
+        if has_manifest(path):
+            raise InputError(
+                f"{path}: is the folder of a stage, which cannot be mixed with other inputs; "
+                f"name its files: {storage.join(path, 'documents-*.parquet')}"
+            )
     files = expand_paths(paths, TEXT_SUFFIXES)
     groups = _grouped(files, text_field)
     numbered = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
@@ -329,9 +338,10 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     """Return a row of JSONL_SCHEMA, or None, counted, for a line that holds no document."""
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
+    record = _without_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")
         return None
@@ -350,6 +360,25 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     if rest:
         row["metadata"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
     return row
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Replace halves of surrogate pairs, which JSON can spell and UTF-8 cannot, by U+FFFD."""
+    if isinstance(value, str):
+        return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

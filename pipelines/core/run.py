@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,14 +40,21 @@ _JOURNAL = "_journal"
 _WORK = "_work"
 _HEADER = "run.json"
 _CHECKING_THREADS = 4
+# The names of shards, also of those that a killed run had not listed yet.
+_SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """The name and version of a stage; raise the version when equal inputs give other outputs."""
+    """The name and version of a stage; raise the version when equal inputs give other outputs.
+
+    `writes` are the files and folders that it writes beside numbered shards: with them `--overwrite` knows what is its
+    own in a folder.
+    """
 
     name: str
     version: int
+    writes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +103,9 @@ class _Named:
 class StageRun:
     """A run that holds the lock of its output folder; made by `stage_run`."""
 
-    def __init__(self, identity: Identity, output: str, options: RunOptions) -> None:
+    def __init__(self, stage: Stage, identity: Identity, output: str, options: RunOptions) -> None:
         self.output = output
+        self._stage = stage
         self.work = storage.join(output, _WORK)
         self.finished = False
         self._identity = identity
@@ -203,9 +212,14 @@ class StageRun:
         entries = {task.name: entry for task in tasks if (entry := self._known.get((phase, task.name)))}
         todo = [task for task in tasks if task.name not in entries]
         progress = self._options.progress
+        # What an earlier run finished is no part of this run's work: the rate and the time left are of what remains.
+        if entries and todo:
+            progress.note(
+                f"{self._identity.stage}: goes on, {len(entries)} of {len(tasks)} {phase} were finished before"
+            )
+        if total is not None and unit == "records":
+            total -= sum(entry.records_in for entry in entries.values())
         progress.start(f"{self._identity.stage}: {phase}", total, unit)
-        if unit == "records":
-            progress.advance(sum(entry.records_in for entry in entries.values()))
         try:
             for task, result in executor.map(function, todo, progress.advance):
                 fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
@@ -230,11 +244,19 @@ class StageRun:
         if came == 0:
             raise InputError(f"{name}: the input holds no records at all; check what the stage before it wrote")
         if went == 0:
+            # Nothing of it is worth keeping, and what caused it (a network that was down) may have passed.
+            self._forget_tasks()
             reasons = ", ".join(f"{reason} {count}" for reason, count in list(manifest.dropped.items())[:5])
             raise WebtextError(
                 f"{name}: all {came} records were dropped ({reasons}); nothing is left for the next stage. "
-                "Change the options, then run again with --overwrite"
+                "Change the options and run again with --overwrite; if the cause has passed, just run again"
             )
+
+    def _forget_tasks(self) -> None:
+        storage.remove(self.work)
+        for name in storage.list_folder(storage.join(self.output, _JOURNAL)):
+            if name != _HEADER:
+                storage.remove(self._journal(name))
 
     def _recorded_identity(self) -> Identity | None:
         if has_manifest(self.output):
@@ -292,6 +314,7 @@ class StageRun:
     def _empty_folder(self) -> None:
         # The manifest goes first, the journal last: a folder that is being emptied must neither look finished nor,
         # after a kill, like one that is not ours.
+        self._refuse_foreign_files()
         if has_manifest(self.output):
             storage.write_json(self._journal(_HEADER), dataclasses.asdict(read_manifest(self.output).identity))
             storage.remove(storage.join(self.output, MANIFEST_FILE))
@@ -299,6 +322,17 @@ class StageRun:
             if not name.startswith(".lock") and name != _JOURNAL:
                 storage.remove(storage.join(self.output, name))
         storage.remove(storage.join(self.output, _JOURNAL))
+
+    def _refuse_foreign_files(self) -> None:
+        """Raise InputError, before anything is removed, for a file in the folder that is not of this stage."""
+        listed = {file.name for file in read_manifest(self.output).files} if has_manifest(self.output) else set()
+        own = {*listed, *self._stage.writes, MANIFEST_FILE, _JOURNAL, _WORK}
+        for name in storage.list_folder(self.output):
+            if name not in own and not name.startswith(".lock") and not _SHARD.match(name) and ".tmp-" not in name:
+                raise InputError(
+                    f"{storage.join(self.output, name)}: was not made by this stage, so --overwrite keeps it; "
+                    "move it away, or choose another --output"
+                )
 
 
 @contextlib.contextmanager
@@ -312,6 +346,6 @@ def stage_run(
     """
     identity = Identity(stage.name, stage.version, identity_of(config), dict(inputs))
     with storage.folder_lock(output):
-        run = StageRun(identity, output, options)
+        run = StageRun(stage, identity, output, options)
         run.open()
         yield run

@@ -42,8 +42,9 @@ def join(folder: str, *parts: str) -> str:
 
 
 def basename(path: str) -> str:
-    """Return the last part of a path."""
-    return path.rstrip("/").rsplit("/", 1)[-1]
+    """Return the last part of a path; bytes of a name that are not UTF-8 are written as `\\xe9`."""
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def is_local(path: str) -> bool:
@@ -92,7 +93,7 @@ def list_folder(path: str) -> list[str]:
         if not file_system.isdir(plain):
             return []
         file_system.invalidate_cache(plain)
-        return sorted(basename(str(name)) for name in file_system.ls(plain, detail=False))
+        return sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in file_system.ls(plain, detail=False))
 
 
 def walk_files(path: str) -> list[str]:
@@ -112,8 +113,8 @@ def glob(pattern: str) -> list[str]:
 
 
 def is_glob(path: str) -> bool:
-    """Tell whether a path holds glob characters."""
-    return globbing.has_magic(path)
+    """Tell whether a path is meant as a glob: it has glob characters, and nothing has that very name."""
+    return globbing.has_magic(path) and not exists(path)
 
 
 def remove(path: str) -> None:

@@ -7,11 +7,15 @@ import json
 
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE
+from pipelines.core.errors import UsageError
 from pipelines.demo.pages import topic_texts
 from pipelines.demo.submissions import DUMP_NAME, write_dump
 from pipelines.line import LINE
 
 VOCABULARY_SIZE = 4096
+
+_MARKER = "demo.txt"
+_MARKER_TEXT = b"This folder was made by `webtext demo`; its pages are Python's own documentation. It can be deleted.\n"
 
 _TOML = """\
 # The demo's corpus: the whole line on the pages of Python's documentation server.
@@ -39,15 +43,25 @@ benchmarks = ["language-reference=benchmarks/language-reference.jsonl", "builtin
 """
 
 
-def write_demo_corpus(corpus: str) -> int:
-    """Write what the demo's stages read, where it is not there yet, and return the number of submissions."""
+def write_demo_corpus(corpus: str) -> None:
+    """Write what the demo's stages read, where it is not there yet.
+
+    Raises UsageError for a folder that holds anything but a demo: the demo must never touch a real corpus.
+    """
+    marker = storage.join(corpus, _MARKER)
+    if not storage.exists(marker):
+        if names := storage.list_folder(corpus):
+            raise UsageError(f"{corpus}: is not empty ({names[0]}, ...) and no demo's; name a new folder with --corpus")
+        storage.write_bytes(marker, _MARKER_TEXT)
     stages = json.dumps([stage.name for stage in LINE])
     text = _TOML.format(stages=stages, dump=DUMP_NAME, vocabulary_size=VOCABULARY_SIZE)
     if not storage.exists(storage.join(corpus, CONFIG_FILE)):
         storage.write_bytes(storage.join(corpus, CONFIG_FILE), text.encode())
     _write_lines(storage.join(corpus, "benchmarks", "language-reference.jsonl"), topic_texts())
     _write_lines(storage.join(corpus, "benchmarks", "builtins.jsonl"), _builtin_docstrings())
-    return write_dump(storage.join(corpus, "dumps", DUMP_NAME))
+    dump = storage.join(corpus, "dumps", DUMP_NAME)
+    if not storage.exists(dump):
+        write_dump(dump)
 
 
 def _builtin_docstrings() -> dict[str, str]:
@@ -59,5 +73,7 @@ def _builtin_docstrings() -> dict[str, str]:
 
 
 def _write_lines(path: str, texts: dict[str, str]) -> None:
+    if storage.exists(path):
+        return
     lines = [json.dumps({"id": name, "text": text}, ensure_ascii=False) for name, text in texts.items()]
     storage.write_bytes(path, ("\n".join(lines) + "\n").encode())

@@ -13,7 +13,20 @@ from pipelines.model.checkpoint import pack_tensors
 from pipelines.model.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
 from pipelines.model.model_folder import TrainedModel, open_model
 
-STAGE = Stage("export", 1)
+STAGE = Stage(
+    "export",
+    1,
+    (
+        "config.json",
+        "model.safetensors",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+        "merges.txt",
+        "README.md",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

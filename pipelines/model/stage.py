@@ -9,7 +9,11 @@ from pipelines.model.data import TokenFolder, open_tokens, token_fingerprint
 from pipelines.model.recipe import Recipe, make_recipe, parameter_count
 from pipelines.model.requirements import require_torch
 
-STAGE = Stage("pretrain", 1)
+STAGE = Stage(
+    "pretrain",
+    1,
+    ("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "checkpoints"),
+)
 
 
 def pretrain(config: PretrainConfig, *, tokens: str, output: str, options: RunOptions) -> Summary:

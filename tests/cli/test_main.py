@@ -92,6 +92,10 @@ def test_the_generated_reference_is_current() -> None:
         (["build"], 2, "webtext.toml: [scrape] names no dumps; add dumps = [...] there"),
         (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; `webtext init nowhere` makes"),
         (["init"], 2, "error: Missing argument 'DIR'."),
+        (["dedup", "-i", "dedup", "--overwrite"], 2, "error: dedup: is read and ./dedup is written, and one lies in"),
+        (["dedup", "-i", "."], 2, "error: .: is read and ./dedup is written, and one lies in the other; choose"),
+        (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: is read and c is written"),
+        (["dedup", "--threshold", "nan"], 2, "threshold = nan is not a finite number"),
         (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
@@ -176,6 +180,17 @@ def test_a_summary_for_machines_is_one_json_object(
     assert ["in", "2", "100.00%"] in lines
     assert ["dropped.wikipedia_domain", "-1", "50.00%"] in lines
     assert ["out", "1", "50.00%"] in lines
+
+
+def test_a_build_goes_on_when_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
+    text = "".join(json.dumps({"url": f"http://site{n}.com/", "text": "x"}) + "\n" for n in range(9))
+    (tmp_path / "docs.jsonl").write_text(text)
+    command = f"{sys.executable} -m webtext_cli remove-wikipedia -i docs.jsonl -o out -q; echo code $? >&2"
+    result = subprocess.run(
+        ["bash", "-c", f"({command}) | true"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert result.stderr == "code 0\n"
+    assert (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_ctrl_c_says_that_the_next_run_goes_on(

@@ -18,6 +18,7 @@ from contract_line import CASES, leftovers, outcome, run_stage, stage_names
 from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import read_manifest
+from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import folder_lock, join, sha256_of
 from pipelines.line import BY_NAME
@@ -26,6 +27,25 @@ _EVERY_STAGE = pytest.mark.parametrize("name", stage_names())
 
 # What pretrain keeps beside its result: times, which differ from run to run, and checkpoints to go on from.
 _BESIDE = {"pretrain": ("timing.jsonl", "checkpoints")}
+
+
+class Notes(Silent):
+    """Keeps the lines that a user would be shown."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@_EVERY_STAGE
+def test_overwrite_knows_its_own_files(corpus: Path, name: str, tmp_path: Path) -> None:
+    shutil.copytree(corpus / name, tmp_path / name)
+    (key, value), *_ = CASES[name].changed.items()
+    run_stage(corpus, name, tmp_path / name, RunOptions(overwrite=True), **{key: value})
+    assert leftovers(tmp_path / name, _BESIDE.get(name, ())) == []
+    assert read_manifest(str(tmp_path / name)).identity != read_manifest(str(corpus / name)).identity
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +125,9 @@ def test_a_damaged_shard_is_named_and_made_again(corpus: Path, name: str, tmp_pa
     data = bytearray((tmp_path / name / file.name).read_bytes())
     data[len(data) // 2] ^= 0xFF
     (tmp_path / name / file.name).write_bytes(data)
-    run_stage(corpus, name, tmp_path / name, RunOptions())
+    notes = Notes()
+    run_stage(corpus, name, tmp_path / name, RunOptions(progress=notes))
+    assert any(f"{file.name}: is damaged" in note for note in notes.notes)
     assert outcome(tmp_path / name) == outcome(corpus / name)
 
 

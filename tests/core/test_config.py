@@ -46,6 +46,8 @@ def test_keys_may_be_written_with_dashes_and_lists_become_tuples() -> None:
         ({"min_score": True}, "min_score = True is not a whole number"),
         ({"min_score": -1}, r"min_score = -1 is out of range \(at least 0\)"),
         ({"threshold": 1.5}, r"threshold = 1.5 is out of range \(at least 0 and at most 1\)"),
+        ({"threshold": float("nan")}, "threshold = nan is not a finite number"),
+        ({"threshold": float("inf")}, "threshold = inf is not a finite number"),
         ({"karma": "most"}, "karma = 'most' is not one of max, sum"),
         ({"subreddits": "a"}, "subreddits = 'a' is not a list of strings"),
         ({"after": 2017}, "after = 2017 is not a string"),

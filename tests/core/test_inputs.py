@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,46 @@ def test_lines_that_are_no_documents_are_counted(tmp_path: Path) -> None:
     rows, drops = _read(path)
     assert len(rows) == 1
     assert drops == {"bad_json": 2, "missing_text": 2}
+
+
+def test_halves_of_surrogate_pairs_are_replaced_and_endless_nesting_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "bad \\ud83d half", "title": "\\ude00", "id": "\\ud800", '
+        '"tags": ["\\ud801"], "whole": "\\ud83d\\ude00"}\n' + "[" * 200_000 + "\n"
+    )
+    (row,), drops = _read(path)
+    assert (row["text"], row["title"], row["id"]) == ("bad \ufffd half", "\ufffd", "\ufffd")
+    assert json.loads(row["metadata"]) == {"tags": ["\ufffd"], "whole": "\U0001f600"}
+    assert drops == {"bad_json": 1}
+
+
+def test_a_file_name_that_is_not_utf8_becomes_an_id(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("one")
+    (row,), _ = _read(tmp_path)
+    assert row["id"] == r"caf\xe9.txt"
+
+
+def test_the_order_of_inputs_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "x"}\n')
+    one, two = str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+    # Shards are numbered by it: a run that goes on with another order would read one file twice and the other never.
+    assert inputs.open_documents([one, two]).fingerprint != inputs.open_documents([two, one]).fingerprint
+
+
+def test_a_folder_with_brackets_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "my[1]corpus"
+    folder.mkdir()
+    (folder / "docs[v2].jsonl").write_text('{"text": "x"}\n')
+    assert len(_read(folder)[0]) == len(_read(folder / "docs[v2].jsonl")[0]) == 1
+
+
+def test_the_folder_of_a_stage_is_not_mixed_with_other_inputs(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(InputError, match=r"is the folder of a stage, .* name its files: .*documents-\*\.parquet"):
+        inputs.open_documents([str(tmp_path), str(tmp_path / "a.txt")])
 
 
 def test_a_file_in_which_no_record_has_the_field_fails_loudly(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class _Task:
 
     @property
     def name(self) -> str:
-        return f"numbers-{self.number}"
+        return f"numbers-{self.number // 10:05d}"
 
 
 def _write_numbers(task: _Task) -> TaskResult:
@@ -48,6 +48,10 @@ def _write_numbers(task: _Task) -> TaskResult:
 class _Notes(Silent):
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.totals: list[int | None] = []
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        self.totals.append(total)
 
     def note(self, message: str) -> None:
         self.notes.append(message)
@@ -63,6 +67,8 @@ def _run(
     stop_after: int | None = None,
     lose: bool = False,
     options: RunOptions | None = None,
+    writes: tuple[str, ...] = (),
+    total: int | None = None,
 ) -> tuple[Summary, list[int]]:
     """Run the stage; return its summary and the numbers of the tasks that were really done."""
     config = config or _Config()
@@ -75,10 +81,10 @@ def _run(
         return _write_numbers(task)
 
     listed = [_Task(10 * number, str(output), config.least, lose) for number in range(tasks)]
-    stage = Stage("numbers", version)
+    stage = Stage("numbers", version, writes)
     with stage_run(stage, config, inputs or {"a": "1"}, str(output), options or RunOptions()) as run:
         if not run.finished:
-            run.map(work, listed)
+            run.map(work, listed, total=total)
         return run.finish(), done
 
 
@@ -93,7 +99,7 @@ def test_a_finished_run_has_a_manifest_and_a_summary(tmp_path: Path) -> None:
     assert summary.to_json()["sum"] == sum(range(5, 40))
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest.identity.config == {"least": 5}
-    assert [shard.name for shard in manifest.shards] == ["numbers-0", "numbers-10", "numbers-20", "numbers-30"]
+    assert [shard.name for shard in manifest.shards] == [f"numbers-0000{number}" for number in range(4)]
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == []
 
 
@@ -176,6 +182,51 @@ def test_an_overwrite_that_is_killed_can_be_repeated(tmp_path: Path, monkeypatch
     assert _bytes(out) == _bytes(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_overwrite_never_removes_what_the_stage_did_not_make(tmp_path: Path, finished: bool) -> None:
+    out = tmp_path / "out"
+    if finished:
+        _run(out)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _run(out, stop_after=2)
+    (out / "my-notes.txt").write_text("mine")
+    before = _bytes(out)
+    with pytest.raises(InputError, match=r"my-notes\.txt: was not made by this stage, so --overwrite keeps it"):
+        _run(out, version=2, options=RunOptions(overwrite=True))
+    assert _bytes(out) == before
+
+
+def test_overwrite_removes_a_shard_that_a_killed_run_had_not_listed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, stop_after=2)
+    for name in ("documents-00007.parquet", "pages-00001.warc.gz", "train-00002-documents.parquet", "extra.json"):
+        (out / name).write_bytes(b"x")
+    _run(out, version=2, options=RunOptions(overwrite=True), writes=("extra.json",))
+    assert {path.name for path in out.iterdir()} == {
+        "manifest.json",
+        ".lock",
+        *(f"numbers-0000{n}.json" for n in range(4)),
+    }
+
+
+def test_a_run_in_which_everything_was_dropped_is_tried_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(WebtextError, match=r"all 40 records were dropped.*if the cause has passed, just run again"):
+            _run(tmp_path / "out", _Config(least=100))
+    assert [path.name for path in (tmp_path / "out" / "_journal").iterdir()] == ["run.json"]
+
+
+def test_progress_is_of_what_remains(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "out", stop_after=3)
+    notes = _Notes()
+    _run(tmp_path / "out", options=RunOptions(progress=notes), total=40)
+    assert notes.totals == [10]
+    assert notes.notes == ["numbers: goes on, 3 of 4 shards were finished before"]
+
+
 def test_speed_may_change_between_runs(tmp_path: Path) -> None:
     _run(tmp_path / "out")
     assert _run(tmp_path / "out", _Config(speed=9))[1] == []
@@ -194,20 +245,20 @@ def test_a_damaged_shard_is_named_and_made_again(tmp_path: Path, damage: str) ->
     out = tmp_path / "out"
     _run(out)
     before = _bytes(out)
-    shard = out / "numbers-20.json"
+    shard = out / "numbers-00002.json"
     if damage == "missing":
         shard.unlink()
     else:
         data = shard.read_bytes()
         shard.write_bytes(data[:-1] if damage == "shorter" else data.replace(b"2", b"3"))
     words = "is missing" if damage == "missing" else "is damaged"
-    with pytest.raises(DamagedShardError, match=rf"numbers-20\.json: {words}.*run `webtext numbers` again"):
-        open_stage(str(out), ["numbers"]).file("numbers-20.json").verify()
+    with pytest.raises(DamagedShardError, match=rf"numbers-00002\.json: {words}.*run `webtext numbers` again"):
+        open_stage(str(out), ["numbers"]).file("numbers-00002.json").verify()
     notes = _Notes()
     _, done = _run(out, options=RunOptions(progress=notes))
     assert done == [20]
-    assert len(notes.notes) == 1
-    assert f"numbers-20.json: {words}" in notes.notes[0]
+    assert f"numbers-00002.json: {words}" in notes.notes[0]
+    assert notes.notes[1:] == ["numbers: goes on, 3 of 4 shards were finished before"]
     assert _bytes(out) == before
 
 
@@ -258,7 +309,7 @@ def test_work_files_are_gone_at_the_end_and_made_again_for_a_damaged_result(tmp_
     assert not (tmp_path / "out" / "_work").exists()
     run_both()
     assert len(done) == 2
-    (tmp_path / "out" / "numbers-1").write_bytes(b"z")
+    (tmp_path / "out" / "numbers-00000").write_bytes(b"z")
     run_both()
     assert done == ["work", "result"] * 2
 

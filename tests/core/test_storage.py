@@ -72,6 +72,21 @@ def test_globs_and_walks_are_sorted_and_leave_out_hidden_names(folder: str) -> N
     assert [storage.basename(path) for path in storage.walk_files(folder)] == ["a.txt", "b.txt", "c.txt"]
 
 
+def test_a_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
+    path = str(tmp_path / "docs[v2].jsonl")
+    assert storage.is_glob(path)
+    storage.write_bytes(path, b"x")
+    assert not storage.is_glob(path)
+
+
+def test_bytes_of_a_name_that_are_not_utf8_can_be_written_down(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / name).write_bytes(b"x")
+    assert storage.basename(str(tmp_path / name)) == r"caf\xe9.txt"
+    (listed,) = storage.list_folder(str(tmp_path))
+    assert storage.read_bytes(storage.join(str(tmp_path), listed)) == b"x"
+
+
 def test_a_missing_file_is_named(folder: str) -> None:
     with pytest.raises(InputError, match=r"nothing\.txt: no such file"):
         storage.read_bytes(storage.join(folder, "nothing.txt"))

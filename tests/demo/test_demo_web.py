@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from pipelines.core.errors import UsageError
 from pipelines.demo import pages, submissions
 from pipelines.demo.corpus import write_demo_corpus
 from pipelines.demo.web import demo_web
+from webtext_cli.commands.demo import command as demo_command
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,20 @@ def test_the_dump_has_what_a_corpus_keeps_and_what_it_leaves_out(tmp_path: Path)
     urls = [row["url"] for row in rows]
     for part in ("utm_source=", "#top", "gone-3.html", "i.imgur.com", "en.wikipedia.org", "ftp://"):
         assert any(part in url for url in urls), part
+
+
+def test_a_folder_that_is_no_demo_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / "RS_2017-11.zst").write_bytes(b"a real dump")
+    with pytest.raises(UsageError, match=r"is not empty \(dumps, ...\) and no demo's; name a new folder with --corpus"):
+        write_demo_corpus(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["dumps"]
+    assert (tmp_path / "dumps" / "RS_2017-11.zst").read_bytes() == b"a real dump"
+
+
+def test_the_demo_takes_no_corpus_from_the_environment() -> None:
+    (option,) = [each for each in demo_command.params if each.name == "corpus"]
+    assert option.envvar is None
 
 
 def test_the_corpus_is_laid_out_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import click
 
 from pipelines.core.run import Summary
-from webtext_cli.console import print_summary
+from webtext_cli.console import print_summary, say
 from webtext_cli.options import Shared, stage_options
 
 
@@ -36,4 +36,4 @@ def command(shared: Shared, first: str | None, last: str | None) -> None:
     stages = build_stages(corpus_tables(shared.corpus), first, last)
     summaries = build(shared.corpus, stages, shared.run_options(), show)
     if shared.as_json:
-        click.echo(json.dumps({"stages": [summary.to_json() for summary in summaries]}, ensure_ascii=False))
+        say(json.dumps({"stages": [summary.to_json() for summary in summaries]}, ensure_ascii=False))

@@ -7,7 +7,7 @@ import json
 import click
 
 from pipelines.core.run import Summary
-from webtext_cli.console import duration, print_summary, print_table
+from webtext_cli.console import duration, print_summary, print_table, say
 from webtext_cli.options import Shared, stage_options
 
 _PROMPT = "Return a"
@@ -49,13 +49,13 @@ def command(shared: Shared) -> None:
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
     if shared.as_json:
         value = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
-        click.echo(json.dumps(value, ensure_ascii=False))
+        say(json.dumps(value, ensure_ascii=False))
     else:
         _print_end(shared.corpus, summaries, sample.prompt + sample.text)
 
 
 def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
-    click.echo(f"\nA sample of the model's text, from the prompt {_PROMPT!r}:\n\n{_indented(sample)}\n")
+    say(f"\nA sample of the model's text, from the prompt {_PROMPT!r}:\n\n{_indented(sample)}\n")
     rows = [
         [
             summary.stage,
@@ -67,7 +67,7 @@ def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
         for summary in summaries
     ]
     print_table(["stage", "in", "dropped", "out", "time"], rows, title="The line, from a submission to a model")
-    click.echo(
+    say(
         f"""Look at:
   {corpus}/scrape/links-00000.parquet            a link for each page, with its score and its submissions
   {corpus}/fetch/pages-00000.warc.gz             the pages as received

@@ -8,7 +8,7 @@ import json
 import click
 
 from pipelines.build import StageStatus, status
-from webtext_cli.console import amount, print_table
+from webtext_cli.console import amount, print_table, say
 from webtext_cli.options import corpus_option, debug_option, json_option
 
 
@@ -34,7 +34,7 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
         raise InputError(f"{corpus}: no such folder; `webtext init {corpus}` makes a new corpus")
     stages = status(corpus, verify)
     if as_json:
-        click.echo(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
+        say(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
     else:
         print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
     damaged = [problem for stage in stages for problem in stage.problems]

@@ -25,7 +25,7 @@ from pipelines.stages.dedup.verification import (
     write_shingles,
 )
 
-STAGE = Stage("dedup", 1)
+STAGE = Stage("dedup", 1, ("clusters.parquet",))
 
 
 @dataclasses.dataclass(frozen=True)

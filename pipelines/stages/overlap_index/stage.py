@@ -25,7 +25,7 @@ from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
-STAGE = Stage("overlap-index", 1)
+STAGE = Stage("overlap-index", 1, ("index.bloom", "index.json"))
 
 INDEX, DESCRIPTION = "index.bloom", "index.json"
 # Each part is a filter on disk until the end, so there are few, and never one a worker: equal inputs, equal parts.

@@ -28,7 +28,7 @@ from pipelines.reports.overlap import BenchmarkView, render_overlap
 from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, read_examples
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 
-STAGE = Stage("overlap-report", 1)
+STAGE = Stage("overlap-report", 1, ("report.json", "report.html", "hits.parquet"))
 
 REPORT, HITS, PAGE = "report.json", "hits.parquet", "report.html"
 _SHOWN_PASSAGES = 12

@@ -29,7 +29,7 @@ from pipelines.stages.tokenize.tokenizer import (
     vocabulary_size,
 )
 
-STAGE = Stage("tokenize", 1)
+STAGE = Stage("tokenize", 1, ("tokenizer.json", "tokens.json"))
 
 _TOKENIZER = "tokenizer.json"
 # Documents are encoded together up to this many characters: an encoding takes some hundred bytes a token.

@@ -12,7 +12,7 @@ from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 
-STAGE = Stage("train-bpe", 1)
+STAGE = Stage("train-bpe", 1, ("tokenizer.json", "vocab.json", "merges.txt", "ranks.tiktoken"))
 
 # The texts that the finished files are compared on: the beginnings of some documents, spread over the shards.
 _SAMPLE_DOCUMENTS = 64
