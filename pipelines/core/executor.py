@@ -91,10 +91,11 @@ class LocalExecutor:
         """See `Executor.map`."""
         waiting = list(tasks)
         waiting.reverse()
-        crew = [_Worker(function) for _ in range(min(self._workers, len(waiting)))]
+        crew: list[_Worker] = []
         try:
-            for worker in crew:
-                worker.give(waiting.pop())
+            for _ in range(min(self._workers, len(waiting))):
+                crew.append(_Worker(function))  # noqa: PERF401 - an interrupt must find those that are started
+                crew[-1].give(waiting.pop())
             while any(worker.task is not None for worker in crew):
                 for worker in _ready(crew):
                     task, outcome = worker.take()

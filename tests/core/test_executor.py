@@ -137,3 +137,43 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, with_signal: signal.Signa
     while not all(_gone(worker) for worker in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert all(_gone(worker) for worker in workers)
+
+
+_STARTERS = """
+    import dataclasses, sys, time
+    from pipelines.core.executor import LocalExecutor
+
+    @dataclasses.dataclass(frozen=True)
+    class Task:
+        name: str
+
+    def sleep(task):
+        time.sleep(60)
+
+    if __name__ == "__main__":
+        try:
+            print("starting", flush=True)
+            list(LocalExecutor(2).map(sleep, [Task("a"), Task("b")], lambda units: None))
+        except KeyboardInterrupt:
+            sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.2, 0.4])
+def test_ctrl_c_while_workers_start_shows_no_traceback(tmp_path: Path, after_s: float) -> None:
+    script = tmp_path / "starters.py"
+    script.write_text(textwrap.dedent(_STARTERS))
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "starting\n"
+    time.sleep(after_s)
+    # As a terminal does: to the whole group, workers that still import included.
+    os.killpg(parent.pid, signal.SIGINT)
+    _, errors = parent.communicate(timeout=20)
+    assert (parent.returncode, errors) == (130, "")
