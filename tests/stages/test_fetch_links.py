@@ -18,6 +18,7 @@ from pipelines.algorithms.urls import registered_domain
 from pipelines.core import shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.executor import make_executor
+from pipelines.core.manifest import read_manifest
 from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA, Link
 from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.stages.fetch import links as links_module
@@ -70,6 +71,8 @@ def test_each_shard_of_scrape_becomes_a_shard_of_pages(tmp_path: Path) -> None:
     assert all(table.schema.equals(PAGE_SCHEMA) for table in tables)
     assert tables[2].column("warc_file").to_pylist() == ["pages-00002.warc.gz", None]
     assert summary.extra == {"page_bytes": 6}
+    # By this extract knows that the rows of pages are the rows of these links.
+    assert read_manifest(str(tmp_path / "fetch")).identity.inputs == {"links": open_links(str(source)).fingerprint}
 
 
 def test_three_workers_find_the_same_as_one(tmp_path: Path) -> None:
@@ -161,5 +164,6 @@ def test_what_was_dropped_can_be_given_to_another_run(tmp_path: Path) -> None:
         run_fetch(tmp_path, [web.url("/1"), web.url("/2")])
         again = [str(tmp_path / "fetch" / "dropped-*.parquet")]
         fetch(FetchConfig(**QUICK), links=again, output=str(tmp_path / "again"), options=RunOptions())
+        assert list(read_manifest(str(tmp_path / "again")).identity.inputs) == ["urls"]
         rows = read_rows(tmp_path / "again", "pages")
         assert [(row["url"], row["outcome"]) for row in rows] == [(web.url("/2"), "ok")]

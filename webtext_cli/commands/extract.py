@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.core.manifest import has_manifest
+from pipelines.core import storage
 from pipelines.stages.extract.config import ExtractConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_options, stage_config, stage_options
@@ -41,6 +41,13 @@ def command(shared: Shared, links: str | None, **given: Any) -> None:
 
 
 def _links_of_corpus(shared: Shared) -> str | None:
-    """Return the corpus's links, unless the pages come from elsewhere or the corpus began with a fetch of its own."""
+    """Return the corpus's links, unless the pages come from elsewhere or the corpus began with a fetch of its own.
+
+    Links that are missing or unfinished are for the stage to refuse: without them, documents would lose their scores.
+    """
+    from pipelines.stages.extract.stage import reads_scrape
+
     folder = shared.stage_input("scrape")
-    return folder if not shared.input and has_manifest(folder) else None
+    if shared.input or not (storage.list_folder(folder) or reads_scrape(shared.stage_input("fetch"))):
+        return None
+    return folder

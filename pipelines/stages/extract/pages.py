@@ -17,15 +17,14 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
-from pipelines.core import shards, storage
+from pipelines.core import storage
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
-from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.child import MOST_PAGE_BYTES, RawPage
+from pipelines.stages.extract.joining import rows_with_links
+from pipelines.stages.extract.sources import FetchedShard, Source, WarcFile
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-_PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
-_LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
 # What warcio raises on a record that is not as it should be (AttributeError: it has no target URI).
 _DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError, AttributeError)
 
@@ -46,33 +45,6 @@ class SourcePage:
     warc_offset: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class FetchedShard:
-    """One shard of `webtext fetch` with its WARC files and, where they are given, its links."""
-
-    folder: str
-    pages: InputFile
-    warcs: tuple[InputFile, ...]
-    links: InputFile | None
-
-
-@dataclasses.dataclass(frozen=True)
-class WarcFile:
-    """A WARC from elsewhere."""
-
-    path: str
-
-
-@dataclasses.dataclass(frozen=True)
-class HtmlFiles:
-    """Files of HTML: pairs of path and document id."""
-
-    files: tuple[tuple[str, str], ...]
-
-
-Source = FetchedShard | WarcFile | HtmlFiles
-
-
 def read_pages(source: Source) -> Iterator[SourcePage]:
     """Yield the pages of a source in order."""
     if isinstance(source, FetchedShard):
@@ -91,11 +63,10 @@ def id_of_url(url: str) -> str:
 def _fetched_pages(source: FetchedShard) -> Iterator[SourcePage]:
     for file in (source.pages, *source.warcs):
         file.verify()
-    links = _links_by_url(source.links) if source.links else {}
     known = {storage.basename(file.path): file.path for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
-        for row in shards.read_rows(source.pages.path, _PAGE_COLUMNS):
+        for row, link in rows_with_links(source):
             if row["outcome"] != "ok":
                 continue
             name = row["warc_file"]
@@ -107,18 +78,13 @@ def _fetched_pages(source: FetchedShard) -> Iterator[SourcePage]:
                 id=id_of_url(row["url"]),
                 url=row["url"],
                 raw=None,
-                link=links.get(row["url"]),
+                link=link,
                 final_url=row["final_url"],
                 fetched_at=row["fetched_at"],
                 warc_file=name,
                 warc_offset=row["warc_offset"],
             )
             yield _with_record_at(page, streams[name])
-
-
-def _links_by_url(links: InputFile) -> dict[str, dict[str, Any]]:
-    links.verify()
-    return {row["url"]: row for row in shards.read_rows(links.path, _LINK_COLUMNS)}
 
 
 def _with_record_at(page: SourcePage, stream: BinaryIO) -> SourcePage:

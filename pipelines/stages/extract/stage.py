@@ -11,13 +11,14 @@ from pipelines.algorithms.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
-from pipelines.core.manifest import has_manifest
+from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA, Document
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.extract.child import Limits, PageReader, PageText, page_reader
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
-from pipelines.stages.extract.pages import FetchedShard, HtmlFiles, Source, SourcePage, WarcFile, read_pages
+from pipelines.stages.extract.pages import SourcePage, read_pages
+from pipelines.stages.extract.sources import FetchedShard, HtmlFiles, Source, WarcFile
 
 STAGE = Stage("extract", 1)
 
@@ -43,7 +44,7 @@ class _Input:
     sources: tuple[Source, ...]
     fingerprints: dict[str, str]
     records: int | None
-    has_other_links: bool = False
+    note: str | None = None
 
 
 def extract(
@@ -61,8 +62,8 @@ def extract(
     fingerprints = {**source.fingerprints, "extractor": extractor_version(config.extractor)}
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
-            if source.has_other_links:
-                run.note(f"{links}: the pages were fetched from other links; those without one are counted")
+            if source.note is not None:
+                run.note(source.note)
             run.map(_extract_shard, tasks, total=source.records)
         return run.finish()
 
@@ -87,21 +88,39 @@ def _is_begun(path: str) -> bool:
 def _fetched_input(folder: str, links: str | None) -> _Input:
     fetched = inputs.open_stage(folder, ["fetch"])
     scraped = inputs.open_stage(links, ["scrape"]) if links is not None else None
-    links_by_number = {_number(file): file for file in scraped.files("links-", ".parquet")} if scraped else {}
+    link_files = scraped.files("links-", ".parquet") if scraped else []
+    # A fetch of the links of scrape has a shard for each of theirs; one of a list of URLs is shared out otherwise.
+    read_then = fetched.manifest.identity.inputs.get("links")
+    in_order = scraped is not None and read_then == scraped.fingerprint
     warcs = [*fetched.files("pages-", ".warc.gz"), *fetched.files("pages-", ".warc")]
     sources = tuple(
         FetchedShard(
             folder,
             file,
-            tuple(warc for warc in warcs if _number(warc) == _number(file)),
-            links_by_number.get(_number(file)),
+            tuple(_with_number(warcs, file)),
+            tuple(_with_number(link_files, file) if in_order else link_files),
+            in_order,
         )
         for file in fetched.files("pages-", ".parquet")
     )
     fingerprints = {"pages": fetched.fingerprint} | ({"links": scraped.fingerprint} if scraped else {})
-    read_then = fetched.manifest.identity.inputs.get("links")
-    has_other_links = scraped is not None and read_then not in (None, scraped.fingerprint)
-    return _Input(sources, fingerprints, fetched.manifest.records_out, has_other_links)
+    note = _note_on_links(folder, links, in_order) if read_then is not None else None
+    return _Input(sources, fingerprints, fetched.manifest.records_out, note)
+
+
+def _note_on_links(folder: str, links: str | None, in_order: bool) -> str | None:
+    if links is None:
+        return f"{folder}: was fetched from links of scrape; without --links documents have no score and no submissions"
+    return None if in_order else f"{links}: the pages were fetched from other links; those without one are counted"
+
+
+def reads_scrape(folder: str) -> bool:
+    """Tell whether a folder is a finished fetch of the links of `webtext scrape`, and not of a list of URLs."""
+    return has_manifest(folder) and "links" in read_manifest(folder).identity.inputs
+
+
+def _with_number(files: Sequence[inputs.InputFile], like: inputs.InputFile) -> list[inputs.InputFile]:
+    return [file for file in files if _number(file) == _number(like)]
 
 
 def _number(file: inputs.InputFile) -> str:
@@ -143,7 +162,7 @@ def _extract_shard(task: _Task) -> TaskResult:
 
 
 def _has_links(source: Source) -> bool:
-    return isinstance(source, FetchedShard) and source.links is not None
+    return isinstance(source, FetchedShard) and bool(source.links)
 
 
 def _documents(task: _Task, reader: PageReader, drops: Drops) -> Iterator[tuple[SourcePage, Document | None]]:

@@ -40,8 +40,12 @@ class LinkShard:
 
 @dataclasses.dataclass(frozen=True)
 class LinkInput:
-    """All links: their shards, a hash of their content, their number where it is known."""
+    """All links: their shards, a hash of their content, their number where it is known.
 
+    `name` is that of the input in the manifest, by which extract knows whose order the pages have.
+    """
+
+    name: str
     shards: tuple[LinkShard, ...]
     fingerprint: str
     records: int | None
@@ -86,7 +90,7 @@ def _is_list(path: str) -> bool:
 def _scraped(folder: inputs.StageFolder) -> LinkInput:
     files = folder.files("links-", ".parquet")
     numbered = tuple(LinkShard(index, (file,)) for index, file in enumerate(files))
-    return LinkInput(numbered, folder.fingerprint, folder.manifest.records_out)
+    return LinkInput("links", numbered, folder.fingerprint, folder.manifest.records_out)
 
 
 def _foreign(paths: Sequence[str]) -> LinkInput:
@@ -94,7 +98,7 @@ def _foreign(paths: Sequence[str]) -> LinkInput:
     total_bytes = sum(file.size_bytes for file in files)
     parts = min(_FOREIGN_SHARDS, max(1, -(-total_bytes // _FOREIGN_SHARD_BYTES)))
     numbered = tuple(LinkShard(index, files, parts) for index in range(parts))
-    return LinkInput(numbered, inputs.fingerprint_files(paths), None)
+    return LinkInput("urls", numbered, inputs.fingerprint_files(paths), None)
 
 
 def _urls(path: str) -> Iterator[str]:

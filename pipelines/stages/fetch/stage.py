@@ -43,7 +43,7 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
     """
     _check_user_agent(config)
     source = open_links(links)
-    with stage_run(STAGE, config, {"links": source.fingerprint}, output, options) as run:
+    with stage_run(STAGE, config, {source.name: source.fingerprint}, output, options) as run:
         if not run.finished:
             if not config.contact:
                 run.note("no --contact is given, so site owners cannot tell you that you trouble them")
@@ -71,8 +71,8 @@ def _finish_unreached(run: StageRun, entries: Sequence[ShardEntry]) -> Summary:
             drops.update(entry.dropped)
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
         raise WebtextError(
-            f"{STAGE.name}: no site could be reached ({reasons}), so this machine's network, name server or proxy is the "
-            f"likely cause; check it, then run again: all {drops.total()} links are tried anew"
+            f"{STAGE.name}: no site could be reached ({reasons}), so this machine's network, name server or proxy "
+            f"is the likely cause; check it, then run again: all {drops.total()} links are tried anew"
         ) from error
 
 
