@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,17 +32,19 @@ MODEL_FILE = "model.safetensors"
 METRICS_FILE = "metrics.jsonl"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
+_NAME = re.compile(r"step-(\d+)")
 
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose every file was written."""
+    """A checkpoint whose every file was written; `damage` says what is wrong with an unreadable state."""
 
     path: str
     step: int
     files: tuple[FileEntry, ...]
+    damage: str | None = None
 
     @property
     def model_path(self) -> str:
@@ -50,17 +53,20 @@ class Checkpoint:
 
     def problem(self) -> str | None:
         """Return what is wrong with a file, or None if all are as they were written."""
-        return next(filter(None, (check_file(self.path, file) for file in self.files)), None)
+        return self.damage or next(filter(None, (check_file(self.path, file) for file in self.files)), None)
 
 
 def find_checkpoints(output: str) -> list[Checkpoint]:
-    """Return the checkpoints of a training folder that were written to their end, the latest last."""
-    found = []
-    for name in storage.list_folder(storage.join(output, FOLDER)):
-        path = storage.join(output, FOLDER, name)
-        if storage.exists(storage.join(path, _STATE_FILE)):
-            state = storage.read_json(storage.join(path, _STATE_FILE))
-            found.append(Checkpoint(path, state["step"], tuple(FileEntry(**file) for file in state["files"])))
+    """Return the checkpoints of a training folder that were written to their end, the latest last.
+
+    One whose state has become unreadable is among them: it was written, and `problem` tells that it is damaged.
+    """
+    names = storage.list_folder(storage.join(output, FOLDER))
+    found = [
+        _read_checkpoint(storage.join(output, FOLDER, name), int(match[1]))
+        for name in names
+        if (match := _NAME.fullmatch(name)) and storage.exists(storage.join(output, FOLDER, name, _STATE_FILE))
+    ]
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
@@ -136,6 +142,19 @@ def json_lines(rows: Sequence[Row]) -> bytes:
 def read_json_lines(path: str) -> list[Row]:
     """Read rows from JSONL."""
     return [json.loads(line) for line in storage.read_bytes(path).splitlines()]
+
+
+def _read_checkpoint(path: str, step: int) -> Checkpoint:
+    state_path = storage.join(path, _STATE_FILE)
+    try:
+        state = storage.read_json(state_path)
+        files = tuple(FileEntry(**file) for file in state["files"])
+        damage = None if state["step"] == step else f"{state_path}: is damaged (it names another step)"
+        return Checkpoint(path, step, files, damage)
+    except InputError as error:
+        return Checkpoint(path, step, (), f"{error}; the checkpoint is damaged")
+    except (KeyError, TypeError) as error:
+        return Checkpoint(path, step, (), f"{state_path}: is damaged ({error!r})")
 
 
 def _remove(path: str) -> None:

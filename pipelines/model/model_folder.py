@@ -15,7 +15,7 @@ from pipelines.core.manifest import FileEntry, has_manifest, read_manifest
 from pipelines.model.checkpoint import MODEL_FILE, find_checkpoints, load_weights, read_tensors
 from pipelines.model.data import TokenFolder
 from pipelines.model.gpt2 import GPT2, Architecture, empty_model
-from pipelines.model.hugging_face import from_hugging_face
+from pipelines.model.hugging_face import from_hugging_face, read_config
 from pipelines.model.recipe import Recipe
 
 CONFIG_FILE = "config.json"
@@ -46,8 +46,13 @@ class TrainedModel:
         return _is_exported(self.described)
 
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer; raise InputError where it has ids that the model does not know."""
+        """Return the tokenizer, without truncation or padding that its file asks for.
+
+        Raises InputError where it has ids that the model does not know.
+        """
         tokenizer = Tokenizer.from_str(self.tokenizer_json.decode())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         entries, known = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
         if entries > known:
             raise InputError(
@@ -85,15 +90,19 @@ def open_model(path: str) -> TrainedModel:
     config = storage.join(path, CONFIG_FILE)
     if not storage.exists(config):
         raise InputError(f"{path}: holds no model (no {CONFIG_FILE}); run `webtext pretrain` first, or name one")
+    if has_manifest(path):
+        folder = inputs.open_stage(path, ("pretrain", "export"))
+        for name in (CONFIG_FILE, TOKENIZER_FILE, MODEL_FILE):
+            folder.file(name).verify()
     described = storage.read_json(config)
     exported = _is_exported(described)
     if not exported and described.get("format") != _FORMAT:
         raise InputError(f"{config}: describes no model that webtext knows")
     weights_path, step = (storage.join(path, MODEL_FILE), None) if exported else _weights(path)
+    architecture, end_of_text = read_config(described, config) if exported else _own_description(described)
     tensors = read_tensors(weights_path)
-    model = empty_model(_architecture(described))
+    model = empty_model(architecture)
     load_weights(model, from_hugging_face(tensors) if exported else tensors, weights_path)
-    end_of_text = described["eos_token_id" if exported else "end_of_text"]
     figures = read_manifest(path).counts if step is None and not exported and has_manifest(path) else {}
     return TrainedModel(
         path, weights_path, model.eval(), _tokenizer_bytes(path, described), end_of_text, step, described, figures
@@ -104,11 +113,8 @@ def _is_exported(described: dict[str, Any]) -> bool:
     return described.get("model_type") == "gpt2"
 
 
-def _architecture(described: dict[str, Any]) -> Architecture:
-    if not _is_exported(described):
-        return Architecture(**described["architecture"])
-    names = ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size")
-    return Architecture(*(described[name] for name in names))
+def _own_description(described: dict[str, Any]) -> tuple[Architecture, int]:
+    return Architecture(**described["architecture"]), described["end_of_text"]
 
 
 def _tokenizer_bytes(path: str, described: dict[str, Any]) -> bytes:
@@ -124,10 +130,9 @@ def _tokenizer_bytes(path: str, described: dict[str, Any]) -> bytes:
 
 
 def _weights(path: str) -> tuple[str, int | None]:
-    """Return the file of the weights to use, and the step of a checkpoint; raise where they are not as written."""
+    """Return the file of the weights to use, and the step of a checkpoint; raise where that is not as written."""
     final = storage.join(path, MODEL_FILE)
     if has_manifest(path):
-        inputs.open_stage(path, ("pretrain",)).file(MODEL_FILE).verify()
         return final, None
     if checkpoints := find_checkpoints(path):
         if problem := checkpoints[-1].problem():

@@ -104,8 +104,10 @@ def next_token_probabilities(logits: Tensor, options: SamplingOptions) -> Tensor
 
     Top-p keeps the likeliest tokens up to the one with which their sum reaches p, so at least one.
     """
-    # In float64, and by a stable sort, so that ties fall alike everywhere.
-    ordered, tokens = torch.sort(logits.double() / options.temperature, descending=True, stable=True)
+    # In float64, and by a stable sort, so that ties fall alike everywhere; the largest is subtracted first, since a
+    # logit divided by a tiny temperature is infinite.
+    scaled = (logits.double() - logits.max()) / options.temperature
+    ordered, tokens = torch.sort(scaled, descending=True, stable=True)
     if options.top_k:
         ordered[options.top_k :] = -torch.inf
     probabilities = ordered.softmax(0)

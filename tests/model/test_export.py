@@ -11,9 +11,10 @@ import safetensors
 import torch
 from conftest import train_small
 from test_pretrain import StopsAtStep
-from tokenizers import Tokenizer, models
+from token_folder import encode, write_token_folder
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from pipelines.core.errors import ChangedRunError, InputError
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions
 from pipelines.model.export import ExportConfig, export
@@ -91,11 +92,111 @@ def test_generate_reads_an_exported_folder(exported: Path, trained: Path) -> Non
 
 def test_a_tokenizer_with_more_entries_than_the_model_is_refused(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
     tokenizer = Tokenizer.from_file(str(exported / "tokenizer.json"))
     tokenizer.add_tokens(["one more"])
     (tmp_path / "out" / "tokenizer.json").write_text(tokenizer.to_str())
     with pytest.raises(InputError, match=r"tokenizer.json: has 301 entries, the model 300"):
         next(generate(str(tmp_path / "out"), [""], 1, SamplingOptions(), "cpu"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_damaged_file_of_an_exported_folder_is_named(exported: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(exported, tmp_path / "out")
+    file = tmp_path / "out" / name
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*run `webtext export` again"):
+        next(generate(str(tmp_path / "out"), [""], 1, SamplingOptions(), "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"eos_token_id": None}, r"config.json: eos_token_id is null, but one whole number is needed here"),
+        ({"eos_token_id": [299, 1]}, r"eos_token_id is \[299, 1\], but one whole number"),
+        ({"n_layer": "two"}, r'n_layer is "two", but one whole number'),
+        ({"activation_function": "relu"}, r'config.json: activation_function is "relu", GPT-2\'s is "gelu_new"'),
+        ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06, GPT-2's is 1e-05"),
+        ({"scale_attn_weights": False}, r"scale_attn_weights is false"),
+        ({"scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx is true"),
+        ({"tie_word_embeddings": False}, r"tie_word_embeddings is false"),
+        ({"n_inner": 32}, r"n_inner is 32"),
+    ],
+)
+def test_a_model_that_is_not_built_as_gpt2_is_refused(
+    exported: Path, tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(exported / name, tmp_path)
+    config = json.loads((exported / "config.json").read_text()) | changed
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        open_model(str(tmp_path))
+
+
+def test_what_a_config_does_not_say_is_as_gpt2_has_it(exported: Path, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(exported / name, tmp_path)
+    config = json.loads((exported / "config.json").read_text())
+    said = ("model_type", "n_layer", "n_embd", "n_head", "n_positions", "vocab_size", "eos_token_id")
+    (tmp_path / "config.json").write_text(json.dumps({name: config[name] for name in said}))
+    assert open_model(str(tmp_path)).model.architecture == open_model(str(exported)).model.architecture
+
+
+def exported_with(tokenizer: Tokenizer, documents: list[str], folder: Path) -> Path:
+    """Train on a corpus that was encoded by another tokenizer, and export."""
+    tokens = write_token_folder(folder / "tokenize", [encode(tokenizer, documents)], [], tokenizer)
+    train_small(tokens, folder / "pretrain", "steps=3", "warmup_steps=1")
+    output = str(folder / "export")
+    export(ExportConfig(), model=str(folder / "pretrain"), output=output, options=RunOptions())
+    return folder / "export"
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer"])
+def test_a_tokenizer_that_is_not_built_as_gpt2s_is_the_same_in_transformers(
+    tokenizer: Tokenizer, documents: list[str], tmp_path: Path, part: str
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    foreign = Tokenizer.from_str(tokenizer.to_str())
+    if part == "normalizer":
+        foreign.normalizer = normalizers.Lowercase()
+    else:
+        foreign.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split("e", "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+        )
+    assert foreign.encode("The cat hears").ids != tokenizer.encode("The cat hears").ids
+    output = exported_with(foreign, documents, tmp_path)
+    assert not (output / "merges.txt").exists()  # an older loader would take them for GPT-2's
+    theirs = transformers.AutoTokenizer.from_pretrained(output)
+    for text in (*TEXTS, "The Cat sees 1998 birds"):
+        assert theirs(text, truncation=False)["input_ids"] == foreign.encode(text).ids
+    assert theirs.eos_token_id == 299
+
+
+def test_truncation_padding_and_tokens_around_a_text_are_not_of_the_model(
+    tokenizer: Tokenizer, documents: list[str], tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    cutting = Tokenizer.from_str(tokenizer.to_str())
+    cutting.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 299)]
+    )
+    encoded = cutting.to_str()
+    cutting.enable_truncation(3)
+    cutting.enable_padding(length=12, pad_id=5)
+    output = exported_with(cutting, documents, tmp_path)
+    cutting = Tokenizer.from_str(encoded)
+    prompt = "the cat sees the dog"
+    (sample,) = generate(str(tmp_path / "pretrain"), [prompt], 1, SamplingOptions(max_tokens=6), "cpu")
+    assert list(generate(str(output), [prompt], 1, SamplingOptions(max_tokens=6), "cpu")) == [sample]
+    ours = open_model(str(tmp_path / "pretrain"))
+    assert ours.tokenizer().encode(prompt, add_special_tokens=False).ids == tokenizer.encode(prompt).ids
+    theirs = transformers.AutoTokenizer.from_pretrained(output)
+    written = Tokenizer.from_file(str(output / "tokenizer.json"))
+    for text in (prompt, *TEXTS):
+        assert theirs(text)["input_ids"] == written.encode(text).ids == tokenizer.encode(text).ids
 
 
 def test_an_exported_folder_is_not_exported_again(exported: Path, tmp_path: Path) -> None:

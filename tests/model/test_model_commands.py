@@ -62,6 +62,16 @@ def test_prompts_from_a_file_and_samples_into_one(
     assert [line["prompt"] for line in lines] == ["the cat", "a dog"]
 
 
+def test_a_prompt_may_hold_what_ends_a_line_elsewhere(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.txt").write_bytes("\ufeffthe\u2028cat\r\n \n\na\fdog".encode())
+    arguments = ["generate", "--model", str(trained), "--prompt-file", str(tmp_path / "prompts.txt")]
+    assert main([*arguments, "--max-tokens", "1", "--json"]) == 0
+    lines = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert [json.loads(line)["prompt"] for line in lines] == ["the\u2028cat", "a\fdog"]
+
+
 def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--preset", "gpt2-xl", "--show-preset", "--set", "steps=5000"]) == 0
     printed = capsys.readouterr().out

@@ -21,11 +21,12 @@ from test_gpt2 import numpy_logits
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 
-from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.model.checkpoint import find_checkpoints, latest_checkpoint
+from pipelines.model.model_folder import open_model
 
 FILES = {"config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
 
@@ -193,6 +194,22 @@ def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path,
     assert contents(tmp_path / "out") == contents(trained)
 
 
+@pytest.mark.parametrize("state", [b"{", b"[]", b'{"step": 4}', b'{"step": 3, "files": []}', b""])
+def test_a_checkpoint_with_a_damaged_state_is_passed_over_by_name(
+    tokens: str, trained: Path, tmp_path: Path, state: bytes
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
+    (tmp_path / "out" / "checkpoints" / "step-0000004" / "state.json").write_bytes(state)
+    with pytest.raises(DamagedShardError, match=r"step-0000004/state.json: is .*run `webtext pretrain` again"):
+        open_model(str(tmp_path / "out"))
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
+    assert any("step-0000004/state.json: is" in note and "the checkpoint before it" in note for note in progress.notes)
+    assert "going on from the checkpoint of step 2" in progress.notes
+    assert contents(tmp_path / "out") == contents(trained)
+
+
 def test_only_the_latest_checkpoints_are_kept(trained: Path) -> None:
     assert [checkpoint.step for checkpoint in find_checkpoints(str(trained))] == [4, 6]
 
@@ -296,9 +313,24 @@ def test_a_card_that_is_not_there_is_refused(tokens: str, tmp_path: Path) -> Non
         train_small(tokens, tmp_path / "out", device="cuda")
 
 
-def test_a_model_too_large_for_the_machine_is_one_clear_line(tokens: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        # As torch says it on a CPU, under Linux and under Windows.
+        RuntimeError("[enforce fail at alloc_cpu.cpp:116] DefaultCPUAllocator: can't allocate memory: you ..."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:80] DefaultCPUAllocator: not enough memory: you ..."),
+        MemoryError(),
+    ],
+)
+def test_a_model_too_large_for_the_machine_is_one_clear_line(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def refuse(architecture: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("pipelines.model.trainer.empty_model", refuse)
     with pytest.raises(WebtextError, match=r"out of memory: the model needs more than this machine has; use a smaller"):
-        train_small(tokens, tmp_path / "out", "width=200000")
+        train_small(tokens, tmp_path / "out")
 
 
 def test_torch_is_left_as_it_was(tokens: str, tmp_path: Path) -> None:

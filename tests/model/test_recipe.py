@@ -52,6 +52,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("layers=0", "--set: layers = 0 is out of range \\(at least 1\\)"),
         ("dropout=1", "--set: dropout = 1.0 is out of range \\(at least 0 and at most 0.99\\)"),
         ("learning_rate=NaN", "'NaN' is not a number"),
+        ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
         ("learning_rate=true", "learning_rate = True is not a number"),
         ("heads=5", "--set width=128 cannot be split into 5 heads"),
         ("steps=30", "--set steps=30 ends within the warm-up of 30 steps; add --set warmup_steps=3"),

@@ -85,6 +85,13 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
     assert (np.abs(counts / 800 - expected) <= 4 * deviation + 1e-9).all()
 
 
+def test_a_tiny_temperature_takes_the_likeliest() -> None:
+    logits = torch.tensor([1.0, 3.0, -2.0])
+    for temperature in (1e-320, 1e-300, 1e-9):
+        found = next_token_probabilities(logits, SamplingOptions(temperature=temperature))
+        assert found.tolist() == [0.0, 1.0, 0.0]
+
+
 def test_temperature_0_takes_the_likeliest_past_the_context_too(model: GPT2) -> None:
     drawn = sample_tokens(model, [3], SamplingOptions(max_tokens=20, temperature=0), seeded(), end_of_text=-1)
     row = [3]
@@ -181,18 +188,20 @@ def test_a_prompt_longer_than_the_context_is_refused(trained: Path) -> None:
         samples(trained, ["the cat " * 20])
 
 
-def test_a_damaged_model_is_named(trained: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_damaged_file_of_a_model_is_named(trained: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(trained, tmp_path / "out")
-    file = tmp_path / "out" / "model.safetensors"
+    file = tmp_path / "out" / name
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
     file.write_bytes(data)
-    with pytest.raises(DamagedShardError, match=r"model.safetensors: is damaged.*run `webtext pretrain` again"):
+    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*run `webtext pretrain` again"):
         samples(tmp_path / "out", [""])
 
 
 def test_another_tokenizer_than_the_trained_one_is_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
     (tmp_path / "out" / "tokenizer.json").write_bytes((trained / "tokenizer.json").read_bytes() + b"\n")
     with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that the model was trained with"):
         samples(tmp_path / "out", [""])

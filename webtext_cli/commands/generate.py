@@ -84,9 +84,11 @@ def _read_prompts(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = [line for line in storage.read_bytes(path).decode("utf-8-sig").splitlines() if line.strip()]
+        text = storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text ({error})") from error
+    # Not splitlines(): form feeds and U+2028 may stand within a prompt.
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if not lines:
         raise UsageError(f"--prompt-file {path}: holds no line with a prompt")
     return lines
