@@ -94,7 +94,7 @@ class LocalExecutor:
         crew: list[_Worker] = []
         try:
             for _ in range(min(self._workers, len(waiting))):
-                crew.append(_Worker(function))  # noqa: PERF401 - an interrupt must find those that are started
+                crew.append(_Worker(function))
                 crew[-1].give(waiting.pop())
             while any(worker.task is not None for worker in crew):
                 for worker in _ready(crew):
