@@ -49,7 +49,9 @@ class Tally:
         self._n = n
         self._distinct: set[str] = set()
         self._distinct_found: set[str] = set()
+        # A heap of the longest, and the words of each that is in it.
         self._passages: list[tuple[int, int, int, str, Passage]] = []
+        self._kept_words: set[str] = set()
         self.ngrams = self.overlapping = 0
         self.examples = self.examples_any = self.examples_15 = self.examples_50 = self.too_short = 0
         self.longest_words = 0
@@ -93,8 +95,7 @@ class Tally:
     def longest_passages(self, count: int) -> list[Passage]:
         """Return the longest passages, the longest first; one that is there more than once is shown once."""
         ordered = sorted(self._passages, key=lambda kept: kept[:3], reverse=True)
-        unique = {normal: passage for _, _, _, normal, passage in reversed(ordered)}
-        return sorted(unique.values(), key=lambda passage: -passage.words)[:count]
+        return [passage for *_, passage in ordered[:count]]
 
     def _count_share(self, hits: int, positions: int) -> None:
         self.examples_any += hits > 0
@@ -109,10 +110,13 @@ class Tally:
         for run in _runs(hits):
             first, last = run[0][0], run[-1][0] + self._n - 1
             normal = " ".join(text_words[first : last + 1])
+            if normal in self._kept_words:
+                continue  # else one that is often repeated would drive all others out
+            self._kept_words.add(normal)
             passage = _passage(place, text, (spans[first][0], spans[last][1]), last - first + 1, run)
             heapq.heappush(self._passages, (last - first + 1, -self.examples, -first, normal, passage))
             if len(self._passages) > _KEPT_PASSAGES:
-                heapq.heappop(self._passages)
+                self._kept_words.remove(heapq.heappop(self._passages)[3])
 
 
 def _runs(hits: Sequence[tuple[int, str, Match]]) -> list[list[tuple[int, str, Match]]]:

@@ -341,7 +341,7 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
-    record = _without_surrogates(record)
+    record = without_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")
         return None
@@ -362,14 +362,14 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     return row
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """Replace halves of surrogate pairs, which JSON can spell and UTF-8 cannot, by U+FFFD."""
     if isinstance(value, str):
         return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +64,29 @@ def test_passages_are_the_longest_runs_as_they_are_written() -> None:
     assert longest.sources == (("two", None), ("one", "https://one.example"))
     assert (other.text, other.words, other.sources) == ("over the dog", 3, (("three", None),))
     assert tally.longest_passages(1) == [longest]
+
+
+def test_a_passage_that_is_repeated_hides_no_other() -> None:
+    tally = Tally(2)
+    boilerplate = "a b c d e f"
+    held = dict.fromkeys([*(" ".join(pair) for pair in itertools.pairwise(boilerplate.split())), "x y"], Match(1, "d"))
+    tally.add("first", boilerplate, held)
+    tally.add("short", "the x y", held)
+    for number in range(500):
+        tally.add(str(number), f"{boilerplate.upper()}! {number}", held)
+    assert [(passage.text, passage.place) for passage in tally.longest_passages(5)] == [
+        (boilerplate, "first"),
+        ("x y", "short"),
+    ]
+
+
+def test_the_longest_of_more_passages_than_are_kept_are_shown() -> None:
+    tally = Tally(1)
+    held = {"x": Match(1, "d")}
+    lengths = [1 + number * 7 % 997 for number in range(997)]
+    for length in (*lengths, *lengths):
+        tally.add(f"{length}", "x " * length, held)
+    assert [passage.words for passage in tally.longest_passages(12)] == list(range(997, 985, -1))
 
 
 def test_only_so_much_of_a_long_example_is_kept() -> None:

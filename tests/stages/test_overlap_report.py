@@ -248,6 +248,14 @@ def test_every_kind_of_benchmark_file_is_read(tmp_path: Path) -> None:
     assert [example.place for example in read_examples(benchmark, "line")] == ["b.txt:1", "b.txt:4"]
 
 
+def test_half_a_surrogate_pair_in_a_benchmark_is_replaced(tmp_path: Path) -> None:
+    documents = _write(tmp_path / "docs.jsonl", ["one two three four"])
+    (tmp_path / "b.jsonl").write_text('{"text": "\\ud83d one two three \\ude00"}\n')
+    _, report = _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.jsonl'}"], ngram=3)
+    assert report["benchmarks"][0]["overlapping"] == 1
+    assert "\ufffd <mark>one two three</mark> \ufffd" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_a_txt_is_lines_or_paragraphs_or_one_text(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"one two\nthree four\r\n \r\nfive six\n\n\nseven\n")
     (benchmark,) = parse_benchmarks([f"a={tmp_path / 'b.txt'}"])

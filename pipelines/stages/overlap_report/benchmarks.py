@@ -119,8 +119,8 @@ def _jsonl_texts(path: str, benchmark: Benchmark) -> Iterator[tuple[int, str]]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-            except ValueError as error:
+                record = inputs.without_surrogates(json.loads(line))
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{path}:{number}: is not valid JSON ({error})") from error
             record = record if isinstance(record, dict) else {}
             text = record.get(benchmark.field, ...)
