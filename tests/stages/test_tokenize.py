@@ -248,6 +248,29 @@ def test_the_split_does_not_depend_on_order_or_files(small: Path, tmp_path: Path
     assert len(_documents(tmp_path / "tokens-one", "held-out")) > 10
 
 
+def test_the_split_of_documents_without_ids_does_not_depend_on_order_or_files(small: Path, tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(60)]
+    lines = [json.dumps({"text": text}) + "\n" for text in texts]
+    for name, files in {
+        "whole": {"a.jsonl": lines},
+        "turned": {"b.jsonl": lines[:20][::-1], "c.jsonl": lines[20:][::-1]},
+    }.items():
+        (tmp_path / name).mkdir()
+        for file, part in files.items():
+            (tmp_path / name / file).write_text("".join(part))
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"text": texts[::-1]}), tmp_path / "rows" / "d.parquet")
+    (tmp_path / "plain").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / "plain" / f"{number}.txt").write_text(text)
+    held_out = []
+    for name in ("whole", "turned", "rows", "plain"):
+        _run(tmp_path / name, small, tmp_path / f"{name}-tokens", held_out=0.3)
+        held_out.append(sorted(_documents(tmp_path / f"{name}-tokens", "held-out").values()))
+    assert held_out[0] == held_out[1] == held_out[2] == held_out[3]
+    assert 5 < len(held_out[0]) < 40
+
+
 def test_documents_of_one_cluster_stay_together(small: Path, tmp_path: Path) -> None:
     rows = [{"id": f"{number}", "text": "text", "cluster": number // 10} for number in range(400)]
     rows.append({"id": "alone", "text": "text", "cluster": None})

@@ -218,6 +218,21 @@ def test_a_file_that_disagrees_is_noticed(name: str) -> None:
         check_same(mixed, ["abab"])
 
 
+def test_text_without_breaks_is_compared_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def measured(piece: bytes, ranks: dict[bytes, int]) -> list[int]:
+        lengths.append(len(piece))
+        return encode_piece(piece, ranks)
+
+    monkeypatch.setattr("pipelines.stages.train_bpe.files.encode_piece", measured)
+    alphabet = {character: id for id, character in enumerate(byte_characters().values())}
+    files = tokenizer_files({**alphabet, "==": 256, "====": 257}, [("=", "="), ("==", "==")])
+    hangul = "".join(chr(0xAC00 + number) for number in range(8192))
+    assert check_same(files, ["=" * 8192, hangul, f"one {'é' * 3000} two"]) == 2048 + 3 * 8192 + 4 + 6000 + 4
+    assert max(lengths) == 64 * 3
+
+
 def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     documents = _write(tmp_path / "docs.jsonl", _sentences(20))
     arguments = ["train-bpe", "-i", str(documents), "-o", str(tmp_path / "bpe"), "--vocab-size", "300", "-q"]

@@ -64,7 +64,8 @@ def tokenize(
     """Write `train-N.bin` and `held-out-N.bin`: the ids of each document, and `<|endoftext|>` after each.
 
     Ids are uint16, or uint32 past 65,536 entries; `tokens.json` describes the files. A document is held out by a hash
-    of its `cluster`, or of its id where the input has no such column, never by its place. `tokenizer` is a path, see
+    of its `cluster`, or of its id where the input has no such column, or of its text where it has no id either, never
+    by its place. `tokenizer` is a path, see
     `read_tokenizer`. Raises InputError where that holds no tokenizer, or one without `<|endoftext|>`.
     """
     data = read_tokenizer(tokenizer)
@@ -140,9 +141,10 @@ def _groups(task: _Task, drops: Drops) -> Iterator[list[_Row]]:
 
 
 def _rows(task: _Task, drops: Drops) -> Iterator[_Row]:
+    names = {storage.basename(file.path) for file in task.shard.files}
     for batch in inputs.read_documents(task.shard, drops):
-        ids = batch.column("id").to_pylist()
-        columns = (ids, urls_of(batch), batch.column("text").to_pylist(), _keys(batch, ids))
+        ids, texts = batch.column("id").to_pylist(), batch.column("text").to_pylist()
+        columns = (ids, urls_of(batch), texts, _keys(batch, ids, texts, names))
         for id, url, text, key in zip(*columns, strict=True):
             if text:
                 yield _Row(id, url, text, is_held_out(key, task.held_out))
@@ -150,12 +152,21 @@ def _rows(task: _Task, drops: Drops) -> Iterator[_Row]:
                 drops.add("empty_text", id, url)
 
 
-def _keys(batch: pa.RecordBatch, ids: list[str]) -> list[str]:
-    """Return what decides the split of each document: near-duplicates of one cluster must not be on both sides."""
+def _keys(batch: pa.RecordBatch, ids: list[str], texts: list[str], names: set[str]) -> list[str]:
+    """Return what decides the split of each document: near-duplicates of one cluster must not be on both sides.
+
+    An id that was made of the file and the row only says where a document stands: there its text decides.
+    """
+    keys = [text if _is_place(id, names) else id for id, text in zip(ids, texts, strict=True)]
     if "cluster" not in batch.schema.names:
-        return ids
+        return keys
     clusters = batch.column("cluster").to_pylist()
-    return [id if cluster is None else str(cluster) for id, cluster in zip(ids, clusters, strict=True)]
+    return [key if cluster is None else str(cluster) for key, cluster in zip(keys, clusters, strict=True)]
+
+
+def _is_place(id: str, names: set[str]) -> bool:
+    name, _, row = id.rpartition(":")
+    return id in names or (name in names and row.isdecimal())
 
 
 def _describe(entries: list[ShardEntry], form: TokenFormat, size: int, data: bytes, output: str) -> TaskResult:

@@ -14,6 +14,8 @@ from pipelines.core.errors import WebtextError
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER, VOCABULARY, MERGES, RANKS = "tokenizer.json", "vocab.json", "merges.txt", "ranks.tiktoken"
 _MERGES_HEADER = "#version: 0.2"
+# The plain encoder is quadratic in the length of a piece, and text without spaces or a long rule is one piece.
+_CHECKED_PIECE_CHARACTERS = 64
 
 Merge = tuple[str, str]
 
@@ -59,7 +61,10 @@ def read_merges(data: bytes) -> list[Merge]:
 
 
 def check_same(files: Mapping[str, bytes], sample: Sequence[str]) -> int:
-    """Return the tokens that a sample takes; raise WebtextError where the files do not all give the same ids for it."""
+    """Return the tokens that a sample takes; raise WebtextError where the files do not all give the same ids for it.
+
+    The ranks are compared on the sample with all but the first characters of a long piece left out.
+    """
     ours = Tokenizer.from_str(files[TOKENIZER].decode())
     ours.encode_special_tokens = True
     theirs = byte_level_tokenizer(json.loads(files[VOCABULARY]), read_merges(files[MERGES]))
@@ -69,9 +74,16 @@ def check_same(files: Mapping[str, bytes], sample: Sequence[str]) -> int:
     for number, text in enumerate(sample):
         ids = ours.encode(text, add_special_tokens=False).ids
         _require_same(ids, theirs.encode(text).ids, f"{VOCABULARY} and {MERGES}", number)
-        _require_same(ids, _encode_by_ranks(ours, text, ranks, known), RANKS, number)
+        short = _with_short_pieces(ours, text)
+        short_ids = ids if short == text else ours.encode(short, add_special_tokens=False).ids
+        _require_same(short_ids, _encode_by_ranks(ours, short, ranks, known), RANKS, number)
         total += len(ids)
     return total
+
+
+def _with_short_pieces(tokenizer: Tokenizer, text: str) -> str:
+    spans = (span for _, span in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+    return "".join(text[start : min(end, start + _CHECKED_PIECE_CHARACTERS)] for start, end in spans)
 
 
 def _encode_by_ranks(
