@@ -5,6 +5,7 @@ import datetime as dt
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import socket
 import tracemalloc
@@ -294,6 +295,58 @@ def test_every_drop_has_a_reason_and_the_sums_hold(tmp_path):
     texts = [row["text"] for row in rows(tmp_path / "out", "documents")]
     assert len(texts) == 3
     assert len(set(texts)) == 1
+
+
+def test_plain_text_is_its_own_text_and_the_first_of_two_types_counts(tmp_path):
+    page, words = html_page("x").encode(), "Tom & Jerry <3\r\nna\u00efve\n"
+    cases = {
+        "latin": (words.encode("latin-1"), "text/plain; charset=iso-8859-1"),
+        "packed": (gzip.compress(words.encode()), "Text/Markdown"),
+        "html": (page, "text/plain"),
+        "twice": (page, "text/html, text/html; charset=utf-8"),
+        "both": (words.encode(), "text/plain,text/html"),
+        "other": (words.encode(), "text/css"),
+    }
+    packed = {"packed": [("Content-Encoding", "gzip")]}
+    pages = [
+        (f"http://example.org/{name}", data, [("Content-Type", kind), *packed.get(name, [])])
+        for name, (data, kind) in cases.items()
+    ]
+    summary = run(write_pages(tmp_path / "fetch", [pages]), tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (6, {"not_html": 1})
+    found = {row["url"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out", "documents")}
+    for name in ("latin", "packed", "both"):
+        assert (found[name]["text"], found[name]["extractor"]) == ("Tom & Jerry <3\nna\u00efve", "plain")
+    assert found["html"]["text"] == found["twice"]["text"]
+    assert found["html"]["extractor"] == found["twice"]["extractor"] == "trafilatura"
+
+
+def test_names_that_are_not_utf_8_are_written_in_escapes(tmp_path):
+    folder = os.fsencode(tmp_path / "saved")
+    os.mkdir(folder)
+    data, _ = warc_bytes([("http://example.org/", html_page("a").encode(), HTML_HEADERS)])
+    try:
+        for name, content in ((b"caf\xe9.html", html_page("b").encode()), (b"\xff.warc.gz", data)):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 only")
+    with open(os.path.join(folder, b"caf\xc3\xa9.html"), "wb") as file:
+        file.write(html_page("c").encode())
+    run(tmp_path / "saved", tmp_path / "out")
+    found = rows(tmp_path / "out", "documents")
+    assert [row["id"] for row in found if row["url"] is None] == ["caf\u00e9.html", r"caf\xe9.html"]
+    assert [row["warc_file"] for row in found if row["url"] is not None] == [r"\xff.warc.gz"]
+
+
+def test_the_error_for_a_file_that_is_no_warc_is_short_and_printable(tmp_path):
+    (tmp_path / "crawl.warc").write_bytes(bytes(range(1, 10)) + bytes(range(14, 256)) * 30)
+    with pytest.raises(InputError) as caught:
+        run([tmp_path / "crawl.warc"], tmp_path / "out")
+    message = str(caught.value).removeprefix(str(tmp_path))
+    assert "crawl.warc: is damaged after byte 0 (" in message
+    assert message.isprintable()
+    assert len(message) < 330
 
 
 def test_a_wrong_offset_and_a_record_cut_short_are_damaged_records(tmp_path):

@@ -133,6 +133,12 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="column 'url' is int64, not text"):
         read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
+    for name in ("urls.csv", "urls"):
+        (tmp_path / name).write_text("http://e.example/\n")
+        with pytest.raises(InputError, match=r"urls\S*: is no list of URLs; give \.txt .* or \.parquet"):
+            open_links(str(tmp_path / name))
+    with pytest.raises(InputError, match=r"urls\.csv: its kind is unknown; lists of URLs are \.txt"):
+        read_links(open_links(str(tmp_path / "*.csv")).shards[0])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.json").write_text("{}")
     with pytest.raises(InputError, match=r"holds no \*.parquet, \*.txt"):

@@ -40,6 +40,7 @@ _META_LANG = re.compile(
 )
 _LANG_PRESCAN_CHARACTERS = 1 << 16
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
+_BEGINS_AS_HTML = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
@@ -52,6 +53,8 @@ MOST_PAGE_BYTES = 20 << 20
 class RawPage:
     """The bytes of a page as received, its Content-Type header, its URL, and the headers that say how it is encoded.
 
+    `plain` tells that its type is plain text, not HTML.
+
     Content and transfer encodings are undone in the child, under its limits: a small body can hold gigabytes.
     """
 
@@ -59,17 +62,22 @@ class RawPage:
     content_type: str | None
     url: str | None
     encodings: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    plain: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
-    """What became of a page: its title, text and declared language, or the reason why there are none."""
+    """What became of a page: its title, text and declared language, or the reason why there are none.
+
+    `plain` tells that the text is the page itself.
+    """
 
     title: str | None = None
     text: str = ""
     language: str | None = None
     problem: str | None = None
     detail: str | None = None
+    plain: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +221,9 @@ def _page_text(extractor: Extractor, page: RawPage) -> PageText:
         html = html_of(data, page.content_type)
         if html is None:
             return PageText(problem="undecodable")
+        # Servers name HTML so too when they do not know its suffix.
+        if page.plain and not _BEGINS_AS_HTML.match(html):
+            return dataclasses.replace(_cleaned(Extracted(None, html), None), plain=True)
         return _cleaned(extractor(html, page.url), declared_language(html))
     except MemoryError:
         return PageText(problem="out_of_memory")

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import hashlib
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
@@ -25,6 +26,9 @@ from pipelines.stages.extract.joining import rows_with_links
 from pipelines.stages.extract.sources import FetchedShard, Source, WarcFile
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
+_PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
+# What warcio says of a file that it cannot read quotes the file.
+_REASON_CHARACTERS = 200
 # What warcio raises on a record that is not as it should be (AttributeError: it has no target URI).
 _DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError, AttributeError)
 
@@ -116,17 +120,23 @@ def _response(record: Any, url: str | None) -> tuple[RawPage | None, str | None,
     # warcio hands out what there is of a record that was cut short.
     if getattr(record.raw_stream, "limit", 0) > 0:
         return None, "damaged_record", "the record is cut short"
-    if not _is_html(content_type, data):
+    kind = _kind(content_type, data)
+    if kind is None:
         return None, "not_html", (content_type or "no Content-Type")[:100]
     encodings = (
         {name: headers.get_header(name) for name in ("Content-Encoding", "Transfer-Encoding")} if headers else {}
     )
-    return RawPage(data, content_type, url, encodings), None, None
+    return RawPage(data, content_type, url, encodings, kind == "plain"), None, None
 
 
-def _is_html(content_type: str | None, data: bytes) -> bool:
-    kind = (content_type or "").split(";")[0].strip().lower()
-    return kind in _HTML_TYPES if kind else data[:1024].lstrip().startswith(b"<")
+def _kind(content_type: str | None, data: bytes) -> str | None:
+    """Return `html` or `plain`, None for a page of another type."""
+    # Some servers send the header twice, and what joins the two is a comma.
+    named = re.split("[;,]", content_type or "", maxsplit=1)[0].strip().lower()
+    if named in _PLAIN_TYPES:
+        return "plain"
+    is_html = named in _HTML_TYPES if named else data[:1024].lstrip().startswith(b"<")
+    return "html" if is_html else None
 
 
 def _foreign_records(path: str) -> Iterator[SourcePage]:
@@ -143,11 +153,16 @@ def _foreign_records(path: str) -> Iterator[SourcePage]:
                 page = _foreign_page(record) if record.rec_type == "response" else None
                 offset = records.get_record_offset()
             except _DAMAGE as error:
-                reason = next(line.strip() for line in f"{error}\n{type(error).__name__}".splitlines() if line.strip())
                 way_out = "mend it with `warcio recompress`, or leave it out"
-                raise InputError(f"{path}: is damaged after byte {offset} ({reason}); {way_out}") from error
+                raise InputError(f"{path}: is damaged after byte {offset} ({_reason(error)}); {way_out}") from error
             if page is not None:
                 yield dataclasses.replace(page, warc_file=name, warc_offset=offset)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of a message, as far as it can be printed, or the type of one that says nothing."""
+    lines = ("".join(filter(str.isprintable, line)).strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
 
 
 def _foreign_page(record: Any) -> SourcePage:

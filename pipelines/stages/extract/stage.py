@@ -20,11 +20,13 @@ from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.sources import FetchedShard, HtmlFiles, Source, WarcFile
 
-STAGE = Stage("extract", 1)
+STAGE = Stage("extract", 2)
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _WARC_SUFFIXES = (".warc",)
 _HTML_FILES_A_TASK = 1000
+# Plain text is taken as it is, by whatever extractor HTML is read.
+_PLAIN = "plain"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +136,8 @@ def _with_ids(paths: Sequence[str]) -> list[tuple[str, str]]:
     shared = 0
     while parts and all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
         shared += 1
-    return [(path, "/".join(each[shared:])) for path, each in zip(paths, parts, strict=True)]
+    # `basename` of each part, since it writes what is not UTF-8 so that a document can hold it.
+    return [(path, "/".join(map(storage.basename, each[shared:]))) for path, each in zip(paths, parts, strict=True)]
 
 
 def _extract_shard(task: _Task) -> TaskResult:
@@ -205,7 +208,7 @@ def _document(page: SourcePage, found: PageText, words: int, extractor: str) -> 
         subreddits=link.get("subreddits"),
         created_utc=link.get("created_utc"),
         fetched_at=page.fetched_at,
-        extractor=extractor,
+        extractor=_PLAIN if found.plain else extractor,
         words=words,
         warc_file=page.warc_file,
         warc_offset=page.warc_offset,

@@ -22,6 +22,7 @@ from pipelines.core.manifest import has_manifest
 _FOREIGN_SHARD_BYTES = 8 << 20
 _FOREIGN_SHARDS = 256
 _SUFFIXES = (".parquet", ".txt")
+_KINDS = ".txt (one URL a line, also compressed) or .parquet (a column url)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,9 @@ def open_links(paths: str | Sequence[str]) -> LinkInput:
     Raises InputError where there are none.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
+    for path in paths:
+        if _is_foreign_file(path):
+            raise InputError(f"{path}: is no list of URLs; give {_KINDS}, or the folder of `webtext scrape`")
     if len(paths) == 1 and not _is_list(paths[0]):
         return _scraped(inputs.open_stage(paths[0], ("scrape",)))
     for path in paths:
@@ -76,6 +80,11 @@ def read_links(shard: LinkShard) -> list[str]:
     if shard.parts == 1:
         return list(urls)
     return [url for url in urls if zlib.crc32((registered_domain(url) or "").encode()) % shard.parts == shard.index]
+
+
+def _is_foreign_file(path: str) -> bool:
+    named = storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES)
+    return not named and storage.exists(path) and not storage.is_folder(path)
 
 
 def _is_list(path: str) -> bool:
@@ -108,7 +117,7 @@ def _urls(path: str) -> Iterator[str]:
     elif kind.endswith(".txt"):
         yield from _listed_urls(path)
     else:
-        raise InputError(f"{path}: its kind is unknown; lists of URLs are {', '.join(_SUFFIXES)}")
+        raise InputError(f"{path}: its kind is unknown; lists of URLs are {_KINDS}")
 
 
 def _parquet_urls(path: str) -> Iterator[str]:

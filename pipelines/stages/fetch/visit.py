@@ -18,7 +18,7 @@ from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.warc import exchange_records
 
-# Types whose text extract reads; a page without the header is judged by its first bytes.
+# Types that extract reads, as HTML or as plain text; a page without the header is judged by its first bytes.
 TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _SUCCESS = frozenset({200, 203})
