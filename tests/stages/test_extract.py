@@ -1,148 +1,36 @@
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import gzip
 import hashlib
 import json
 import os
-import shutil
 import socket
-import tracemalloc
-import uuid
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from extract_run import (
+    FETCHED_AT,
+    HTML_HEADERS,
+    html_page,
+    link_row,
+    page_row,
+    rows,
+    run,
+    warc_bytes,
+    write_corpus,
+    write_pages,
+    write_stage,
+)
 
 from pipelines.core import manifest, shards
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
-from pipelines.core.executor import make_executor
-from pipelines.core.inputs import InputFile
-from pipelines.core.manifest import FileEntry
-from pipelines.core.progress import Silent
-from pipelines.core.records import DOCUMENT_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
-from pipelines.core.run import RunOptions
-from pipelines.stages.extract.config import ExtractConfig
-from pipelines.stages.extract.joining import rows_with_links
+from pipelines.core.records import DOCUMENT_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.extract.pages import id_of_url
-from pipelines.stages.extract.sources import FetchedShard
-from pipelines.stages.extract.stage import extract
-from webtext_cli.commands.extract import command
-
-FETCHED_AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-SENTENCE = "The river {} rises in the hills above the town and runs for many miles before it meets the sea. "
-
-
-def html_page(name: str, *, lang: str | None = None, sentences: int = 12) -> str:
-    attribute = f' lang="{lang}"' if lang else ""
-    paragraphs = "".join(f"<p>{SENTENCE.format(f'{name} {i}') * 2}</p>" for i in range(sentences))
-    head = f"<head><title>About {name}</title></head>"
-    menu = "<nav><a href=/>Home</a></nav>"
-    article = f"<article><h1>River {name}</h1>{paragraphs}</article>"
-    return f"<!doctype html><html{attribute}>{head}<body>{menu}{article}</body></html>"
-
-
-def link_row(url: str, score: int = 5) -> dict[str, object]:
-    return {
-        "url": url,
-        "original_url": url,
-        "domain": "example.org",
-        "score": score,
-        "submission_ids": ["a1", "b2"],
-        "subreddits": ["rivers", "maps"],
-        "title": f"Link to {url}",
-        "created_utc": 1_400_000_000 + score,
-        "over_18": False,
-    }
-
-
-def write_stage(
-    folder: Path, stage: str, files: list[FileEntry], records: int, inputs: dict[str, str] | None = None
-) -> None:
-    identity = manifest.Identity(stage, 1, {}, inputs or {})
-    entry = manifest.ShardEntry("shards", "all", records, records, files=tuple(files))
-    manifest.write_manifest(str(folder), manifest.Manifest(identity, (entry,)))
-
-
-def write_links(folder: Path, urls_by_shard: list[list[str]]) -> Path:
-    files = []
-    for index, urls in enumerate(urls_by_shard):
-        with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as shard:
-            for number, url in enumerate(urls):
-                shard.writer.write(link_row(url, 10 * index + number + 3))
-        files.append(shard.entry)
-    write_stage(folder, "scrape", files, sum(map(len, urls_by_shard)))
-    return folder
-
-
-def warc_bytes(responses: list[tuple[str, bytes, list[tuple[str, str]]]]) -> tuple[bytes, list[int]]:
-    """Return a `.warc.gz` of responses (URL, payload, HTTP headers), and the offset of each record."""
-    data, offsets = b"", []
-    for url, payload, headers in responses:
-        offsets.append(len(data))
-        http = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        block = f"HTTP/1.1 200 OK\r\n{http}\r\n".encode() + payload
-        head = (
-            f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2026-01-02T03:04:05Z\r\n"
-            f"WARC-Record-ID: <urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, url)}>\r\n"
-            f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n"
-        )
-        data += gzip.compress(head.encode() + block + b"\r\n\r\n", mtime=0)
-    return data, offsets
-
-
-HTML_HEADERS = [("Content-Type", "text/html; charset=utf-8")]
-
-
-def write_pages(folder: Path, shards_of_pages: list[list[tuple[str, bytes, list[tuple[str, str]]]]]) -> Path:
-    """Write a folder as `webtext fetch` does; each shard ends with a link that was not fetched."""
-    files, records = [], 0
-    for index, responses in enumerate(shards_of_pages):
-        name = shards.shard_name("pages", index, "warc.gz")
-        data, offsets = warc_bytes(responses)
-        with shards.write_shard(str(folder), shards.shard_name("pages", index), PAGE_SCHEMA) as shard:
-            for (url, payload, _), offset in zip(responses, offsets, strict=True):
-                shard.writer.write(page_row(url, "ok", len(payload), name, offset))
-            shard.writer.write(page_row(f"http://gone.example/{index}", "dropped.http_404", 0, None, None))
-        files += [shard.entry, shards.write_file(str(folder), name, data)]
-        records += len(responses)
-    write_stage(folder, "fetch", files, records)
-    return folder
-
-
-def page_row(url: str, outcome: str, size: int, warc_file: str | None, offset: int | None) -> dict[str, object]:
-    return {
-        "url": url,
-        "final_url": url + "?seen",
-        "status": 200,
-        "outcome": outcome,
-        "source": "live",
-        "fetched_at": FETCHED_AT,
-        "bytes": size,
-        "warc_file": warc_file,
-        "warc_offset": offset,
-    }
-
-
-def rows(folder: Path, noun: str) -> list[dict[str, object]]:
-    return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
-
-
-def run(pages, output: Path, links: Path | None = None, workers: int = 1, **settings):
-    options = RunOptions(make_executor(workers))
-    given = [str(path) for path in pages] if isinstance(pages, list) else str(pages)
-    return extract(
-        ExtractConfig(**settings), pages=given, links=links and str(links), output=str(output), options=options
-    )
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    urls = [[f"http://example.org/{shard}/{page}" for page in range(2)] for shard in range(2)]
-    pages = [[(url, html_page(url[-3:]).encode(), HTML_HEADERS) for url in part] for part in urls]
-    return write_pages(tmp_path / "fetch", pages), write_links(tmp_path / "scrape", urls), tmp_path
+    return write_corpus(tmp_path)
 
 
 def test_a_document_holds_the_text_and_what_is_known_of_the_page(corpus):
@@ -165,99 +53,6 @@ def test_a_document_holds_the_text_and_what_is_known_of_the_page(corpus):
     assert (document["fetched_at"], document["extractor"], document["language"]) == (FETCHED_AT, "trafilatura", None)
     assert document["warc_file"] == "pages-00001.warc.gz"
     assert isinstance(document["warc_offset"], int)
-
-
-def test_a_page_without_a_link_keeps_its_domain_and_is_counted(corpus):
-    pages, _, tmp_path = corpus
-    fewer = write_links(tmp_path / "fewer", [["http://example.org/0/0"], []])
-    summary = run(pages, tmp_path / "out", fewer)
-    assert summary.extra["without_link"] == 3
-    document = rows(tmp_path / "out", "documents")[1]
-    assert (document["domain"], document["score"], document["submission_ids"]) == ("example.org", None, None)
-    summary = run(pages, tmp_path / "none", None)
-    assert "without_link" not in summary.extra
-    assert rows(tmp_path / "none", "documents")[0]["score"] is None
-
-
-def set_inputs(folder: Path, **read: str) -> None:
-    """Write into a manifest what the stage read."""
-    found = manifest.read_manifest(str(folder))
-    identity = dataclasses.replace(found.identity, inputs=read)
-    manifest.write_manifest(str(folder), dataclasses.replace(found, identity=identity))
-
-
-def fingerprint(folder: Path) -> str:
-    return manifest.read_manifest(str(folder)).fingerprint()
-
-
-def notes_of(pages: Path, links: Path | None, output: Path) -> list[str]:
-    notes: list[str] = []
-    progress = Silent()
-    progress.note = notes.append
-    options = RunOptions(progress=progress)
-    extract(ExtractConfig(), pages=str(pages), links=links and str(links), output=str(output), options=options)
-    return notes
-
-
-def test_links_that_the_fetch_did_not_read_are_noted(tmp_path):
-    url = "http://example.org/"
-    links = write_links(tmp_path / "scrape", [[url, "http://gone.example/0"]])
-    pages = write_pages(tmp_path / "fetch", [[(url, html_page("x").encode(), HTML_HEADERS)]])
-    assert notes_of(pages, None, tmp_path / "unknown") == []
-    set_inputs(pages, links=fingerprint(links))
-    assert notes_of(pages, links, tmp_path / "same") == []
-    [note] = notes_of(pages, None, tmp_path / "none")
-    assert "without --links documents have no score" in note
-    set_inputs(pages, links="others")
-    [note] = notes_of(pages, links, tmp_path / "others")
-    assert "the pages were fetched from other links" in note
-    set_inputs(pages, urls="a list")
-    assert notes_of(pages, links, tmp_path / "list") == []
-
-
-def test_pages_of_the_corpus_are_joined_row_by_row(corpus):
-    pages, _, tmp_path = corpus
-    urls = [[f"http://example.org/{shard}/{page}" for page in range(2)] for shard in range(2)]
-    links = write_links(tmp_path / "links", [[*part, f"http://gone.example/{at}"] for at, part in enumerate(urls)])
-    set_inputs(pages, links=fingerprint(links))
-    assert run(pages, tmp_path / "out", links).extra["without_link"] == 0
-    assert [row["score"] for row in rows(tmp_path / "out", "documents")] == [3, 4, 13, 14]
-    for name, broken in {
-        "swapped": [[urls[0][0], "http://gone.example/0", urls[0][1]], urls[1]],
-        "shorter": [urls[0], urls[1]],
-    }.items():
-        links = write_links(tmp_path / name, broken)
-        set_inputs(pages, links=fingerprint(links))
-        with pytest.raises(InputError, match=r"pages-00000\.parquet: row \d is http://\S+, but in .*links-00000"):
-            run(pages, tmp_path / f"out-{name}", links)
-
-
-def test_pages_of_a_list_are_joined_by_url_over_all_shards_of_links(tmp_path):
-    urls = [f"http://example.org/{number}" for number in range(4)]
-    links = write_links(tmp_path / "scrape", [urls[:1], urls[1:2], urls[2:]])
-    pages = [(url, html_page(url[-1]).encode(), HTML_HEADERS) for url in reversed(urls)]
-    fetched = write_pages(tmp_path / "again", [pages])
-    set_inputs(fetched, urls="a list")
-    assert run(fetched, tmp_path / "out", links).extra["without_link"] == 0
-    found = {row["url"]: row["score"] for row in rows(tmp_path / "out", "documents")}
-    assert found == dict(zip(urls, [3, 13, 23, 24], strict=True))
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-def test_the_join_holds_no_more_than_the_links_that_it_needs(tmp_path, in_order):
-    urls = [f"http://example.org/{number}" for number in range(15_000)]
-    links = write_links(tmp_path / "scrape", [urls])
-    with shards.write_shard(str(tmp_path), "pages-00000.parquet", PAGE_SCHEMA) as shard:
-        for number, url in enumerate(urls):
-            shard.writer.write(page_row(url, "ok" if in_order or number < 9 else "dropped.dns", 1, None, None))
-    path = str(links / "links-00000.parquet")
-    files = [InputFile(each, 0) for each in (str(tmp_path / "pages-00000.parquet"), path)]
-    tracemalloc.start()
-    joined = sum(link is not None for _, link in rows_with_links(FetchedShard("", files[0], (), (files[1],), in_order)))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert joined == (15_000 if in_order else 9)
-    assert peak < 8 << 20
 
 
 def test_the_bytes_are_the_same_for_one_worker_and_three(corpus):
@@ -501,40 +296,3 @@ def test_nothing_touches_the_network(corpus, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     assert run(pages, tmp_path / "out", links).records_out == 4
-
-
-def test_the_command_reads_the_corpus(corpus):
-    _, _, tmp_path = corpus
-    arguments = ["--json", "--quiet", "--workers", "1"]
-    result = CliRunner().invoke(command, ["--corpus", str(tmp_path), *arguments])
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.output)
-    assert (summary["stage"], summary["records_out"], summary["without_link"]) == ("extract", 4, 0)
-    again = CliRunner().invoke(
-        command,
-        [*arguments, "-i", str(tmp_path / "fetch"), "--links", str(tmp_path / "scrape"), "-o", str(tmp_path / "o")],
-    )
-    assert again.exit_code == 0, again.output
-    assert json.loads(again.output)["without_link"] == 0
-
-
-def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
-    pages, links, tmp_path = corpus
-    arguments = ["--corpus", str(tmp_path), "--quiet", "--workers", "1"]
-    set_inputs(pages, links=fingerprint(links))
-
-    def refusal() -> str:
-        with pytest.raises(InputError) as caught:
-            CliRunner().invoke(command, arguments, catch_exceptions=False)
-        return str(caught.value)
-
-    (links / "manifest.json").unlink()
-    assert "scrape: holds no manifest" in refusal()
-    (links / "_journal").mkdir()
-    assert "scrape has not finished" in refusal()
-    shutil.rmtree(links)
-    assert "scrape: no such folder; run `webtext scrape` first" in refusal()
-    set_inputs(pages, urls="a list")
-    result = CliRunner().invoke(command, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    assert "without_link" not in json.loads(result.output)
