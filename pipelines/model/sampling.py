@@ -104,10 +104,10 @@ def next_token_probabilities(logits: Tensor, options: SamplingOptions) -> Tensor
 
     Top-p keeps the likeliest tokens up to the one with which their sum reaches p, so at least one.
     """
-    # In float64, and by a stable sort, so that ties fall alike everywhere; the largest is subtracted first, since a
-    # logit divided by a tiny temperature is infinite.
-    scaled = (logits.double() - logits.max()) / options.temperature
-    ordered, tokens = torch.sort(scaled, descending=True, stable=True)
+    # In float64, and by a stable sort, so that ties fall alike everywhere.
+    ordered, tokens = torch.sort(logits.double(), descending=True, stable=True)
+    # The largest is subtracted first, since a logit divided by a tiny temperature is infinite.
+    ordered = (ordered - ordered[0]) / options.temperature
     if options.top_k:
         ordered[options.top_k :] = -torch.inf
     probabilities = ordered.softmax(0)
