@@ -40,7 +40,7 @@ def test_slow_servers_end_at_the_deadline(tmp_path: Path) -> None:
         urls = [web.url(path) for web, path in zip(webs, _SLOW, strict=True)]
         started = time.monotonic()
         fetched = run_fetch(tmp_path, [*urls, webs[0].url("/ok")], timeout_s=1.0)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 10  # far under what the servers would take, far over a busy machine's delay
     assert [fetched.outcomes[url] for url in urls] == ["timeout"] * 3
 
 
@@ -56,15 +56,15 @@ def test_the_deadline_holds_for_all_redirects_together(tmp_path: Path) -> None:
     with LocalWeb({f"/slow-{number}": slow_redirect for number in range(9)} | {"/ok": _TEXT}) as web:
         fetched = run_fetch(tmp_path, [web.url("/slow-0"), web.url("/ok")], timeout_s=1.0)
         assert fetched.outcomes == {web.url("/slow-0"): "timeout", web.url("/ok"): "ok"}
-        assert len([path for path in web.paths() if path.startswith("/slow")]) == 3
+        assert len([path for path in web.paths() if path.startswith("/slow")]) <= 3
 
 
 def test_the_body_of_a_redirect_is_not_read(tmp_path: Path) -> None:
     endless = drip(b"HTTP/1.1 302 Found\r\nLocation: /ok\r\n\r\n", b"a" * 1000)
     with LocalWeb({"/endless": endless, "/ok": _TEXT}) as web:
         started = time.monotonic()
-        assert run_fetch(tmp_path, [web.url("/endless")]).outcomes == {web.url("/endless"): "ok"}
-        assert time.monotonic() - started < 3
+        assert run_fetch(tmp_path, [web.url("/endless")], timeout_s=60.0).outcomes == {web.url("/endless"): "ok"}
+        assert time.monotonic() - started < 20
 
 
 def test_a_dead_port_and_a_dead_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +206,6 @@ def test_a_disk_that_refuses_ends_the_run_at_once_although_a_server_hangs(
         _failing(monkeypatch, StorageError("the disk is full"), "/full")
         started = time.monotonic()
         with pytest.raises(StorageError, match="the disk is full"):
-            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/full")])
-        assert time.monotonic() - started < 2
+            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/full")], timeout_s=60.0)
+        assert time.monotonic() - started < 20
         assert not [thread for thread in threading.enumerate() if "_serve" in thread.name]
