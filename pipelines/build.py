@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_tables
-from pipelines.core.errors import UsageError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
 from pipelines.line import BY_NAME, LINE, LineStage
@@ -61,8 +61,12 @@ def build_stages(tables: Tables, first: str | None, last: str | None) -> list[st
         check_known(key, ["stages"], "option", f"{CONFIG_FILE} [build]")
     asked = _string_list(table.get("stages", list(DEFAULT_STAGES)), "[build] stages")
     names = [stage.name for stage in LINE]
-    for name in [*asked, *filter(None, (first, last))]:
+    for name in asked:
         check_known(name, names, "stage", f"{CONFIG_FILE} [build]")
+    for name in filter(None, (first, last)):
+        check_known(name, names, "stage", "--from, --to")
+    if not asked and not first and not last:
+        raise UsageError(f"{CONFIG_FILE} [build]: stages is empty; the stages are {', '.join(names)}")
     low = names.index(first) if first else 0
     high = names.index(last) if last else len(names) - 1
     chosen = [name for name in names[low : high + 1] if name in asked or name in (first, last)]
@@ -81,10 +85,13 @@ def build(
 
     A stage that is done is only verified. Raises what a stage raises; what is finished stays, and a rerun goes on.
     """
+    if not storage.is_folder(corpus):
+        raise InputError(f"{corpus}: no such folder; `webtext init {corpus}` makes a new corpus")
     tables = corpus_tables(corpus)
     runs = [(BY_NAME[name], _config(corpus, tables, BY_NAME[name])) for name in stages]
     for stage, config in runs:
         _require_files(corpus, tables, stage, config)
+        _require_sources(corpus, stage, stages)
     summaries = []
     for stage, config in runs:
         summary = stage.load()(
@@ -137,6 +144,16 @@ def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -
     if needed and not stage_files(corpus, tables, stage.name):
         path = storage.join(corpus, CONFIG_FILE)
         raise UsageError(f"{path}: [{stage.name}] names no {stage.files}; add {stage.files} = [...] there")
+    for value in stage_files(corpus, tables, stage.name):
+        name = value.rpartition("=")[2] if stage.files == "benchmarks" else value
+        if name != "-" and not (storage.glob(name) if storage.is_glob(name) else storage.exists(name)):
+            raise InputError(f"{name}: no such file; [{stage.name}] of {storage.join(corpus, CONFIG_FILE)} names it")
+
+
+def _require_sources(corpus: str, stage: LineStage, stages: Sequence[str]) -> None:
+    for source in stage.reads.values():
+        if source not in stages and not has_manifest(storage.join(corpus, source)):
+            raise UsageError(f"{stage.name} reads {source}, which is neither finished nor among the stages to run")
 
 
 def _from_corpus(corpus: str, value: str) -> str:

@@ -40,19 +40,21 @@ def _table(stage: LineStage) -> str:
     for field in dataclasses.fields(stage.config_type()):
         spec = spec_of(field)
         lines += [f"# {line}" for line in textwrap.wrap(spec.help + _bounds(spec), 110)]
-        lines.append(f"# {field.name} = {_toml_value(field.default)}")
+        lines.append(
+            f"# {field.name} = {_toml_value(field.default)}"
+            if field.default is not None
+            else f"# {field.name}: not set"
+        )
     return "\n".join(lines) + "\n"
 
 
 def _bounds(spec: OptionSpec) -> str:
     if spec.choices:
         return f" One of: {', '.join(spec.choices)}."
-    low = [] if spec.minimum is None else [f"at least {spec.minimum:g}"]
-    high = [] if spec.maximum is None else [f"at most {spec.maximum:g}"]
+    low = [] if spec.minimum is None else [f"at least {spec.minimum:.10g}"]
+    high = [] if spec.maximum is None else [f"at most {spec.maximum:.10g}"]
     return f" ({', '.join(low + high)})" if low or high else ""
 
 
 def _toml_value(value: Any) -> str:
-    if value is None:
-        return "...  (unset)"
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

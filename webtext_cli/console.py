@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pipelines.core.progress import Progress
+from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import Summary
 
 _PLAIN_EVERY_S = 10.0
@@ -75,19 +75,24 @@ class BarProgress:
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
         from rich.text import Text
 
-        class Done(ProgressColumn):
-            def render(self, task: Any) -> Text:
-                speed = task.finished_speed or task.speed
-                rate = "" if speed is None else f"  {amount(speed, unit)}/s"
-                return Text(f"{done_of(task.completed, task.total, unit)}{rate}")
+        class Words(ProgressColumn):
+            """How far, how fast, and how much longer, in words."""
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), TimeRemainingColumn())
+            def render(self, task: Any) -> Text:
+                if task.finished and not task.fields["counted"]:
+                    return Text(f"done in {duration(task.finished_time or 0.0)}")
+                speed = task.finished_speed or task.speed
+                rate = "" if speed is None else f", {amount(speed, unit)}/s"
+                left = f", {duration(task.time_remaining)} left" if task.time_remaining else ""
+                return Text(f"{done_of(task.completed, task.total, unit)}{rate}{left}", no_wrap=True)
+
+        columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Words())
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._bar.start()
-        self._task = self._bar.add_task(label, total=total)
+        self._task = self._bar.add_task(label, total=total, counted=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -103,16 +108,26 @@ class BarProgress:
 
     def finish(self) -> None:
         """See `Progress.finish`."""
+        (task,) = self._bar.tasks
+        done = task.completed
+        if sys.exc_info()[0] is None:
+            self._bar.update(self._task, total=done or 1, completed=done or 1, counted=bool(done))
         self._bar.stop()
         self._bar = None
+
+
+class QuietProgress(Silent):
+    """Shows no progress, but still what the user should read."""
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        click.echo(f"note: {message}", err=True)
 
 
 def make_progress(quiet: bool = False) -> Progress:
     """Return a bar where standard error is a terminal, plain lines elsewhere."""
     if quiet:
-        from pipelines.core.progress import Silent
-
-        return Silent()
+        return QuietProgress()
     return BarProgress() if sys.stderr.isatty() else PlainProgress()
 
 

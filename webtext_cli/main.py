@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -95,7 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain_usage(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "webtext"
-    click.echo(f"error: {error.format_message()}", err=True)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    takes_input = context is not None and any("--input" in option.opts for option in context.command.params)
+    hint = "; files are named with --input" if takes_input and "unexpected extra arg" in error.format_message() else ""
+    click.echo(f"error: {error.format_message()}{hint}", err=True)
     click.echo(f"see `{where} --help`", err=True)
     return error.exit_code
 
@@ -118,5 +124,10 @@ def _explain_failure(error: Exception) -> int:
 
 
 def run() -> None:
-    """Enter from the console script."""
+    """Enter from the console script; a polite request to end (SIGTERM) is taken like Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

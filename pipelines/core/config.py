@@ -7,6 +7,7 @@ A field made with `option` carries its own help, bounds and choices. The command
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import difflib
 import math
 import tomllib
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pipelines.core import storage
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import UsageError
 
 CONFIG_FILE = "webtext.toml"
 Config = TypeVar("Config")
@@ -75,14 +76,14 @@ def identity_of(config: Any) -> dict[str, Any]:
 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of a TOML file; raise InputError where it cannot be parsed."""
+    """Return the tables of a TOML file; raise UsageError where it cannot be parsed."""
     try:
         parsed = tomllib.loads(storage.read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML ({error})") from error
+        raise UsageError(f"{path}: is not valid TOML ({error})") from error
     for name, table in parsed.items():
         if not isinstance(table, dict):
-            raise InputError(f"{path}: {name} stands outside a table; put it under one such as [scrape]")
+            raise UsageError(f"{path}: {name} stands outside a table; put it under one such as [scrape]")
     return parsed
 
 
@@ -148,6 +149,8 @@ def _converted(kind: Any, value: Any) -> Any:
         return tuple(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is str and isinstance(value, dt.date):
+        return value.isoformat()  # TOML reads an unquoted 2017-12-31 as a date
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     return _WRONG

@@ -150,14 +150,18 @@ def has_manifest(folder: str) -> bool:
 def read_manifest(folder: str) -> Manifest:
     """Read the manifest of a folder; raise InputError where it is absent or not one of ours."""
     path = storage.join(folder, MANIFEST_FILE)
-    value = storage.read_json(path)
+    way_out = f"nothing vouches for its shards: delete {folder} and run the stage again"
+    try:
+        value = storage.read_json(path)
+    except InputError as error:
+        raise InputError(f"{error}; {way_out}") from error
     try:
         if value["format"] != FORMAT_VERSION:
             raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
         identity = Identity(value["stage"], value["version"], value["config"], value["inputs"])
         return Manifest(identity, tuple(ShardEntry.from_json(shard) for shard in value["shards"]))
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: is not a manifest of webtext ({error!r})") from error
+        raise InputError(f"{path}: is not a manifest of webtext; {way_out}") from error
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:

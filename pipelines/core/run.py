@@ -183,7 +183,7 @@ class StageRun:
         if found is None:
             self._refuse_foreign_folder()
         elif differences := found.differences(self._identity):
-            if not self._options.overwrite:
+            if not self._options.overwrite and not self._is_bare():
                 raise ChangedRunError(
                     f"{self.output}: holds another result: {'; '.join(differences)}. "
                     "Use --overwrite to replace it, or another --output or --corpus"
@@ -198,6 +198,18 @@ class StageRun:
             self._take_up_finished()
         else:
             self._take_up_begun()
+
+    def _result_names(self) -> list[str]:
+        names = storage.list_folder(self.output)
+        return [name for name in names if not name.startswith(".") and name not in (_JOURNAL, _WORK)]
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._stage.writes or name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
+
+    def _is_bare(self) -> bool:
+        """Whether a run began here but made nothing yet, so that there is no result that another could differ from."""
+        journal = storage.list_folder(storage.join(self.output, _JOURNAL))
+        return not self._result_names() and not storage.list_folder(self.work) and set(journal) <= {_HEADER}
 
     def _run_tasks(
         self,
@@ -242,7 +254,9 @@ class StageRun:
                 f"{lost} unexplained; this is a bug in webtext, please report it"
             )
         if came == 0:
-            raise InputError(f"{name}: the input holds no records at all; check what the stage before it wrote")
+            raise InputError(
+                f"{name}: the input holds no records at all; check the files that were named, or the stage before"
+            )
         if went == 0:
             # Nothing of it is worth keeping, and what caused it (a network that was down) may have passed.
             self._forget_tasks()
@@ -266,7 +280,12 @@ class StageRun:
         return None
 
     def _refuse_foreign_folder(self) -> None:
-        names = [name for name in storage.list_folder(self.output) if not name.startswith(".") and name != _JOURNAL]
+        names = self._result_names()
+        if names and all(self._is_own(name) for name in names):
+            raise InputError(
+                f"{self.output}: holds {names[0]}, ... but no manifest, so nothing vouches for them; "
+                "delete the folder, then run again to make it anew"
+            )
         if names:
             raise InputError(
                 f"{self.output}: is not empty ({names[0]}, ...) and was not made by webtext; choose an empty --output"
@@ -326,9 +345,8 @@ class StageRun:
     def _refuse_foreign_files(self) -> None:
         """Raise InputError, before anything is removed, for a file in the folder that is not of this stage."""
         listed = {file.name for file in read_manifest(self.output).files} if has_manifest(self.output) else set()
-        own = {*listed, *self._stage.writes, MANIFEST_FILE, _JOURNAL, _WORK}
-        for name in storage.list_folder(self.output):
-            if name not in own and not name.startswith(".lock") and not _SHARD.match(name) and ".tmp-" not in name:
+        for name in self._result_names():
+            if name not in listed and not self._is_own(name):
                 raise InputError(
                     f"{storage.join(self.output, name)}: was not made by this stage, so --overwrite keeps it; "
                     "move it away, or choose another --output"

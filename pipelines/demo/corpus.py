@@ -31,12 +31,14 @@ shards = 4
 [fetch]
 # One host is one machine here, and it is ours: no pause between its pages.
 per_host_delay_s = 0.0
+contact = "https://modules.pydoc.example/"
 
 [train-bpe]
 vocab_size = {vocabulary_size}
 
 [pretrain]
 preset = "tiny"
+checkpoint_every = 50
 
 [overlap-report]
 benchmarks = ["language-reference=benchmarks/language-reference.jsonl", "builtins=benchmarks/builtins.jsonl"]

@@ -19,6 +19,18 @@ from pipelines.core.errors import WebtextError
 from pipelines.demo.pages import demo_routes
 
 _SERVERS = 2
+# `python -m pydoc -n 127.0.0.1 -p 0`, which ends when the process that started it is gone.
+_SERVER = """
+import os, pydoc, sys, threading, time
+parent = os.getppid()
+def watch():
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+threading.Thread(target=watch, daemon=True).start()
+sys.argv = ["pydoc", "-n", "127.0.0.1", "-p", "0"]
+pydoc.cli()
+"""
 _PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 _NO_PROXY_VARIABLES = ("no_proxy", "NO_PROXY")
 _ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
@@ -39,8 +51,8 @@ def demo_web() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pydoc_server() -> Iterator[int]:
-    """Run `python -m pydoc` on a free port of loopback and yield the port; it ends when its input is closed."""
-    command = [sys.executable, "-W", "ignore", "-m", "pydoc", "-n", "127.0.0.1", "-p", "0"]
+    """Run pydoc's server on a free port of loopback and yield the port; it ends with this process."""
+    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
@@ -49,7 +61,9 @@ def _pydoc_server() -> Iterator[int]:
         greeting = server.stdout.readline()
         if "Server ready at" not in greeting:
             server.kill()
-            raise WebtextError(f"`{' '.join(command)}` did not start ({greeting.strip() or 'no output'})")
+            raise WebtextError(
+                f"Python's documentation server (pydoc) did not start ({greeting.strip() or 'no output'})"
+            )
         # What pydoc prints of the modules that it imports must not fill the pipe and stop it.
         threading.Thread(target=server.stdout.read, daemon=True).start()
         try:

@@ -83,6 +83,8 @@ def test_status_says_what_is_done_begun_and_damaged(corpus: Path, capsys: pytest
     printed = capsys.readouterr()
     assert "links-00001.parquet: is missing" in printed.err
     assert "begun" in printed.out
+    assert "damaged" in printed.out
+    assert "run the stage again" in printed.err
 
 
 def test_a_changed_option_is_refused_and_overwrite_makes_it_anew(
@@ -102,6 +104,15 @@ def test_every_config_is_checked_before_the_first_stage(corpus: Path, capsys: py
     (corpus / "webtext.toml").write_text(text)
     assert main(["build", "--corpus", "corpus", "-q"]) == 2
     assert "[overlap-report] names no benchmarks" in capsys.readouterr().err
+    (corpus / "there.txt").write_text("x")
+    (corpus / "webtext.toml").write_text(text + '[overlap-report]\nbenchmarks = ["x=there.txt"]\n')
+    assert main(["build", "--corpus", "corpus", "-q"]) == 2
+    assert "overlap-report reads remove-wikipedia, which is neither finished nor among" in capsys.readouterr().err
+    every = '["scrape", "fetch", "extract", "dedup", "remove-wikipedia", "overlap-report"]'
+    text = (corpus / "webtext.toml").read_text().replace('["scrape", "overlap-report"]', every).replace("there", "gone")
+    (corpus / "webtext.toml").write_text(text)
+    assert main(["build", "--corpus", "corpus", "-q"]) == 1
+    assert "corpus/gone.txt: no such file; [overlap-report] of corpus/webtext.toml names it" in capsys.readouterr().err
     assert not (corpus / "scrape").exists()
 
 

@@ -118,10 +118,10 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert "one note" in text
 
 
-def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_only_what_the_user_should_read(capsys: pytest.CaptureFixture[str]) -> None:
     progress = console.make_progress(quiet=True)
     progress.start("x", 1, "records")
     progress.advance(1)
-    progress.note("x")
+    progress.note("a shard is damaged")
     progress.finish()
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "note: a shard is damaged\n"

@@ -91,12 +91,16 @@ def test_the_generated_reference_is_current() -> None:
         (["build", "--from", "tokenize", "--to", "fetch"], 2, "error: no stage lies between tokenize and fetch"),
         (["build"], 2, "webtext.toml: [scrape] names no dumps; add dumps = [...] there"),
         (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; `webtext init nowhere` makes"),
+        (["build", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; `webtext init nowhere` makes"),
+        (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),
+        (["build", "--from", "dedup"], 2, "error: dedup reads extract, which is neither finished nor among the stages"),
+        (["dedup", "docs.parquet"], 2, "(docs.parquet); files are named with --input"),
         (["init"], 2, "error: Missing argument 'DIR'."),
         (["dedup", "-i", "dedup", "--overwrite"], 2, "error: dedup: is read and ./dedup is written, and one lies in"),
         (["dedup", "-i", "."], 2, "error: .: is read and ./dedup is written, and one lies in the other; choose"),
         (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: is read and c is written"),
         (["dedup", "--threshold", "nan"], 2, "threshold = nan is not a finite number"),
-        (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder"),
+        (["remove-wikipedia"], 1, "error: ./dedup: no such folder; run `webtext dedup` first, or name files"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )
@@ -135,11 +139,11 @@ def test_init_writes_a_file_that_build_takes_and_does_not_overwrite_it(
     assert "wrote my-corpus/webtext.toml" in capsys.readouterr().out
     text = (tmp_path / "my-corpus" / "webtext.toml").read_text()
     # With every option uncommented the file still holds only known keys and valid defaults.
-    live = re.sub(r"^# (?=\w+ = (?!\.\.\.))", "", text, flags=re.MULTILINE)
+    live = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
     assert live.count("\n# ") < text.count("\n# ")
     (tmp_path / "my-corpus" / "webtext.toml").write_text(live)
     assert main(["build", "--corpus", "my-corpus", "--to", "scrape"]) == 1
-    assert "my-corpus/dumps/RS_*: matches no file" in capsys.readouterr().err
+    assert "my-corpus/dumps/RS_*: no such file; [scrape] of my-corpus/webtext.toml names it" in capsys.readouterr().err
     assert main(["init", "my-corpus"]) == 2
     assert "is there already" in capsys.readouterr().err
 
@@ -191,6 +195,37 @@ def test_a_build_goes_on_when_the_reader_of_its_output_is_gone(tmp_path: Path) -
     )
     assert result.stderr == "code 0\n"
     assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("Usage: webtext")
+    assert "error" not in printed
+
+
+def test_a_polite_request_to_end_is_taken_like_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "big.jsonl").write_text('{"text": "x", "url": "http://a.com/"}\n' * 400_000)
+    command = [
+        sys.executable,
+        "-m",
+        "webtext_cli",
+        "remove-wikipedia",
+        "-i",
+        "big.jsonl",
+        "-o",
+        "out",
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "out" / "_journal" / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "run the same command again to go on" in errors
 
 
 def test_ctrl_c_says_that_the_next_run_goes_on(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.core.config import identity_of, make_config, option, read_tables
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,10 @@ def test_what_is_wrong_is_named(table: dict[str, Any], message: str) -> None:
         _make(table)
 
 
+def test_a_date_of_toml_is_taken_as_it_is_written() -> None:
+    assert _make({"after": dt.date(2016, 1, 1)}).after == "2016-01-01"
+
+
 def test_speed_is_no_part_of_what_a_result_is() -> None:
     assert identity_of(_make({}, concurrency=64)) == identity_of(_make({}))
     assert identity_of(_make({"subreddits": ["a"]}))["subreddits"] == ["a"]
@@ -67,8 +72,8 @@ def test_speed_is_no_part_of_what_a_result_is() -> None:
 def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
     path = tmp_path / "webtext.toml"
     path.write_text("min_score = 3\n")
-    with pytest.raises(InputError, match="min_score stands outside a table"):
+    with pytest.raises(UsageError, match="min_score stands outside a table"):
         read_tables(str(path))
     path.write_text("[scrape\n")
-    with pytest.raises(InputError, match="is not valid TOML"):
+    with pytest.raises(UsageError, match="is not valid TOML"):
         read_tables(str(path))

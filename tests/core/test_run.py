@@ -232,6 +232,25 @@ def test_speed_may_change_between_runs(tmp_path: Path) -> None:
     assert _run(tmp_path / "out", _Config(speed=9))[1] == []
 
 
+def test_a_first_try_that_made_nothing_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "out", inputs={"a": "the wrong file"}, stop_after=0)
+    assert len(_run(tmp_path / "out", inputs={"a": "the right file"})[1]) == 4
+    _run(tmp_path / "fresh", inputs={"a": "the right file"})
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "fresh")
+
+
+def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    (out / "manifest.json").write_text("garbage")
+    with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* delete .*out and run the stage again"):
+        _run(out)
+    (out / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"out: holds numbers-00000\.json, \.\.\. but no manifest.* delete the folder"):
+        _run(out)
+
+
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for options in (RunOptions(), RunOptions(overwrite=True)):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 
 import click
 
@@ -54,6 +57,11 @@ def command(shared: Shared) -> None:
         _print_end(shared.corpus, summaries, sample.prompt + sample.text)
 
 
+def _program() -> str:
+    """Return what to type for `webtext`: the name where a shell finds it, else the path it was called by."""
+    return "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
+
+
 def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
     say(f"\nA sample of the model's text, from the prompt {_PROMPT!r}:\n\n{_indented(sample)}\n")
     rows = [
@@ -67,6 +75,7 @@ def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
         for summary in summaries
     ]
     print_table(["stage", "in", "dropped", "out", "time"], rows, title="The line, from a submission to a model")
+    program = _program()
     say(
         f"""Look at:
   {corpus}/scrape/links-00000.parquet            a link for each page, with its score and its submissions
@@ -76,9 +85,9 @@ def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
   {corpus}/pretrain/metrics.jsonl                the loss, step by step
   {corpus}/overlap-report/report.html            what the corpus holds of Python's language reference: open in a browser
 Next:
-  webtext status --corpus {corpus} --verify
-  webtext generate --corpus {corpus} --prompt "The module"
-  webtext init my-corpus        and name your own dumps in my-corpus/webtext.toml"""
+  {program} status --corpus {corpus} --verify
+  {program} generate --corpus {corpus} --prompt "The module"
+  {program} init my-corpus        and name your own dumps in my-corpus/webtext.toml"""
     )
 
 

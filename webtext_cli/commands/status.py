@@ -40,6 +40,10 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
     damaged = [problem for stage in stages for problem in stage.problems]
     for problem in damaged:
         click.echo(f"error: {problem}", err=True)
+    if damaged:
+        click.echo("run the stage again: it makes what is named above anew", err=True)
+    elif verify and not as_json:
+        say("every file is as its manifest says")
     return 1 if damaged else 0
 
 
@@ -47,4 +51,5 @@ def _row(stage: StageStatus) -> list[str]:
     if stage.state != "done":
         return [stage.stage, stage.state, "", "", "", "", ""]
     counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards)
-    return [stage.stage, stage.state, *(f"{count:,}" for count in counts), amount(stage.size_bytes, "bytes")]
+    state = "damaged" if stage.problems else stage.state
+    return [stage.stage, state, *(f"{count:,}" for count in counts), amount(stage.size_bytes, "bytes")]

@@ -156,6 +156,8 @@ def _foreign_records(path: str) -> Iterator[SourcePage]:
                 way_out = "mend it with `warcio recompress`, or leave it out"
                 raise InputError(f"{path}: is damaged after byte {offset} ({_reason(error)}); {way_out}") from error
             if page is not None:
+                if page.problem == "damaged_record":
+                    raise InputError(f"{path}: is cut short after byte {offset} ({page.detail}); is the copy complete?")
                 yield dataclasses.replace(page, warc_file=name, warc_offset=offset)
 
 
