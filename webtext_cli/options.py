@@ -14,10 +14,10 @@ import click
 
 from pipelines.build import corpus_tables, stage_files, stage_table
 from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import is_folder, join
+from pipelines.core.storage import join
 from webtext_cli.console import make_progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,12 +50,7 @@ class Shared:
 
     def input_or(self, stage: str) -> list[str]:
         """Return `--input`, or the folder of the stage before."""
-        if self.input:
-            return list(self.input)
-        folder = self.stage_input(stage)
-        if not is_folder(folder):
-            raise InputError(f"{folder}: no such folder; run `webtext {stage}` first, or name files with --input")
-        return [folder]
+        return list(self.input) or [self.stage_input(stage)]
 
     def run_options(self) -> RunOptions:
         """Return how to run a stage."""

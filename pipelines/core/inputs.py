@@ -135,7 +135,7 @@ def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
             problem = f"holds no {', '.join('*' + suffix for suffix in suffixes)} (also compressed)"
         else:
             matches = [path] if storage.exists(path) else []
-            problem = "no such file or folder"
+            problem = "no such file or folder (if it is a stage's, run that stage first)"
         if not matches:
             raise InputError(f"{path}: {problem}")
         found.extend(matches)

@@ -100,7 +100,7 @@ def test_the_generated_reference_is_current() -> None:
         (["dedup", "-i", "."], 2, "error: .: is read and ./dedup is written, and one lies in the other; choose"),
         (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: is read and c is written"),
         (["dedup", "--threshold", "nan"], 2, "threshold = nan is not a finite number"),
-        (["remove-wikipedia"], 1, "error: ./dedup: no such folder; run `webtext dedup` first, or name files"),
+        (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder (if it is a stage's, run that stage first)"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )

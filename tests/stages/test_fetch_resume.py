@@ -233,6 +233,7 @@ def test_ctrl_c_ends_at_once_although_servers_hang(tmp_path: Path, workers: int)
         (tmp_path / "urls.txt").write_text("\n".join(urls))
         command = [sys.executable, "-m", "webtext_cli", "fetch", "-i", str(tmp_path / "urls.txt")]
         command += ["-o", str(tmp_path / "fetch"), "--per-host-delay", "0", "--allow-private-addresses"]
+        command += ["--contact", "mailto:test@example.org"]
         with subprocess.Popen(
             [*command, "--workers", str(workers), "--quiet"], stderr=subprocess.PIPE, text=True
         ) as process:
