@@ -157,14 +157,12 @@ class StageRun:
 
         `extra` are figures of the stage's own for the summary.
         """
+        manifest = Manifest(self._identity, tuple(self._done))
         if not self.finished:
-            manifest = Manifest(self._identity, tuple(self._done))
             self._check_funnel(manifest)
             write_manifest(self.output, manifest)
             self._remove_journal()
             self.finished = True
-        else:
-            manifest = read_manifest(self.output)
         seconds = round(time.monotonic() - self._started, 3)
         own = {**manifest.counts, **(extra or {})}
         return Summary(
@@ -237,7 +235,7 @@ class StageRun:
                 fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
                 fields["dropped"] = dict(sorted(result.dropped.items()))
                 entry = ShardEntry(phase=phase, name=task.name, work=work, **fields)
-                storage.write_json(self._journal(f"{phase}--{task.name}.json"), entry.to_json())
+                self._write_entry(entry)
                 entries[task.name] = entry
         finally:
             progress.finish()
@@ -295,13 +293,13 @@ class StageRun:
         """Check every file by its checksum; if one is damaged, fall back to a begun run without its entry."""
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
-        if all(shard.work or shard in intact for shard in manifest.shards):
+        if sum(not entry.work for entry in intact) == len(manifest.final_shards):
             self._remove_journal()
             self._done = list(manifest.shards)
             self.finished = True
             return
         for entry in intact:
-            storage.write_json(self._journal(f"{entry.phase}--{entry.name}.json"), entry.to_json())
+            self._write_entry(entry)
         storage.write_json(self._journal(_HEADER), dataclasses.asdict(self._identity))
         storage.remove(storage.join(self.output, MANIFEST_FILE))
         self._known = {(entry.phase, entry.name): entry for entry in intact}
@@ -322,6 +320,9 @@ class StageRun:
 
     def _problem(self, entry: ShardEntry) -> str | None:
         return next(filter(None, (check_file(self.output, file) for file in entry.files)), None)
+
+    def _write_entry(self, entry: ShardEntry) -> None:
+        storage.write_json(self._journal(f"{entry.phase}--{entry.name}.json"), entry.to_json())
 
     def _journal(self, name: str) -> str:
         return storage.join(self.output, _JOURNAL, name)

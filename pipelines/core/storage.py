@@ -13,7 +13,6 @@ import io
 import itertools
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -239,16 +238,6 @@ def content_fingerprint(path: str) -> str:
             stream.seek((size - _READ_BYTES) * window // (_SAMPLE_WINDOWS - 1))
             digest.update(stream.read(_READ_BYTES))
     return digest.hexdigest()
-
-
-def free_bytes(path: str) -> int | None:
-    """Return the bytes free on the disk that holds a folder, or None where there is no such number."""
-    if not is_local(path):
-        return None
-    folder = local_path(path)
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder) or "/"
-    return shutil.disk_usage(folder).free
 
 
 def remove_temporaries(folder: str) -> None:

@@ -189,10 +189,3 @@ def test_the_fingerprint_of_a_large_file_sees_its_size_and_spread_windows(tmp_pa
     assert plain != fingerprint(change_at=0)
     assert plain != fingerprint(change_at=size - 1)
     assert plain != fingerprint(size_bytes=size + 1)
-
-
-def test_free_bytes_is_known_locally_only(tmp_path: Path) -> None:
-    free = storage.free_bytes(str(tmp_path / "not" / "yet"))
-    assert free is not None
-    assert free > 0
-    assert storage.free_bytes("memory://x") is None
