@@ -15,7 +15,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects, read_dump, read_url_list
-from pipelines.stages.scrape.selection import Selection
+from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
 
@@ -24,6 +24,7 @@ SUBMISSION_SCHEMA = pa.schema(
     [
         pa.field("url", pa.string(), nullable=False),
         pa.field("original_url", pa.string()),
+        pa.field("domain", pa.string(), nullable=False),
         pa.field("score", pa.int64(), nullable=False),
         pa.field("id", pa.string(), nullable=False),
         pa.field("subreddit", pa.string(), nullable=False),
@@ -101,7 +102,7 @@ def _write_kept(task: PartitionTask, submissions: Iterator[RawSubmission]) -> tu
                 dropped[verdict.reason] += 1
             else:
                 kept += 1
-                rows.append(_row(submission, verdict.url))
+                rows.append(_row(submission, verdict))
                 buckets.append(bucket_of_domain(verdict.domain, task.shards))
             if len(rows) == _BATCH_ROWS:
                 written.writer.write(_batch(rows), buckets)
@@ -111,10 +112,11 @@ def _write_kept(task: PartitionTask, submissions: Iterator[RawSubmission]) -> tu
     return FileEntry(task.submissions_name, written.size_bytes, written.sha256), kept, dropped
 
 
-def _row(submission: RawSubmission, url: str) -> dict[str, Any]:
+def _row(submission: RawSubmission, verdict: Verdict) -> dict[str, Any]:
     return {
-        "url": url,
-        "original_url": None if submission.url == url else submission.url,
+        "url": verdict.url,
+        "original_url": None if submission.url == verdict.url else submission.url,
+        "domain": verdict.domain,
         "score": submission.score or 0,
         "id": submission.id,
         "subreddit": submission.subreddit,
