@@ -14,10 +14,11 @@ from pipelines.core import shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import write_buckets
-from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects, read_dump, read_url_list
+from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects, read_dump
 from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.url_lists import read_url_list
 
 # A submission that makes a link; `original_url` is null where it equals the canonical one.
 SUBMISSION_SCHEMA = pa.schema(
