@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import html
-import ipaddress
+import importlib.metadata
+import pkgutil
 import re
-import unicodedata
-import urllib.parse
 from html.entities import html5
 
+import ada_url
 import tldextract
 
-# The list that the package carries: no network, and the same answer on every machine.
-_extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
-
-_HOST = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)")
-
-# Real URLs reach 9,255 characters; what is longer than this is data, not an address.
-_MAX_CHARACTERS = 65536
+# The version of the rules below. Raise it with every change that gives some URL another canonical form, a new release
+# of ada-url among them if it does so: links of before and after must not be compared with each other.
+CANONICAL_RULES = 2
 
 # Query parameters that only tell who clicked where, and never choose the page. `utm_...` goes by its prefix.
 TRACKING_PARAMETERS = frozenset(
@@ -30,28 +27,39 @@ TRACKING_PARAMETERS = frozenset(
     """.split()
 )
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-_URL = re.compile(r"(https?):[/\\]+([^/?#\\]*)([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.IGNORECASE | re.DOTALL)
-_AUTHORITY = re.compile(r"(?:.*@)?(\[[^\]]*\]|[^:]*)(?::([0-9]{0,5}))?", re.DOTALL)
-_ASCII_HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
-_MAX_HOST_CHARACTERS = 253
+# The list that the package carries: no network, and the same answer on every machine.
+_extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+_HOST = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)")
+
+# Real URLs reach 9,255 characters; what is longer than this is data, not an address.
+_MAX_CHARACTERS = 65536
+# Nobody escapes so often by accident (a run of `amp;` counts once); without a bound, hostile text takes minutes.
+_MAX_ROUNDS = 32
+
+# What most URLs are: nothing here for any rule to change, tracking parameters aside. Possessive, so never slow.
+_PLAIN_URL = re.compile(
+    r"https?://(?=[^/]{1,253}/)(?:(?!xn--)[a-z0-9-]{1,63}\.)*(?!xn--)[a-z][a-z0-9-]{0,62}"
+    r"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]*+)++"
+    r"(?:\?((?:&?+[A-Za-z0-9\-._~!$'()*+,=:@/?]++)++))?"
+)
+# What the parser returns: every part stands at its place, and is ASCII.
+_PARSED = re.compile(r"(https?://)(?:[^@/]*@)?([^/:\[]+|\[[^\]]+\])(:[0-9]+)?(/[^?#]*)(?:\?([^#]*))?(?:#(.*))?")
+# The parser also takes hosts that no name server would, such as `a,b.com` and `a..b`.
+_HOST_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
-_EDGES = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u2000\u200b\u2028\u2029\u202f\u2060\u3000\ufeff"
+_EDGES = (
+    "".join(map(chr, [*range(0x21), *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)]))
+    + "\x7f\x85\xa0\u1680\u3000\ufeff"
+)
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_AMPERSANDS = re.compile(r"&(?:amp;)+")
+_AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
-_PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*")
+_ENCODED = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*")
 _TO_ENCODE = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?%]+")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-
-_DOTS = re.compile(r"[\u3002\uff0e\uff61]")
-_IGNORED_IN_HOSTS = re.compile(
-    r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060\u2064\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0100-\U000e01ef]"
-)
-_UNFOLDED = {"ß": "ß", "ẞ": "ß", "ς": "ς"}
-_JOINERS = "\u200c\u200d"
 
 
 def host_of(url: str) -> str | None:
@@ -74,6 +82,13 @@ def domain_of_host(host: str) -> str:
     return _extract(host).top_domain_under_public_suffix or host
 
 
+@functools.cache
+def public_suffix_version() -> str:
+    """Return the version of the public suffix list behind `domain_of_host`: that of tldextract, and the list's hash."""
+    suffixes = pkgutil.get_data("tldextract", ".tld_set_snapshot") or b""
+    return f"tldextract-{importlib.metadata.version('tldextract')}-{hashlib.sha256(suffixes).hexdigest()[:16]}"
+
+
 def canonical_url(text: str) -> str | None:
     """Return the one form of an http(s) URL by which links are compared, or None where the text is no such URL.
 
@@ -81,8 +96,17 @@ def canonical_url(text: str) -> str | None:
     credentials, default port, fragment and tracking parameters go; the host becomes lower-case ASCII; percent-encoding
     is made uniform; dot segments are resolved. Scheme, `www.`, path case and the order of parameters stay.
     """
-    while len(text) <= _MAX_CHARACTERS:
-        url = _canonical_once(_cleaned(text))
+    if _is_plain(text):
+        return text
+    for _ in range(_MAX_ROUNDS):
+        if len(text) > _MAX_CHARACTERS:
+            return None
+        text = _without_invisible(text)
+        plain = _unescaped(text)
+        if plain != text:
+            text = plain  # and what was escaped may have been escaped before
+            continue
+        url = _canonical_once(text)
         if url is None or len(url) > _MAX_CHARACTERS:
             return None
         # Decoding `%61mp;` or leaving out a parameter may have made a new entity.
@@ -92,17 +116,21 @@ def canonical_url(text: str) -> str | None:
     return None
 
 
-def _cleaned(text: str) -> str:
+def _is_plain(text: str) -> bool:
+    """Tell quickly of most canonical URLs that they are canonical."""
+    match = _PLAIN_URL.fullmatch(text)
+    if match is None or len(text) > _MAX_CHARACTERS:
+        return False
+    return match[1] is None or not any(map(_is_tracking, match[1].split("&")))
+
+
+def _without_invisible(text: str) -> str:
     text = _CONTROLS.sub("", text.strip(_EDGES))
-    if not text.isascii():
-        text = _SURROGATES.sub("\ufffd", text)
-    while "&" in text and ";" in text:
-        # Some URLs were escaped many times over: `&amp;amp;amp;feature=user`.
-        plain = _ENTITY.sub(_character, _AMPERSANDS.sub("&", text))
-        if plain == text:
-            break
-        text = _SURROGATES.sub("\ufffd", _CONTROLS.sub("", plain.strip(_EDGES)))
-    return text
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def _unescaped(text: str) -> str:
+    return _ENTITY.sub(_character, _AMPERSANDS.sub("&", text)) if "&" in text and ";" in text else text
 
 
 def _character(entity: re.Match[str]) -> str:
@@ -112,99 +140,26 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _canonical_once(text: str) -> str | None:
-    match = _URL.fullmatch(text)
-    if match is None:
-        return None
-    scheme = match[1].lower()
-    authority = _canonical_authority(scheme, match[2])
-    if authority is None:
-        return None
-    query = _canonical_query(match[4]) if match[4] else ""
-    # `#!` names the page itself on sites of 2010 to 2014; any other fragment names a place in it.
-    fragment = match[5] or ""
-    kept = "#" + _encoded(fragment) if fragment.startswith("!") and len(fragment) > 1 else ""
-    return f"{scheme}://{authority}{_canonical_path(match[3])}{'?' if query else ''}{query}{kept}"
-
-
-def _canonical_authority(scheme: str, text: str) -> str | None:
-    match = _AUTHORITY.fullmatch(text)
-    host = None if match is None else _canonical_host(match[1])
-    if match is None or host is None:
-        return None
-    port = int(match[2]) if match[2] else _DEFAULT_PORTS[scheme]
-    if port > 65535:
-        return None
-    return host if port == _DEFAULT_PORTS[scheme] else f"{host}:{port}"
-
-
-def _canonical_host(text: str) -> str | None:
-    """Return a host in lower-case ASCII, or None where it cannot be one."""
-    if text.startswith("["):
-        return _canonical_ipv6(text[1:-1])
-    host = text.lower()
-    if "%" in host or not host.isascii():
-        host = _ascii_host(text)
-    host = host.rstrip(".")
-    return host if len(host) <= _MAX_HOST_CHARACTERS and _ASCII_HOST.fullmatch(host) else None
-
-
-def _canonical_ipv6(text: str) -> str | None:
+    """Parse as browsers do, then apply our rules to the parts."""
     try:
-        address = ipaddress.IPv6Address(text)
+        match = _PARSED.fullmatch(ada_url.normalize_url(text))
     except ValueError:
         return None
-    return None if address.scope_id else f"[{address.compressed}]"
-
-
-def _ascii_host(text: str) -> str:
-    """Return an internationalised host in Punycode, mapped as browsers do (UTS 46, non-transitional), or an empty one.
-
-    The standard library's codec follows the older IDNA 2003, which makes another host of `straße.de`.
-    """
-    folded = _folded(urllib.parse.unquote(text, errors="replace"))
-    labels = _DOTS.sub(".", folded).split(".")
-    if not all(_is_label_character(character) for label in labels for character in label):
-        return ""
-    return ".".join(label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii") for label in labels)
-
-
-def _folded(text: str) -> str:
-    once = unicodedata.normalize("NFKC", _fold_case(_IGNORED_IN_HOSTS.sub("", text)))
-    return unicodedata.normalize("NFKC", _fold_case(once))
-
-
-def _fold_case(text: str) -> str:
-    # Full case folding, but for the letters that are hosts of their own since IDNA 2008.
-    return "".join(_UNFOLDED.get(character) or character.casefold() for character in text)
-
-
-def _is_label_character(character: str) -> bool:
-    if character.isascii():
-        return character.isalnum() or character in "-_"
-    return character in _JOINERS or (unicodedata.category(character)[0] in "LMNPS" and character != "\ufffd")
-
-
-def _canonical_path(text: str) -> str:
-    path = _encoded(text.replace("\\", "/")) or "/"
-    return _without_dot_segments(path) if "/." in path else path
-
-
-def _without_dot_segments(path: str) -> str:
-    """Resolve `.` and `..` in an absolute path (RFC 3986, section 5.2.4)."""
-    kept: list[str] = []
-    segments = path.split("/")[1:]
-    for segment in segments:
-        if segment == "..":
-            del kept[-1:]
-        elif segment != ".":
-            kept.append(segment)
-    if segments[-1] in (".", ".."):
-        kept.append("")
-    return "/" + "/".join(kept)
+    if match is None:
+        return None
+    scheme, host, port, path, query, fragment = match.groups("")
+    host = host.removesuffix(".")
+    if host[:1] != "[" and not _HOST_NAME.fullmatch(host):
+        return None
+    query = _canonical_query(query) if query else ""
+    # `#!` names the page itself on sites of 2010 to 2014; any other fragment names a place in it.
+    kept = "#" + _encoded(fragment) if fragment.startswith("!") and len(fragment) > 1 else ""
+    return f"{scheme}{host}{port}{_encoded(path)}{'?' if query else ''}{query}{kept}"
 
 
 def _canonical_query(text: str) -> str:
-    pieces = _encoded(text).split("&")
+    # A browser sends an apostrophe in a query as `%27`, so the two are one there; elsewhere they are not.
+    pieces = _encoded(text).replace("%27", "'").split("&")
     return "&".join(piece for piece in pieces if piece and not _is_tracking(piece))
 
 
@@ -215,7 +170,7 @@ def _is_tracking(piece: str) -> bool:
 
 def _encoded(text: str) -> str:
     """Percent-encode what must be, decode what need not be (RFC 3986, section 2), hex digits in upper case."""
-    return text if _PLAIN.fullmatch(text) else _TO_ENCODE.sub(_encoded_run, text)
+    return text if _ENCODED.fullmatch(text) else _TO_ENCODE.sub(_encoded_run, text)
 
 
 def _encoded_run(run: re.Match[str]) -> str:
