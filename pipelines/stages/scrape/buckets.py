@@ -1,7 +1,10 @@
-"""Work files that hold many buckets: one Parquet file, and in it row groups of one bucket each.
+"""Work files that hold many buckets: compressed frames, each of rows of one bucket, and at the end where they are.
 
 One file a task, instead of one a task and bucket, keeps 250 months in 64 buckets at 250 files; what waits in memory is
-bounded in bytes, whatever the number of buckets.
+bounded in bytes, whatever the number of buckets. A frame is an Arrow record batch under zstd: to read one bucket costs
+its frames and a short index, while in a Parquet file every reader would first parse a footer of all buckets.
+
+    frames, index (JSON: [bucket, offset, packed bytes, rows, bytes] of each frame), length of the index (8 bytes)
 """
 
 from __future__ import annotations
@@ -12,14 +15,18 @@ import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import WebtextError
+from pipelines.core import storage
+from pipelines.core.errors import InputError
 
 _FLUSH_BYTES = 48 << 20
-_INDEX_KEY = b"buckets_of_row_groups"
+_LENGTH_BYTES = 8
+_CODEC = pa.Codec("zstd", compression_level=1)
+
+# Bucket, offset in the file, bytes in the file, rows, bytes in memory.
+_Frame = tuple[int, int, int, int, int]
 
 
 @dataclasses.dataclass
@@ -36,79 +43,93 @@ def write_buckets(path: str, schema: pa.Schema) -> Iterator[WrittenBuckets]:
     """Yield a `WrittenBuckets`; the file appears when the block ends without an error."""
     with storage.atomic_write(path) as stream:
         written = WrittenBuckets(BucketWriter(stream, schema))
-        try:
-            yield written
-            written.writer.close()
-        except BaseException:
-            written.writer.abandon()
-            raise
+        yield written
+        written.writer.close()
     written.size_bytes, written.sha256 = stream.size_bytes, stream.sha256
 
 
 class BucketWriter:
-    """Collects batches of rows and writes them as row groups by bucket, about 48 MiB at a time."""
+    """Collects batches of rows and writes them as frames by bucket, about 48 MiB at a time."""
 
     def __init__(self, stream: storage.HashingWriter, schema: pa.Schema) -> None:
+        self._stream = stream
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
-        self._buckets: list[int] = []
+        self._buckets: list[npt.NDArray[np.int32]] = []
         self._pending_bytes = 0
-        self._written: list[int] = []
-        self._writer = pq.ParquetWriter(stream, schema, compression="zstd", compression_level=1)
+        self._frames: list[_Frame] = []
 
-    def write(self, batch: pa.RecordBatch, buckets: Sequence[int]) -> None:
-        """Add a batch, and for each of its rows the bucket."""
+    def write(self, batch: pa.RecordBatch, buckets: Sequence[int] | npt.NDArray[np.integer]) -> None:
+        """Add a batch, and for each of its rows the bucket, as a sequence or an array of whole numbers."""
         self._batches.append(batch)
-        self._buckets.extend(buckets)
+        self._buckets.append(np.asarray(buckets, dtype=np.int32))
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= _FLUSH_BYTES:
             self._flush()
 
     def close(self) -> None:
-        """Write what is pending, the buckets of the row groups, and the footer."""
+        """Write what is pending, and the index."""
         self._flush()
-        self._writer.add_key_value_metadata({_INDEX_KEY: json.dumps(self._written)})
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Let go of a file that will not get its name, so that nothing is written to it later."""
-        with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
-            self._writer.close()
-        self._writer.is_open = False
+        index = json.dumps(self._frames).encode()
+        self._stream.write(index)
+        self._stream.write(len(index).to_bytes(_LENGTH_BYTES, "little"))
 
     def _flush(self) -> None:
         if not self._batches:
             return
-        buckets = np.array(self._buckets)
+        buckets = np.concatenate(self._buckets)
         order = np.argsort(buckets, kind="stable")
-        rows = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks().take(order)
+        rows = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
+        self._batches, self._buckets, self._pending_bytes = [], [], 0
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
-            self._writer.write_table(rows.slice(start, end - start), row_group_size=max(1, end - start))
-            self._written.append(int(bucket))
-        self._batches, self._buckets, self._pending_bytes = [], [], 0
+            self._write_frame(int(bucket), rows.take(order[start:end]))
+
+    def _write_frame(self, bucket: int, rows: pa.Table) -> None:
+        for batch in rows.combine_chunks().to_batches():
+            plain = batch.serialize()
+            packed = _CODEC.compress(plain)
+            self._frames.append((bucket, self._stream.tell(), packed.size, batch.num_rows, plain.size))
+            self._stream.write(packed)
 
 
 @dataclasses.dataclass(frozen=True)
 class BucketPart:
-    """The rows of one bucket in one work file; `size_bytes` before compression."""
+    """The rows of one bucket in one work file; `size_bytes` in memory."""
 
     path: str
-    row_groups: tuple[int, ...]
-    rows: int
-    size_bytes: int
+    schema: pa.Schema
+    frames: tuple[_Frame, ...]
 
-    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of at most 1,024."""
-        if self.row_groups:
-            yield from shards.read_batches(self.path, columns, row_groups=list(self.row_groups))
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(rows for _, _, _, rows, _ in self.frames)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that all rows take in memory."""
+        return sum(size_bytes for *_, size_bytes in self.frames)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the batches in which they were written; raise InputError where the file was changed."""
+        if not self.frames:
+            return
+        with storage.open_read(self.path) as stream:
+            for _, offset, packed_bytes, _, size_bytes in self.frames:
+                stream.seek(offset)
+                try:
+                    plain = _CODEC.decompress(stream.read(packed_bytes), size_bytes)
+                    yield pa.ipc.read_record_batch(plain, self.schema)
+                except (pa.ArrowException, OSError) as error:
+                    raise InputError(f"{self.path}: was changed while it was in use ({error})") from error
 
 
-def bucket_part(path: str, bucket: int) -> BucketPart:
+def bucket_part(path: str, schema: pa.Schema, bucket: int) -> BucketPart:
     """Find the rows of a bucket in a work file."""
     with storage.open_read(path) as stream:
-        metadata = shards.open_parquet(stream, path).metadata
-    written = json.loads(metadata.metadata[_INDEX_KEY])
-    row_groups = tuple(group for group, its_bucket in enumerate(written) if its_bucket == bucket)
-    found = [metadata.row_group(group) for group in row_groups]
-    return BucketPart(path, row_groups, sum(g.num_rows for g in found), sum(g.total_byte_size for g in found))
+        stream.seek(storage.size_bytes(path) - _LENGTH_BYTES)
+        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        stream.seek(storage.size_bytes(path) - _LENGTH_BYTES - length)
+        index = json.loads(stream.read(length))
+    return BucketPart(path, schema, tuple(tuple(frame) for frame in index if frame[0] == bucket))

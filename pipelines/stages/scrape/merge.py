@@ -1,4 +1,8 @@
-"""The second phase: one task a bucket, which makes one link of all submissions of a URL."""
+"""The second phase: one task a bucket, which makes one link of all submissions of a URL.
+
+Rows are Arrow columns from the work files to the shard: sorted by URL, cut into groups of one URL each, and reduced
+group by group. Only the rows of URLs that were submitted more than once need a finer order.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.algorithms.urls import registered_domain
 from pipelines.core import progress, shards, storage
-from pipelines.core.records import LINK_SCHEMA, Link
+from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.stages.scrape.partition import SUBMISSION_SCHEMA
@@ -21,9 +27,12 @@ from pipelines.stages.scrape.partition import SUBMISSION_SCHEMA
 # A bucket beyond this is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
 _SORTED_BYTES = 96 << 20
 _SAMPLES_PER_RANGE = 100
-_ROWS_AT_ONCE = 1024
+_LINKS_AT_ONCE = 1024
 
-Row = dict[str, Any]
+_INT64_MAX = 2**63 - 1
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,93 +60,192 @@ def merge_bucket(task: MergeTask) -> TaskResult:
     """
     dropped: Counter[str] = Counter()
     with shards.write_shard(task.output, shards.shard_name("links", task.bucket), LINK_SCHEMA) as written:
-        for rows in _submissions_by_url(task):
-            distinct = distinct_submissions(rows)
-            dropped["duplicate_submission"] += len(rows) - len(distinct)
-            link = merge_submissions(distinct, task.karma)
-            if task.least_score is not None and link.score < task.least_score:
-                dropped["low_score"] += len(distinct)
-            else:
-                dropped["merged_into_link"] += len(distinct) - 1
-                written.writer.write(link)
-            progress.advance(len(rows))
+        for batch in _in_equal_batches(_all_links(task, dropped)):
+            written.writer.write_batch(batch)
     counted = {reason: count for reason, count in dropped.items() if count}
     return TaskResult(records_out=written.writer.records, dropped=counted, files=(written.entry,))
 
 
-def distinct_submissions(rows: list[Row]) -> list[Row]:
-    """Return the submissions of one URL in order of time, then id, each id once.
+def _all_links(task: MergeTask, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
+    for parts in _in_ranges(task):
+        # No name here holds the rows, so that those of one range are gone when the next are read.
+        yield from _links(_all_rows(parts), task, dropped)
 
-    Of two records of one submission the one with the higher score stays: dumps were taken at different times, and
-    scores grow. Rows without an id (lists of URLs) are all different submissions.
+
+def _all_rows(parts: list[BucketPart]) -> pa.RecordBatch:
+    none = pa.RecordBatch.from_pylist([], schema=SUBMISSION_SCHEMA)
+    return pa.concat_batches([none, *(batch for part in parts for batch in part.batches())])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Groups:
+    """The submissions of each URL: their row numbers, URL after URL, and where in these each URL begins and ends."""
+
+    rows: Ints
+    starts: Ints
+    ends: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        return self.ends - self.starts
+
+    def only(self, kept: Bools | slice) -> _Groups:
+        """Return the groups of some of the URLs."""
+        return _Groups(self.rows, self.starts[kept], self.ends[kept])
+
+
+def _links(rows: pa.RecordBatch, task: MergeTask, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the links of submissions in order of their URLs, and count the submissions that they leave out."""
+    if rows.num_rows == 0:
+        return
+    groups = _distinct_by_url(rows)
+    dropped["duplicate_submission"] += rows.num_rows - len(groups.rows)
+    scores = _scores(rows, groups, task.karma)
+    over_18 = np.logical_or.reduceat(_numpy(rows.column("over_18"))[groups.rows], groups.starts)
+    kept = np.ones(len(scores), dtype=bool) if task.least_score is None else scores >= task.least_score
+    dropped["low_score"] += int(groups.sizes[~kept].sum())
+    dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
+    groups, scores, over_18 = groups.only(kept), scores[kept], over_18[kept]
+    for start in range(0, len(scores), _LINKS_AT_ONCE):
+        some = slice(start, start + _LINKS_AT_ONCE)
+        yield _batch(rows, groups.only(some), scores[some], over_18[some])
+    progress.advance(rows.num_rows)
+
+
+def _distinct_by_url(rows: pa.RecordBatch) -> _Groups:
+    """Return the submissions of each URL in order of time, then id, each id once."""
+    order = _numpy(pc.sort_indices(rows.column("url"))).astype(np.int64)
+    urls = rows.column("url").take(order)
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = _numpy(pc.not_equal(urls[1:], urls[:-1]))
+    group = np.cumsum(is_first) - 1
+    repeated = (np.bincount(group) > 1)[group]
+    if repeated.any():
+        several = order[repeated]
+        position, is_kept = _distinct(rows.take(several), group[repeated])
+        order[repeated] = several[position]
+        stays = np.ones(len(order), dtype=bool)
+        stays[repeated] = is_kept
+        order, group = order[stays], group[stays]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    return _Groups(order, starts, np.append(starts[1:], len(order)))
+
+
+def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
+    """Order the submissions of the URLs that have several, and tell which of them stay; rows of a group lie together.
+
+    The order is by time, then id; the rest only so that equal inputs in another order give equal links. Of two records
+    of one submission the one with the higher score stays: dumps were taken at different times, and scores grow. Rows
+    without an id (lists of URLs) are all different submissions.
     """
-    best: dict[str, Row] = {}
-    for number, row in enumerate(sorted(rows, key=lambda row: (-row["score"], *_order(row)))):
-        best.setdefault(row["id"] or f" {number}", row)
-    return sorted(best.values(), key=_order)
+    keys = {name: rows.column(name) for name in ("created_utc", "id", "original_url", "title", "subreddit")}
+    keys["original_url"] = pc.fill_null(keys["original_url"], "")
+    keys["over_18"] = rows.column("over_18").cast(pa.int8())
+    score = ~_numpy(rows.column("score"))  # the highest first; `-` would overflow at the lowest number
+    keyed = pa.record_batch({"group": group, **keys, "score": score})
+    order = _numpy(pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in keyed.schema.names]))
+    ids = keys["id"].take(order)
+    id_number = _numpy(ids.dictionary_encode().indices)
+    best_first = np.lexsort((score[order], id_number, group))
+    is_kept = np.ones(len(order), dtype=bool)
+    same = np.diff(group[best_first]) == 0
+    same &= np.diff(id_number[best_first]) == 0
+    is_kept[best_first[1:][same]] = False
+    return order, is_kept | _numpy(pc.equal(ids, ""))
 
 
-def merge_submissions(rows: list[Row], karma: str) -> Link:
-    """Make the link of the distinct submissions of one URL, given in order of time."""
-    first = rows[0]
-    scores = [row["score"] for row in rows]
-    score = {"max": max(scores), "sum": sum(scores), "first": scores[0]}[karma]
-    with_id = [row for row in rows if row["id"]]
-    return Link(
-        url=first["url"],
-        original_url=first["original_url"] or first["url"],
-        domain=registered_domain(first["url"]) or "",
-        score=score,
-        submission_ids=[row["id"] for row in with_id],
-        subreddits=[row["subreddit"] for row in with_id],
-        title=first["title"],
-        created_utc=first["created_utc"],
-        over_18=any(row["over_18"] for row in rows),
+def _scores(rows: pa.RecordBatch, groups: _Groups, karma: str) -> Ints:
+    scores = _numpy(rows.column("score"))[groups.rows]
+    if karma == "first":
+        return scores[groups.starts]
+    if karma == "max":
+        return np.maximum.reduceat(scores, groups.starts)
+    # Only nonsense reaches the ends of 64 bits; it stays there, as it must not come back with the other sign.
+    nearly = np.add.reduceat(scores.astype(np.float64), groups.starts)
+    total = np.add.reduceat(scores, groups.starts)
+    overflowed = np.abs(nearly - total) > 2.0**62
+    return np.where(overflowed, np.where(nearly > 0, _INT64_MAX, -_INT64_MAX - 1), total)
+
+
+def _batch(rows: pa.RecordBatch, groups: _Groups, scores: Ints, over_18: Bools) -> pa.RecordBatch:
+    """Make the links of some URLs."""
+    first = rows.select(["url", "original_url", "domain", "title", "created_utc"]).take(groups.rows[groups.starts])
+    url, original_url, domain, title, created_utc = first.columns
+    has_original = pc.fill_null(pc.not_equal(original_url, ""), False)
+    ids, subreddits = _lists(rows, groups)
+    return pa.RecordBatch.from_arrays(
+        [
+            url,
+            pc.if_else(has_original, original_url, url),
+            domain,
+            pa.array(scores),
+            ids,
+            subreddits,
+            title,
+            created_utc,
+            pa.array(over_18),
+        ],
+        schema=LINK_SCHEMA,
     )
 
 
-def _order(row: Row) -> tuple[Any, ...]:
-    """Order by time, then id; the rest only so that equal inputs in another order give equal links."""
-    keys = ("created_utc", "id", "original_url", "title", "subreddit", "over_18")
-    return tuple("" if row[key] is None else row[key] for key in keys)
+def _lists(rows: pa.RecordBatch, groups: _Groups) -> tuple[pa.ListArray, pa.ListArray]:
+    """Return for each URL the ids and the subreddits of those of its submissions that have an id."""
+    lengths = groups.sizes
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    members = np.repeat(groups.starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+    both = rows.select(["id", "subreddit"]).take(groups.rows[members])
+    has_id = pc.not_equal(both.column("id"), "")
+    before = np.concatenate([[0], np.cumsum(_numpy(has_id))])
+    both = both.filter(has_id)
+    bounds = pa.array(before[offsets], pa.int32())
+    return tuple(pa.ListArray.from_arrays(bounds, values) for values in both.columns)
 
 
-def _submissions_by_url(task: MergeTask) -> Iterator[list[Row]]:
-    """Yield the rows of each URL of the bucket, in order of the URLs."""
-    parts = [bucket_part(storage.join(task.output, name), task.bucket) for name in task.work_files]
-    rows = itertools.chain.from_iterable(_sorted_rows(each) for each in _in_ranges(task, parts))
-    for _, group in itertools.groupby(rows, key=lambda row: row["url"]):
-        yield list(group)
+def _numpy(values: pa.Array) -> npt.NDArray[Any]:
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _sorted_rows(parts: list[BucketPart]) -> Iterator[Row]:
-    batches = [batch for part in parts for batch in part.batches()]
-    table = pa.Table.from_batches(batches, schema=SUBMISSION_SCHEMA).combine_chunks().sort_by("url")
-    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        yield from batch.to_pylist()
+def _in_equal_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the links in batches of 1,024, so that the shard's row groups do not depend on the ranges."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        while count >= _LINKS_AT_ONCE:
+            together = pa.concat_batches(held)
+            yield together.slice(0, _LINKS_AT_ONCE)
+            held, count = [together.slice(_LINKS_AT_ONCE)], count - _LINKS_AT_ONCE
+    if count:
+        yield pa.concat_batches(held)
 
 
-def _in_ranges(task: MergeTask, parts: list[BucketPart]) -> Iterator[list[BucketPart]]:
+def _in_ranges(task: MergeTask) -> Iterator[list[BucketPart]]:
     """Yield the bucket in pieces that fit into memory, each of one range of URLs, in order of the ranges."""
+    paths = [storage.join(task.output, name) for name in task.work_files]
+    parts = [bucket_part(path, SUBMISSION_SCHEMA, task.bucket) for path in paths]
     ranges = -(-sum(part.size_bytes for part in parts) // _SORTED_BYTES)
     if ranges <= 1:
         yield parts
         return
     bounds = _range_bounds(parts, ranges)
-    path = storage.join(task.output, f"{task.work}/{shards.shard_name('ranges', task.bucket)}")
+    path = storage.join(task.output, f"{task.work}/{shards.shard_name('ranges', task.bucket, 'buckets')}")
     with write_buckets(path, SUBMISSION_SCHEMA) as written:
         for batch in itertools.chain.from_iterable(part.batches() for part in parts):
             written.writer.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])
     for number in range(len(bounds) + 1):
-        yield [bucket_part(path, number)]
+        yield [bucket_part(path, SUBMISSION_SCHEMA, number)]
     storage.remove(path)
 
 
 def _range_bounds(parts: list[BucketPart], ranges: int) -> list[str]:
     """Return URLs that cut the bucket into about equal ranges, from an even sample."""
     step = max(1, sum(part.rows for part in parts) // (ranges * _SAMPLES_PER_RANGE))
-    urls = itertools.chain.from_iterable(
-        batch.column("url").to_pylist() for part in parts for batch in part.batches(["url"])
-    )
-    sample = sorted(itertools.islice(urls, 0, None, step))
+    sample: list[str] = []
+    seen = 0
+    for batch in itertools.chain.from_iterable(part.batches() for part in parts):
+        sample += batch.column("url").take(np.arange(-seen % step, batch.num_rows, step)).to_pylist()
+        seen += batch.num_rows
+    sample.sort()
     return sorted({sample[len(sample) * number // ranges] for number in range(1, ranges)})

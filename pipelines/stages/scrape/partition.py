@@ -58,7 +58,7 @@ class PartitionTask:
     @property
     def submissions_name(self) -> str:
         """The name of the work file of submissions in the output folder."""
-        return f"{self.work}/{shards.shard_name('submissions', self.index)}"
+        return f"{self.work}/{shards.shard_name('submissions', self.index, 'buckets')}"
 
     @property
     def rejects_name(self) -> str:
