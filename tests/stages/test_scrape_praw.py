@@ -14,6 +14,7 @@ import praw.config
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions, Summary
@@ -154,14 +155,15 @@ def test_the_listing_stays_and_is_not_asked_for_again(reddit: _Reddit, tmp_path:
     _scrape(tmp_path / "out")
     asked = len(reddit.requests)
     manifest = (tmp_path / "out" / "manifest.json").read_bytes()
-    assert "listing-00000.ndjson" in [file.name for file in read_manifest(str(tmp_path / "out")).files]
+    assert "listing-00000.ndjson.zst" in [file.name for file in read_manifest(str(tmp_path / "out")).files]
     reddit.posts["/r/python/new"].insert(0, _post("1c", "http://example.com/c"))
     # A shard that is lost is made from the same listing, so that the links are of one moment.
     next((tmp_path / "out").glob("links-*.parquet")).unlink()
     _scrape(tmp_path / "out")
     assert len(reddit.requests) == asked
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
-    text = (tmp_path / "out" / "listing-00000.ndjson").read_text()
+    with open_decompressed(str(tmp_path / "out" / "listing-00000.ndjson.zst")) as stream:
+        text = stream.read().decode()
     assert "someone" not in text
     assert "secret" not in text
 

@@ -32,7 +32,7 @@ def command(shared: Shared, dumps: tuple[str, ...], **given: Any) -> None:
 
     config = stage_config(ScrapeConfig, "scrape", shared.corpus, given)
     named = [*dumps, *shared.input]
-    if not named and config.source != "praw":
+    if not named and config.needs_files:
         named = path_list(shared.corpus, "scrape")
     summary = scrape(config, dumps=named, output=shared.stage_output("scrape"), options=shared.run_options())
     print_summary(summary, shared.as_json)

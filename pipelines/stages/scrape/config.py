@@ -6,7 +6,9 @@ import dataclasses
 
 from pipelines.core.config import option
 
-PROFILES = ("webtext-2019", "none")
+ARCTIC_SHIFT_URL = "https://arctic-shift.photon-reddit.com"
+PROFILES = ("webtext-2019", "openwebtext", "openwebtext2", "none")
+KARMA = ("max", "sum", "first")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,26 +17,47 @@ class ScrapeConfig:
 
     source: str = option(
         "dump",
-        "dump: monthly Reddit dumps. urls: lists of URLs. praw: a listing of Reddit's API, at most 1,000 items.",
-        choices=("dump", "urls", "praw"),
+        "dump: monthly Reddit dumps. urls: lists of URLs. praw: a listing of Reddit's API, at most 1,000 items. "
+        "arctic-shift: that archive's search API.",
+        choices=("dump", "urls", "praw", "arctic-shift"),
     )
-    min_score: int = option(3, "Least score (karma) of a link.", minimum=0)
-    karma: str = option(
-        "max",
-        "The score of a link that was submitted more than once: the highest, the sum, or the first one's.",
-        choices=("max", "sum", "first"),
+    min_score: int | None = option(
+        None, "Least score (karma) of a link; without it what the profile says, 3 in all of them.", minimum=0
+    )
+    karma: str | None = option(
+        None,
+        "The score of a link that was submitted more than once: the highest, the sum, or the first one's; without it "
+        "what the profile says: sum in openwebtext2, max in the others.",
+        choices=KARMA,
     )
     after: str | None = option(None, "Only submissions from this day on, YYYY-MM-DD (UTC).")
     before: str | None = option(None, "Only submissions before this day, YYYY-MM-DD (UTC).")
     profile: str = option("webtext-2019", "The rules for which links to leave out.", choices=PROFILES)
     subreddits: tuple[str, ...] = option((), "Only this subreddit.", flag="--subreddit")
     shards: int = option(64, "Number of shards; all links of a domain are in the same one.", minimum=1, maximum=10000)
-    listing: str = option("new", "With --source praw: which listing of the subreddit.", choices=("new", "top", "hot"))
+    listing: str = option(
+        "new",
+        "With --source praw: which listing of the subreddit.",
+        choices=("new", "top", "hot", "controversial", "search"),
+    )
+    query: str | None = option(None, "With --listing search: what to search for, in Reddit's own syntax.")
+    time_filter: str = option(
+        "all",
+        "With --listing top, controversial or search: how far it looks back.",
+        choices=("all", "year", "month", "week", "day", "hour"),
+    )
     limit: int = option(
         1000, "With --source praw: items to ask for; Reddit ends every listing at 1,000.", minimum=1, maximum=1000
+    )
+    domains: tuple[str, ...] = option(
+        (), "With --source arctic-shift: links to this host, and to www. before it.", flag="--domain"
+    )
+    api_url: str = option(ARCTIC_SHIFT_URL, "Where Arctic Shift's API is.", identity=False)
+    accept_fresh_scores: bool = option(
+        False, "Go on although the scores of a month look taken at ingestion.", identity=False
     )
 
     @property
     def needs_files(self) -> bool:
         """Whether the source is made of files that have to be named."""
-        return self.source != "praw"
+        return self.source in ("dump", "urls")

@@ -27,14 +27,17 @@ class Verdict(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What a submission must be. Times in seconds since 1970, UTC.
+    """What a submission must be, and a link. Times in seconds since 1970, UTC.
 
     `least_score` is None where the score is not judged submission by submission: for lists of URLs, which have none,
-    and where the score of the link decides (`--karma sum` and `first`), which is only known after the merge.
+    and where the score of the link decides (`karma` is `sum` or `first`), which is only known after the merge; then
+    `least_link_score` is what it has to reach.
     """
 
     profile: Profile
+    karma: str
     least_score: int | None
+    least_link_score: int | None
     needs_score: bool
     after: int | None = None
     before: int | None = None
@@ -73,27 +76,44 @@ class Selection:
         return None
 
 
+_OF_LISTINGS = ("listing", "query", "time_filter", "limit")
 # Options that a source has no use for; one that is set all the same is refused rather than silently without effect.
 _UNUSED_OPTIONS = {
-    "dump": ("listing", "limit"),
-    "urls": ("min_score", "karma", "after", "before", "subreddits", "listing", "limit"),
-    "praw": (),
+    "dump": (*_OF_LISTINGS, "domains"),
+    "urls": ("min_score", "karma", "after", "before", "subreddits", *_OF_LISTINGS, "domains", "api_url"),
+    "praw": ("domains", "api_url"),
+    "arctic-shift": _OF_LISTINGS,
 }
+
+
+def resolved(config: ScrapeConfig) -> ScrapeConfig:
+    """Return a config with the score and karma that its profile says where no option does.
+
+    For lists of URLs, which know no scores, both stay None. Raises UsageError for an option that cannot apply.
+    """
+    _refuse_unused_options(config)
+    if config.source == "urls":
+        return config
+    profile = load_profile(config.profile)
+    min_score = profile.min_score if config.min_score is None else config.min_score
+    return dataclasses.replace(config, min_score=min_score, karma=config.karma or profile.karma)
 
 
 def make_selection(config: ScrapeConfig) -> Selection:
     """Return the selection of a config; raise UsageError for a date that is none or an option that cannot apply."""
-    _refuse_unused_options(config)
+    config = resolved(config)
     after, before = _day(config.after, "--after"), _day(config.before, "--before")
     if after is not None and before is not None and after >= before:
         raise UsageError(f"--after {config.after} is not earlier than --before {config.before}: nothing can be found")
-    scored = config.source != "urls"
+    karma = config.karma or "max"
     # A listing holds what Reddit put into it: r/all and r/popular are of many subreddits.
     names = () if config.source == "praw" else subreddit_names(config)
     return Selection(
         profile=load_profile(config.profile),
-        least_score=config.min_score if scored and config.karma == "max" else None,
-        needs_score=scored,
+        karma=karma,
+        least_score=config.min_score if karma == "max" else None,
+        least_link_score=config.min_score if karma != "max" else None,
+        needs_score=config.source != "urls",
         after=after,
         before=before,
         subreddits=frozenset(name.lower() for name in names),
