@@ -309,7 +309,9 @@ def test_another_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.
         _scrape([one], tmp_path / "out", profile="webtext-2019")
     profiles = tmp_path / "data"
     (profiles / "profiles").mkdir(parents=True)
-    (profiles / "profiles" / "none.toml").write_text("[[rule]]\nname = 'x'\nover_18 = true\n")
+    (profiles / "profiles" / "none.toml").write_text(
+        "version = 9\ndescription = ''\nmin_score = 3\nkarma = 'max'\n[[rule]]\nname = 'x'\nover_18 = true\n"
+    )
     monkeypatch.setattr("pipelines.stages.scrape.profile.data_path", lambda name: str(profiles / name))
     with pytest.raises(ChangedRunError, match="its input profile none has changed"):
         _scrape([one], tmp_path / "out")

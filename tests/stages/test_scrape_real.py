@@ -85,6 +85,13 @@ def _banned(url: str, record: dict[str, Any]) -> str | None:
             return rule["name"]
         if rule.get("over_18") and record["over_18"]:
             return rule["name"]
+        name = record["subreddit"].lower()
+        if name in rule.get("subreddits", ()):
+            return rule["name"]
+        if name not in rule.get("except_subreddits", ()) and any(
+            word in name for word in rule.get("subreddit_words", ())
+        ):
+            return rule["name"]
         if "created_from" in rule and int(record["created_utc"]) >= 1514764800:
             return rule["name"]
     return None

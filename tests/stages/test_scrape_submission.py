@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.resources import data_path
-from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
-from pipelines.stages.scrape.profile import load_profile, parse_rules
+from pipelines.core.errors import UsageError
+from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.reading import numbered_lines
 from pipelines.stages.scrape.selection import make_selection
 from pipelines.stages.scrape.submission import BadLineError, RawSubmission, parse_line, parse_submission
@@ -219,51 +215,3 @@ def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
 def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_selection(config)
-
-
-def test_every_profile_can_be_read_and_every_file_is_a_choice() -> None:
-    files = sorted(path.stem for path in Path(data_path("profiles")).glob("*.toml"))
-    assert files == sorted(PROFILES)
-    for name in PROFILES:
-        load_profile(name)
-        assert tomllib.loads(Path(data_path(f"profiles/{name}.toml")).read_text())["version"] == 1
-
-
-def test_webtext_2019_bans_no_domain_that_openai_s_own_list_shows() -> None:
-    # Of the 1,000 domains that OpenAI published, by their second-level names: the first hundred, and those beyond
-    # that the community's block lists ban or that hold pictures, sound or video.
-    shown = """
-    google archive blogspot github nytimes wordpress washingtonpost wikia bbc theguardian ebay pastebin cnn yahoo
-    huffingtonpost go reuters imdb goo nih cbc apple medium dailymail steampowered independent etsy craigslist
-    businessinsider telegraph wizards usatoday thehill nhl foxnews taobao bloomberg npr mlb latimes megalodon espn
-    kickstarter breitbart abc newegg wwe myanimelist microsoft buzzfeed vice indiatimes forbes tappedout wsj vid battle
-    adf politico redditgifts nexusmods goodreads magiccards nbcnews gamepedia mediafire time cbsnews ppy gstatic nfl
-    steamusercontent thestar bugguide fanfiction mturk cbslocal theglobeandmail nydailynews theatlantic netflix theverge
-    smh nbcsports cnbc slate ign dotabuff wired chicagotribune urbandictionary rt wuxiaworld wowhead wolframalpha
-    guardian walmart pinterest rollingstone xkcd flic vidble oddshot plays ibb clyp postimg makeameme gph mixcloud
-    nicovideo twitch hulu ustream grooveshark periscope tenor newgrounds sendvid streamja makeagif webmshare libsyn
-    podbean gettyimages ted behance fav prnt redditpoll redditmetrics removeddit t bit tinyurl amzn linkedin patreon
-    dropboxusercontent googleusercontent youtubedoubler imirhil openload xboxdvr subtletv neatclip roosterteeth vlive
-    """.split()
-    banned = {domain.split(".")[0] for rule in load_profile("webtext-2019").rules for domain in rule.domains}
-    assert banned
-    assert banned.isdisjoint(shown)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[rule]\n", "is not valid TOML"),
-        ("rules = []\n", "unknown key 'rules'; did you mean rule"),
-        ("[[rule]]\ndomains = ['a.com']\n", "has no name"),
-        ("[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown condition 'domain'; did you mean domains"),
-        ("[[rule]]\nname = 'x'\n", "has 0 conditions, one is needed"),
-        ("[[rule]]\nname = 'x'\nover_18 = true\ndomains = ['a.com']\n", "has 2 conditions"),
-        ("[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "is not what this condition takes"),
-        ("[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "is not what this condition takes"),
-        ("[[rule]]\nname = 'x'\nover_18 = true\n[[rule]]\nname = 'x'\nover_18 = true\n", "two rules have one name"),
-    ],
-)
-def test_a_wrong_profile_is_refused_by_name(text: str, message: str) -> None:
-    with pytest.raises((InputError, UsageError), match=f"mine.toml.*{message}"):
-        parse_rules(text.encode(), "mine.toml")

@@ -1,12 +1,14 @@
 """Profiles: named, versioned sets of rules for which links to leave out, in `data/profiles/NAME.toml`.
 
-A rule has one condition, and its name is the reason under which its drops are counted.
+A rule has one condition, and its name is the reason under which its drops are counted. A profile also says which score
+a link needs and how it is made of those of its submissions, where the options do not.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import hashlib
 import re
 import tomllib
@@ -17,83 +19,89 @@ from pipelines.core import storage
 from pipelines.core.config import check_known
 from pipelines.core.errors import InputError
 from pipelines.core.resources import data_path
+from pipelines.stages.scrape.config import KARMA
+from pipelines.stages.scrape.rules import Rule, RuleTables
 from pipelines.stages.scrape.submission import RawSubmission
 
-_EXTENSION = re.compile(r"^[a-z]+://[^/?#]*/(?:[^/?#]*/)*[^/?#]*\.([A-Za-z0-9]{1,10})(?:[?#]|$)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_CONDITIONS = ("domains", "extensions", "created_from", "over_18", "subreddits")
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """One reason to drop a link; only one of the conditions is set. Times in seconds since 1970, UTC."""
-
-    name: str
-    domains: frozenset[str] = frozenset()
-    extensions: frozenset[str] = frozenset()
-    created_from: int | None = None
-    over_18: bool = False
-    subreddits: frozenset[str] = frozenset()
-
-    def drops(self, submission: RawSubmission, url: str, domain: str) -> bool:
-        """Tell whether the rule drops a submission with this canonical URL and registered domain."""
-        return (
-            domain in self.domains
-            or (bool(self.extensions) and _extension(url) in self.extensions)
-            or (self.created_from is not None and submission.created_utc >= self.created_from)
-            or (self.over_18 and submission.over_18)
-            or (bool(self.subreddits) and submission.subreddit.lower() in self.subreddits)
-        )
+_ENDING = re.compile(r"[a-z0-9]+")
+_HEAD = {"version": int, "description": str, "min_score": int, "karma": str}
+_CONDITIONS = tuple(field.name for field in dataclasses.fields(Rule) if field.name not in ("name", "except_subreddits"))
+_LISTS = ("domains", "hosts", "extensions", "endings", "subreddits", "subreddit_words", "except_subreddits")
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The rules of a profile, in order."""
+    """The rules of a profile in order, and its defaults of `--min-score` and `--karma`."""
 
     name: str
+    version: int
+    description: str
+    min_score: int
+    karma: str
     rules: tuple[Rule, ...]
     fingerprint: str
 
     def reason_to_drop(self, submission: RawSubmission, url: str, domain: str) -> str | None:
         """Return the name of the first rule that drops a submission, or None."""
-        for rule in self.rules:
-            if rule.drops(submission, url, domain):
-                return rule.name
-        return None
+        return self._tables.first(submission, url, domain)
+
+    @functools.cached_property
+    def _tables(self) -> RuleTables:
+        return RuleTables(self.rules)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to a worker, which makes the tables itself."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def load_profile(name: str) -> Profile:
     """Read the profile of a name; raise InputError where its file is absent or wrong."""
     path = data_path(f"profiles/{name}.toml")
-    data = storage.read_bytes(path)
-    return Profile(name, parse_rules(data, path), hashlib.sha256(data).hexdigest())
+    return parse_profile(name, storage.read_bytes(path), path)
 
 
-def parse_rules(data: bytes, path: str) -> tuple[Rule, ...]:
-    """Read the rules of a profile's file; raise InputError or UsageError, by the file's name, where it is wrong."""
+def parse_profile(name: str, data: bytes, path: str) -> Profile:
+    """Read a profile from its file's content; raise InputError or UsageError, by the file's name, where it is wrong."""
     try:
         tables = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not valid TOML ({error})") from error
     for key in tables:
-        check_known(key, ("version", "description", "rule"), "key", path)
+        check_known(key, (*_HEAD, "rule"), "key", path)
+    head = {key: _head_value(tables, key, path) for key in _HEAD}
     rules = tuple(_rule(table, path) for table in tables.get("rule", []))
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise InputError(f"{path}: two rules have one name; each is the reason of its own drops")
-    return rules
+    return Profile(name, **head, rules=rules, fingerprint=hashlib.sha256(data).hexdigest())
+
+
+def _head_value(tables: Mapping[str, Any], key: str, path: str) -> Any:
+    value = tables.get(key)
+    if (
+        type(value) is not _HEAD[key]
+        or (isinstance(value, int) and value < 0)
+        or (key == "karma" and value not in KARMA)
+    ):
+        raise InputError(f"{path}: {key} = {value!r} is not what a profile needs; see the other profiles beside it")
+    return value
 
 
 def _rule(table: Mapping[str, Any], path: str) -> Rule:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"{path}: a rule has no name in lower case with underscores: {name!r}")
+    where = f"{path}, rule {name}"
     for key in table:
-        check_known(key, ("name", *_CONDITIONS), "condition", f"{path}, rule {name}")
-    conditions = {key: _condition(key, value, f"{path}, rule {name}") for key, value in table.items() if key != "name"}
+        check_known(key, ("name", "except_subreddits", *_CONDITIONS), "condition", where)
+    given = {key: _condition(key, value, where) for key, value in table.items() if key != "name"}
+    conditions = [key for key in given if key != "except_subreddits"]
     if len(conditions) != 1:
-        raise InputError(f"{path}, rule {name}: has {len(conditions)} conditions, one is needed")
-    return Rule(name, **conditions)
+        raise InputError(f"{where}: has {len(conditions)} conditions, one is needed")
+    if "except_subreddits" in given and conditions != ["subreddit_words"]:
+        raise InputError(f"{where}: except_subreddits goes with subreddit_words only")
+    return Rule(name, **given)
 
 
 def _condition(key: str, value: Any, where: str) -> Any:
@@ -101,7 +109,11 @@ def _condition(key: str, value: Any, where: str) -> Any:
         return True
     if key == "created_from" and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return midnight_utc(value)
-    if key in ("domains", "extensions", "subreddits") and _is_list_of_names(value):
+    if key == "shorter_than" and type(value) is int and 0 < value <= 1000:
+        return value
+    if key == "unlike" and _is_expression(value):
+        return value
+    if key in _LISTS and _is_list_of_names(value) and (key not in ("extensions", "endings") or _are_endings(value)):
         return frozenset(value)
     raise InputError(f"{where}: {key} = {value!r} is not what this condition takes (lists are in lower case)")
 
@@ -109,15 +121,21 @@ def _condition(key: str, value: Any, where: str) -> Any:
 def _is_list_of_names(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(item, str) and item == item.lower().strip() for item in value)
+    return all(isinstance(item, str) and item and item == item.lower().strip() for item in value)
+
+
+def _are_endings(values: list[str]) -> bool:
+    # Only what follows the last dot is looked up.
+    return all(_ENDING.fullmatch(value) for value in values)
+
+
+def _is_expression(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(value) and re.compile(value) is not None
+    except re.error:
+        return False
 
 
 def midnight_utc(day: dt.date) -> int:
     """Return the first second of a day, UTC."""
     return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp())
-
-
-def _extension(url: str) -> str | None:
-    """Return the ending of a canonical URL's path in lower case, without its dot."""
-    match = _EXTENSION.match(url)
-    return match[1].lower() if match else None

@@ -12,7 +12,7 @@ from pipelines.stages.scrape.listings import check_listing_options, fetch_listin
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.reading import REJECT_SCHEMA
-from pipelines.stages.scrape.selection import Selection, make_selection
+from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 
 STAGE = Stage("scrape", 1)
@@ -27,6 +27,7 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     (lines), records out are links; `rejects-00000.parquet` lists the lines that hold no submission. Raises InputError,
     naming the file, for one that is damaged or holds no submissions. Paper, section 2.1.
     """
+    config = resolved(config)
     selection = make_selection(config)
     if not config.needs_files:
         return _scrape_listing(config, selection, dumps, output, options)

@@ -1,0 +1,145 @@
+"""The rules of a profile, and tables by which the first one that fits is found without trying them one by one."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+
+from pipelines.algorithms.urls import host_of, registered_domain
+from pipelines.stages.scrape.submission import RawSubmission
+
+# A hostile dump may hold endless names of subreddits; the real ones of a month are far fewer.
+_REMEMBERED_SUBREDDITS = 1 << 17
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One reason to drop a submission; only one of the conditions is set. Times in seconds since 1970, UTC.
+
+    `extensions` are those of the canonical URL's path; `endings`, `shorter_than` (characters) and `unlike` (a regular
+    expression that the whole has to match, case ignored) judge the URL as it was submitted. `except_subreddits` belongs
+    to `subreddit_words`.
+    """
+
+    name: str
+    domains: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    extensions: frozenset[str] = frozenset()
+    endings: frozenset[str] = frozenset()
+    shorter_than: int | None = None
+    unlike: str | None = None
+    created_from: int | None = None
+    over_18: bool = False
+    subreddits: frozenset[str] = frozenset()
+    subreddit_words: frozenset[str] = frozenset()
+    except_subreddits: frozenset[str] = frozenset()
+
+
+class RuleTables:
+    """For every condition a table from a value to the place of the first rule that drops it; the least place wins."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._names = (*(rule.name for rule in rules), None)
+        self._none = none = len(rules)
+        self._domains = _first_places(rule.domains for rule in rules)
+        self._hosts = _first_places(rule.hosts for rule in rules)
+        self._domains_of_hosts = frozenset(registered_domain(f"http://{host}/") for host in self._hosts)
+        self._extensions = _first_places(rule.extensions for rule in rules)
+        self._endings = _first_places(rule.endings for rule in rules)
+        self._short = _places_of_lengths(rules)
+        self._unlike = [
+            (place, re.compile(rule.unlike, re.IGNORECASE)) for place, rule in enumerate(rules) if rule.unlike
+        ]
+        self._days, self._place_by_day = _places_of_days(rules)
+        self._over_18 = min((place for place, rule in enumerate(rules) if rule.over_18), default=none)
+        self._subreddits = _SubredditPlaces(rules)
+        self._by_subreddit = any(rule.subreddits or rule.subreddit_words for rule in rules)
+        self._by_submitted = bool(self._endings or self._short or self._unlike)
+
+    def first(self, submission: RawSubmission, url: str, domain: str) -> str | None:
+        """Return the name of the first rule that drops a submission with this canonical URL and registered domain."""
+        first = self._domains.get(domain, self._none)
+        if domain in self._domains_of_hosts:
+            first = min(first, self._hosts.get(host_of(url) or "", first))
+        if self._extensions:
+            # What follows the last dot may hold a slash or more, but then it is in no table.
+            path = url.partition("#")[0].partition("?")[0]
+            place = self._extensions.get(path[path.rfind(".") + 1 :].lower(), first)
+            if place < first:
+                first = place
+        if self._days:
+            place = self._place_by_day[bisect.bisect_right(self._days, submission.created_utc)]
+            if place < first:
+                first = place
+        if submission.over_18 and self._over_18 < first:
+            first = self._over_18
+        if self._by_subreddit:
+            place = self._subreddits[submission.subreddit]
+            if place < first:
+                first = place
+        if self._by_submitted:
+            first = self._first_by_submitted(submission.url or "", first)
+        return self._names[first]
+
+    def _first_by_submitted(self, submitted: str, first: int) -> int:
+        if self._endings:
+            head = submitted.partition("?")[0]
+            first = min(first, self._endings.get(head[head.rfind(".") + 1 :].lower(), first))
+        if len(submitted) < len(self._short):
+            first = min(first, self._short[len(submitted)])
+        for place, pattern in self._unlike:
+            if place < first and not pattern.fullmatch(submitted):
+                return place
+        return first
+
+
+def _first_places(values_by_rule: Iterable[frozenset[str]]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for place, values in enumerate(values_by_rule):
+        for value in values:
+            places.setdefault(value, place)
+    return places
+
+
+def _places_of_lengths(rules: Sequence[Rule]) -> list[int]:
+    """Return, by number of characters, the place of the first rule that finds a URL of so many too short."""
+    limits = [0 if rule.shorter_than is None else rule.shorter_than for rule in rules]
+    return [
+        next(place for place, limit in enumerate(limits) if length < limit) for length in range(max(limits, default=0))
+    ]
+
+
+def _places_of_days(rules: Sequence[Rule]) -> tuple[list[int], list[int]]:
+    """Return the sorted first seconds, and for each stretch between two of them the place of the first rule."""
+    starts = sorted((rule.created_from, place) for place, rule in enumerate(rules) if rule.created_from is not None)
+    places = [len(rules)]
+    for _, place in starts:
+        places.append(min(place, places[-1]))
+    return [start for start, _ in starts], places
+
+
+class _SubredditPlaces(dict[str, int]):
+    """The place of the first rule that drops a subreddit, found once for each spelling of a name."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        super().__init__()
+        self._none = len(rules)
+        self._names = _first_places(rule.subreddits for rule in rules)
+        self._words = [
+            (place, re.compile("|".join(map(re.escape, sorted(rule.subreddit_words)))), rule.except_subreddits)
+            for place, rule in enumerate(rules)
+            if rule.subreddit_words
+        ]
+
+    def __missing__(self, subreddit: str) -> int:
+        if len(self) >= _REMEMBERED_SUBREDDITS:
+            self.clear()
+        name = subreddit.lower()
+        first = self._names.get(name, self._none)
+        for place, words, exceptions in self._words:
+            if place < first and name not in exceptions and words.search(name):
+                first = place
+        self[subreddit] = first
+        return first
