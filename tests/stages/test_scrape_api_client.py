@@ -1,0 +1,161 @@
+"""How an API is asked: politely, and again when an answer is no answer."""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import Iterator
+
+import pytest
+from local_apis import ArcticShift, Fault, post
+
+from pipelines.core.errors import InputError
+from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError, requested_wait_s
+
+_NOW = 1763600000.0
+_ASK = {"ids": "60001", "fields": "id,score"}
+
+
+class _Clock:
+    """A clock that only goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArcticShift]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ArcticShift([post(1, "http://example.com/1", 7)]).serving() as server:
+        yield server
+
+
+def _client(api: ArcticShift, clock: _Clock) -> ApiClient:
+    return ApiClient(api.address + "/", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
+
+
+def _ask(client: ApiClient) -> list[dict[str, object]]:
+    return client.records("/api/posts/ids", _ASK)
+
+
+def test_two_requests_a_second_and_a_name(api: ArcticShift, clock: _Clock) -> None:
+    client = _client(api, clock)
+    for _ in range(4):
+        assert _ask(client) == [{"id": "60001", "score": 7}]
+    assert clock.slept == [0.5, 0.5, 0.5]
+    assert api.agents == {"webtext/0.1"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [
+        ({"Retry-After": "17"}, 17.0),
+        ({"X-RateLimit-Reset": "23"}, 23.0),
+        ({"Retry-After": "17", "X-RateLimit-Reset": "23"}, 17.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(_NOW) + 41)}, 41.0),
+        ({"Retry-After": email.utils.formatdate(_NOW + 30, usegmt=True)}, 30.0),
+        ({}, 1.0),
+        ({"Retry-After": "soon"}, 1.0),
+    ],
+)
+def test_429_is_waited_for(api: ArcticShift, clock: _Clock, headers: dict[str, str], wait_s: float) -> None:
+    api.faults = [Fault(429, headers, b'{"data":null,"error":"Too many requests"}')]
+    assert len(_ask(_client(api, clock))) == 1
+    assert sum(clock.slept) == pytest.approx(wait_s)
+    assert len(api.requests) == 2
+
+
+def test_a_limit_that_is_used_up_is_waited_for_before_it_is_exceeded(api: ArcticShift, clock: _Clock) -> None:
+    api.faults = [Fault(headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "12"})]
+    client = _client(api, clock)
+    _ask(client)
+    assert clock.slept == []
+    _ask(client)
+    assert sum(clock.slept) == pytest.approx(12.0)
+    api.faults = [Fault(headers={"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "60"})]
+    _ask(client)
+    _ask(client)
+    assert sum(clock.slept) == pytest.approx(13.0)
+
+
+def test_an_hour_is_not_waited_for(api: ArcticShift, clock: _Clock) -> None:
+    api.faults = [Fault(429, {"Retry-After": "7200"}, b"{}")]
+    with pytest.raises(InputError, match=r"no request within the next 120 minutes; run the same command again after"):
+        _ask(_client(api, clock))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(500, body=b"oops"),
+        Fault(502, body=b"<html>Bad gateway</html>"),
+        Fault(cut=5),
+        Fault(body=b'{"data": [{"id": "600'),
+        Fault(body=b'{"data": null, "error": "Under maintenance"}'),
+        Fault(body=b"\xff\xfe"),
+        Fault(body=b'{"data": ["60001"]}'),
+    ],
+    ids=["500", "502", "truncated", "half-json", "no-data", "not-utf-8", "no-records"],
+)
+def test_broken_answers_are_asked_for_again(api: ArcticShift, clock: _Clock, fault: Fault) -> None:
+    api.faults = [fault, fault]
+    assert _ask(_client(api, clock)) == [{"id": "60001", "score": 7}]
+    assert clock.slept == [1.0, 2.0]
+
+
+def test_tries_are_bounded_and_slower_each_time(api: ArcticShift, clock: _Clock) -> None:
+    api.faults = [Fault(500, body=b"oops")] * 100
+    with pytest.raises(InputError, match=r"gave no answer in 8 tries \(status 500\); run the same command again later"):
+        _ask(_client(api, clock))
+    assert clock.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+
+
+def test_nobody_there(clock: _Clock) -> None:
+    client = ApiClient("http://127.0.0.1:9", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
+    with pytest.raises(InputError, match="gave no answer in 8 tries"):
+        _ask(client)
+    client = ApiClient("example.com", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
+    with pytest.raises(InputError, match="check --api-url"):
+        _ask(client)
+
+
+def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:
+    with pytest.raises(InputError, match=r"refused with status 400 \(Invalid field: is_self\)"):
+        _client(api, clock).records("/api/posts/ids", {"ids": "1", "fields": "id,is_self"})
+    with pytest.raises(InputError, match=r"/api/nothing: refused with status 404 \(Not found\)"):
+        _client(api, clock).records("/api/nothing", {"fields": "id"})
+    assert len(api.requests) == 2
+    api.faults = [Fault(422, body=b'{"data":null,"error":"Timeout. Maybe slow down a bit"}')]
+    with pytest.raises(SlowQueryError, match="too slow"):
+        _ask(_client(api, clock))
+    api.faults = [Fault(422, body=b'{"data":null,"error":"bad id"}')]
+    with pytest.raises(InputError, match=r"status 422 \(bad id\)"):
+        _ask(_client(api, clock))
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_s"),
+    [
+        ("5", 5.0),
+        ("-3", 0.0),
+        ("1.5", 1.5),
+        (str(int(_NOW) - 10), 0.0),
+        (str(int(_NOW * 1000) + 2500), 2.5),
+        ("2025-11-20T00:53:30Z", 10.0),
+        ("2025-11-20T00:53:30", 10.0),
+        ("nan", None),
+        ("later", None),
+        ("", None),
+    ],
+)
+def test_times_to_wait(text: str, wait_s: float | None) -> None:
+    assert requested_wait_s({"X-RateLimit-Reset": text}, _NOW) == wait_s

@@ -1,0 +1,89 @@
+"""The present scores of submissions, from Reddit and from Arctic Shift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import praw.config
+import pytest
+from local_apis import ArcticShift, Fault, Reddit, post
+
+from pipelines.core.errors import InputError, UsageError
+from pipelines.stages.scrape import api_client, scores
+from pipelines.stages.scrape.scores import batch_size, fetch_scores
+
+
+@pytest.fixture(autouse=True)
+def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(praw.config.Config, "CONFIG", None)
+    scores._client.cache_clear()
+    scores._reddit.cache_clear()
+
+
+def _credentials(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "praw.ini").write_text(f"[DEFAULT]\noauth_url={address}\nreddit_url={address}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    for name, value in (("client_id", "id"), ("client_secret", "secret"), ("user_agent", "test of webtext")):
+        monkeypatch.setenv(f"praw_{name}", value)
+
+
+def _posts(count: int) -> list[dict[str, Any]]:
+    return [post(number, f"http://example.com/{number}", number + 3) for number in range(count)]
+
+
+def test_arctic_shift(monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = _posts(500)
+    with ArcticShift(posts).serving() as api:
+        ids = [each["id"] for each in posts]
+        assert batch_size("arctic-shift") == 500
+        assert fetch_scores("arctic-shift", ids, api.address) == {each["id"]: each["score"] for each in posts}
+        assert len(api.requests) == 1
+        assert fetch_scores("arctic-shift", ["60001", "t3_60002", "zzz"], api.address) == {"60001": 4, "60002": 5}
+        posts[1]["score"] = None
+        assert fetch_scores("arctic-shift", ["60001"], api.address) == {}
+        assert fetch_scores("arctic-shift", [], api.address) == {}
+        assert len(api.requests) == 3
+        with pytest.raises(ValueError, match="501 ids"):
+            fetch_scores("arctic-shift", ["a"] * 501, api.address)
+
+
+def test_arctic_shift_is_asked_for_less_when_it_is_slow() -> None:
+    posts = _posts(200)
+    slow = Fault(422, body=b'{"data":null,"error":"Query timed out"}')
+    with ArcticShift(posts).serving() as api:
+        api.faults = [slow, None, Fault(500, body=b"oops")]
+        assert len(fetch_scores("arctic-shift", [each["id"] for each in posts], api.address)) == 200
+        assert [len(query["ids"].split(",")) for _, query in api.requests] == [200, 100, 100, 100]
+
+
+def test_reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Reddit().serving() as reddit:
+        _credentials(reddit.address, tmp_path, monkeypatch)
+        reddit.posts["/r/python/new"] = posts = _posts(100)
+        assert batch_size("praw") == 100
+        ids = [each["id"] for each in posts]
+        assert fetch_scores("praw", ids, "") == {each["id"]: each["score"] for each in posts}
+        assert len(reddit.requests) == 1
+        assert fetch_scores("praw", ["t3_60001", "nosuch"], "") == {"60001": 4}
+        # The token ran out, then half an answer came, then none.
+        reddit.requests_a_token = 1
+        assert fetch_scores("praw", ["60007"], "") == {"60007": 10}
+        reddit.requests_a_token = 10**9
+        reddit.faults = [Fault(body=b'{"kind": "Lis'), Fault(429, {"Retry-After": "0"}, b"{}")]
+        assert fetch_scores("praw", ["60008"], "") == {"60008": 11}
+        assert reddit.tokens == 2
+
+
+def test_reddit_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Reddit().serving() as reddit:
+        _credentials(reddit.address, tmp_path, monkeypatch)
+        monkeypatch.setenv("praw_client_secret", "wrong")
+        with pytest.raises(InputError, match=r"Reddit refused the credentials \(401\)"):
+            fetch_scores("praw", ["60001"], "")
+        monkeypatch.delenv("praw_client_secret")
+        scores._reddit.cache_clear()
+        with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
+            fetch_scores("praw", ["60001"], "")
