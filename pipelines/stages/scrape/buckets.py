@@ -4,7 +4,7 @@ One file a task, instead of one a task and bucket, keeps 250 months in 64 bucket
 bounded in bytes, whatever the number of buckets. A frame is an Arrow record batch under zstd: to read one bucket costs
 its frames and a short index, while in a Parquet file every reader would first parse a footer of all buckets.
 
-    frames, index (JSON: [bucket, offset, packed bytes, rows, bytes] of each frame), length of the index (8 bytes)
+    frames, index (JSON: of each frame what `_Frame` names), length of the index (8 bytes)
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import zlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +27,16 @@ _FLUSH_BYTES = 48 << 20
 _LENGTH_BYTES = 8
 _CODEC = pa.Codec("zstd", compression_level=1)
 
-# Bucket, offset in the file, bytes in the file, rows, bytes in memory.
-_Frame = tuple[int, int, int, int, int]
+
+class _Frame(NamedTuple):
+    """Where the rows are; `checksum` is the CRC-32 of the bytes in the file."""
+
+    bucket: int
+    offset: int
+    packed_bytes: int
+    checksum: int
+    rows: int
+    size_bytes: int
 
 
 @dataclasses.dataclass
@@ -61,6 +71,8 @@ class BucketWriter:
 
     def write(self, batch: pa.RecordBatch, buckets: Sequence[int] | npt.NDArray[np.integer]) -> None:
         """Add a batch, and for each of its rows the bucket, as a sequence or an array of whole numbers."""
+        if batch.num_rows == 0:
+            return
         self._batches.append(batch)
         self._buckets.append(np.asarray(buckets, dtype=np.int32))
         self._pending_bytes += batch.nbytes
@@ -89,7 +101,8 @@ class BucketWriter:
         for batch in rows.combine_chunks().to_batches():
             plain = batch.serialize()
             packed = _CODEC.compress(plain)
-            self._frames.append((bucket, self._stream.tell(), packed.size, batch.num_rows, plain.size))
+            offset, checksum = self._stream.tell(), zlib.crc32(packed)
+            self._frames.append(_Frame(bucket, offset, packed.size, checksum, batch.num_rows, plain.size))
             self._stream.write(packed)
 
 
@@ -104,32 +117,34 @@ class BucketPart:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(rows for _, _, _, rows, _ in self.frames)
+        return sum(frame.rows for frame in self.frames)
 
     @property
     def size_bytes(self) -> int:
         """The bytes that all rows take in memory."""
-        return sum(size_bytes for *_, size_bytes in self.frames)
+        return sum(frame.size_bytes for frame in self.frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the batches in which they were written; raise InputError where the file was changed."""
         if not self.frames:
             return
         with storage.open_read(self.path) as stream:
-            for _, offset, packed_bytes, _, size_bytes in self.frames:
-                stream.seek(offset)
-                try:
-                    plain = _CODEC.decompress(stream.read(packed_bytes), size_bytes)
-                    yield pa.ipc.read_record_batch(plain, self.schema)
-                except (pa.ArrowException, OSError) as error:
-                    raise InputError(f"{self.path}: was changed while it was in use ({error})") from error
+            for frame in self.frames:
+                stream.seek(frame.offset)
+                packed = stream.read(frame.packed_bytes)
+                if zlib.crc32(packed) != frame.checksum:
+                    raise InputError(
+                        f"{self.path}: was changed after it was written; run again, so that it is made anew"
+                    )
+                yield pa.ipc.read_record_batch(_CODEC.decompress(packed, frame.size_bytes), self.schema)
 
 
 def bucket_part(path: str, schema: pa.Schema, bucket: int) -> BucketPart:
     """Find the rows of a bucket in a work file."""
+    end = storage.size_bytes(path) - _LENGTH_BYTES
     with storage.open_read(path) as stream:
-        stream.seek(storage.size_bytes(path) - _LENGTH_BYTES)
+        stream.seek(end)
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-        stream.seek(storage.size_bytes(path) - _LENGTH_BYTES - length)
+        stream.seek(end - length)
         index = json.loads(stream.read(length))
-    return BucketPart(path, schema, tuple(tuple(frame) for frame in index if frame[0] == bucket))
+    return BucketPart(path, schema, tuple(_Frame(*frame) for frame in index if frame[0] == bucket))

@@ -1,0 +1,200 @@
+"""Time and memory of `webtext scrape` from dumps of N distinct links: flat, as the links grow.
+
+    python benchmarks/bench_links.py [--links 1000000 20000000] [--workers 1 2] [--files 10] [--folder TMP]
+
+The dumps are made up, always the same for a seed: URLs of real lengths on 200,000 domains whose sizes follow Zipf's
+law, one line in twenty a further submission of a URL. They are written to FOLDER (20M links: about 2 GB, and twice as
+much again for the work files and links) and removed at the end. Memory is the sum over all processes of the command of
+their proportional set sizes, looked up five times a second; the two phases are told apart by the first file of links.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime as dt
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+DOMAINS = 200_000
+REPEATED = 0.05
+BLOCK = 20_000
+SAMPLE_S = 0.2
+MONTH_S = 28 * 86400
+WORDS = """news article story politics world science video review how-to why-the best report science-of new interview
+    games music history the-end-of opinion sports health local blog archive index posts technology market 2013 2014 2015
+    2016 2017""".split()
+ENDINGS = ("com", "com", "com", "org", "net", "co.uk", "de")
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    links: int
+    workers: int
+    read_s: float
+    merge_s: float
+    peak_mb: float
+    summary: dict[str, object]
+
+    @property
+    def seconds(self) -> float:
+        return self.read_s + self.merge_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--links", type=int, nargs="+", default=[1_000_000, 20_000_000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--files", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=2019)
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="for the dumps and results (default: a temporary one)"
+    )
+    options = parser.parse_args()
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}\n")
+    print(
+        "| links | workers | seconds | read | merge | links/s | merge: submissions/s | us a link | growth | peak MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    base: dict[int, float] = {}
+    for links in options.links:
+        with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-links-") as folder:
+            dumps = Path(folder) / "dumps"
+            make_dumps(dumps, links, options.files, options.seed)
+            for workers in options.workers:
+                found = measure(dumps, Path(folder) / "links", links, workers)
+                report(found, found.seconds / links / base.setdefault(workers, found.seconds / links))
+
+
+def report(found: Measured, growth: float) -> None:
+    kept = found.summary["kept_submissions"]
+    assert isinstance(kept, int)
+    print(
+        f"| {found.links:,} | {found.workers} | {found.seconds:.1f} | {found.read_s:.1f} | {found.merge_s:.1f} "
+        f"| {found.links / found.seconds:,.0f} | {kept / found.merge_s:,.0f} "
+        f"| {found.seconds / found.links * 1e6:.2f} | {growth:.2f} | {found.peak_mb:,.0f} |",
+        flush=True,
+    )
+
+
+def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
+    """Run the command in a process of its own and watch it; its result is checked and removed."""
+    command = [sys.executable, "-m", "webtext_cli", "scrape", str(dumps), "-o", str(output), "--json", "--quiet"]
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [*command, "--workers", str(workers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    merge_began, peak = started, 0.0
+    while process.poll() is None:
+        peak = max(peak, tree_mb(process.pid))
+        if merge_began == started and any(output.glob("links-*")):
+            merge_began = time.perf_counter()
+        time.sleep(SAMPLE_S)
+    ended = time.perf_counter()
+    answer, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(errors)
+    summary = json.loads(answer)
+    if summary["records_out"] != links:
+        raise SystemExit(f"{summary['records_out']} links were written, {links} are in the dumps: {summary['dropped']}")
+    shutil.rmtree(output)
+    return Measured(links, workers, merge_began - started, ended - merge_began, peak, summary)
+
+
+def tree_mb(root: int) -> float:
+    """Return the proportional set size of a process and all below it, in MB (of 10^6 bytes)."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
+    tree = {root}
+    while more := {child for child, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return sum(map(proportional_set_mb, tree))
+
+
+def proportional_set_mb(process: int) -> float:
+    with contextlib.suppress(OSError):  # it may have ended
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def make_dumps(folder: Path, links: int, files: int, seed: int) -> None:
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(seed)
+    shares = 1 / np.arange(1, DOMAINS + 1)
+    cumulative = np.cumsum(shares) / shares.sum()
+    bounds = [links * number // files for number in range(files + 1)]
+    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
+        since = int(dt.datetime(2013 + number // 12, number % 12 + 1, 1, tzinfo=dt.UTC).timestamp())
+        path = folder / f"RS_{2013 + number // 12}-{number % 12 + 1:02d}.zst"
+        with path.open("wb") as raw, zstandard.ZstdCompressor(level=3, threads=2).stream_writer(raw) as stream:
+            for start in range(first, end, BLOCK):
+                stream.write(lines_of(generator, cumulative, range(start, min(start + BLOCK, end)), since))
+
+
+def lines_of(generator: np.random.Generator, cumulative: np.ndarray, numbers: range, since: int) -> bytes:
+    """Return the lines of the links of some numbers, and of the further submissions of some of them."""
+    start, count = numbers.start, len(numbers)
+    domains = np.searchsorted(cumulative, generator.random(count)).tolist()
+    words = generator.integers(0, len(WORDS), (count, 12)).tolist()
+    # Slugs of two to eight words: real URLs have a median of 61 characters and a long tail.
+    lengths = generator.choice([0, 2, 3, 4, 6, 8], count, p=[0.1, 0.2, 0.25, 0.25, 0.15, 0.05]).tolist()
+    marks = generator.integers(0, 2**31, count).tolist()
+    urls = [
+        url_of(domain, [WORDS[word] for word in some[:length]], mark, start + number)
+        for number, (domain, some, length, mark) in enumerate(zip(domains, words, lengths, marks, strict=True))
+    ]
+    again = generator.integers(0, count, int(count * REPEATED)).tolist()
+    which = [*range(count), *again]
+    scores = (generator.pareto(0.8, len(which)) * 3 + 3).clip(max=50_000).astype(int).tolist()
+    seconds = (since + generator.integers(0, MONTH_S, len(which))).tolist()
+    lines = [
+        line_of(start * 2 + place, urls[number], words[number], score, second)
+        for place, (number, score, second) in enumerate(zip(which, scores, seconds, strict=True))
+    ]
+    generator.shuffle(lines)
+    return "".join(lines).encode()
+
+
+def url_of(domain: int, words: list[str], mark: int, number: int) -> str:
+    scheme = "https" if domain % 3 == 0 else "http"
+    return (
+        f"{scheme}://{host_of(domain)}/{mark % 97}/{'-'.join(words)}{mark:x}-{number:x}{'.html' if mark % 2 else '/'}"
+    )
+
+
+def host_of(domain: int) -> str:
+    name = f"{WORDS[domain % 31]}-{domain:x}.{ENDINGS[domain % len(ENDINGS)]}"
+    return ("www." if domain % 2 else "") + name
+
+
+def line_of(place: int, url: str, words: list[int], score: int, second: int) -> str:
+    id = f"{place:x}"
+    title = " ".join(WORDS[word] for word in words).capitalize()
+    subreddit = f"{WORDS[words[0]]}{words[1]}"
+    return (
+        f'{{"id":"{id}","created_utc":{second},"subreddit":"{subreddit}","author":"user_{words[2] * 31 + words[3]}",'
+        f'"domain":"{url.split("/")[2]}","url":"{url}","title":"{title}","selftext":"","score":{score},"ups":{score},'
+        f'"downs":0,"num_comments":{words[4]},"permalink":"/r/{subreddit}/comments/{id}/{WORDS[words[5]]}/",'
+        f'"over_18":false,"is_self":false,"name":"t3_{id}","subreddit_id":"t5_2q{words[6]}","distinguished":null,'
+        '"link_flair_text":null,"thumbnail":"default"}\n'
+    )
+
+
+if __name__ == "__main__":
+    main()
