@@ -23,7 +23,7 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.profile import Profile, load_profile, parse_profile
-from pipelines.stages.scrape.rules import Rule
+from pipelines.stages.scrape.rules import Rule, RuleTables
 from pipelines.stages.scrape.selection import make_selection, resolved
 from pipelines.stages.scrape.submission import RawSubmission
 
@@ -141,12 +141,12 @@ def test_a_profile_travels_without_its_tables() -> None:
 
 def test_endless_names_of_subreddits_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.stages.scrape.rules._REMEMBERED_SUBREDDITS", 10)
-    profile = load_profile("webtext-2019")
+    tables = RuleTables(load_profile("webtext-2019").rules)
     for number in range(100):
         asked = _submission("http://example.com/", f"x{number}" + "nsfw" * (number % 2))
-        reason = profile.reason_to_drop(asked, "http://example.com/", "example.com")
+        reason = tables.first(asked, "http://example.com/", "example.com")
         assert reason == ("explicit_subreddit_name" if number % 2 else None)
-    assert len(profile._tables._subreddits) <= 10
+    assert len(tables._subreddits) <= 10
 
 
 def _reasons(profile: str, *urls: str, **fields: Any) -> list[str | None]:

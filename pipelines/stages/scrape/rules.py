@@ -38,7 +38,10 @@ class Rule:
 
 
 class RuleTables:
-    """For every condition a table from a value to the place of the first rule that drops it; the least place wins."""
+    """For every condition a table from a value to the place of the first rule that drops it; the least place wins.
+
+    A table is not asked where a rule before all of its own fits already.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._names = (*(rule.name for rule in rules), None)
@@ -47,45 +50,49 @@ class RuleTables:
         self._hosts = _first_places(rule.hosts for rule in rules)
         self._domains_of_hosts = frozenset(registered_domain(f"http://{host}/") for host in self._hosts)
         self._extensions = _first_places(rule.extensions for rule in rules)
+        self._least_by_extension = min(self._extensions.values(), default=none)
+        self._days, self._place_by_day = _places_of_days(rules)
+        self._least_by_day = self._place_by_day[-1]
+        self._over_18 = min((place for place, rule in enumerate(rules) if rule.over_18), default=none)
+        self._subreddits = _SubredditPlaces(rules)
+        by_subreddit = (place for place, rule in enumerate(rules) if rule.subreddits or rule.subreddit_words)
+        self._least_by_subreddit = min(by_subreddit, default=none)
         self._endings = _first_places(rule.endings for rule in rules)
         self._short = _places_of_lengths(rules)
         self._unlike = [
             (place, re.compile(rule.unlike, re.IGNORECASE)) for place, rule in enumerate(rules) if rule.unlike
         ]
-        self._days, self._place_by_day = _places_of_days(rules)
-        self._over_18 = min((place for place, rule in enumerate(rules) if rule.over_18), default=none)
-        self._subreddits = _SubredditPlaces(rules)
-        self._by_subreddit = any(rule.subreddits or rule.subreddit_words for rule in rules)
-        self._by_submitted = bool(self._endings or self._short or self._unlike)
+        by_submitted = (*self._endings.values(), *self._short, *(place for place, _ in self._unlike))
+        self._least_by_submitted = min(by_submitted, default=none)
 
     def first(self, submission: RawSubmission, url: str, domain: str) -> str | None:
         """Return the name of the first rule that drops a submission with this canonical URL and registered domain."""
         first = self._domains.get(domain, self._none)
         if domain in self._domains_of_hosts:
             first = min(first, self._hosts.get(host_of(url) or "", first))
-        if self._extensions:
-            # What follows the last dot may hold a slash or more, but then it is in no table.
-            path = url.partition("#")[0].partition("?")[0]
+        if self._least_by_extension < first:
+            path = url.partition("#")[0].partition("?")[0] if "?" in url or "#" in url else url
+            # What follows the last dot may hold a slash and more, but then it is in no table.
             place = self._extensions.get(path[path.rfind(".") + 1 :].lower(), first)
             if place < first:
                 first = place
-        if self._days:
+        if self._least_by_day < first:
             place = self._place_by_day[bisect.bisect_right(self._days, submission.created_utc)]
             if place < first:
                 first = place
-        if submission.over_18 and self._over_18 < first:
+        if self._over_18 < first and submission.over_18:
             first = self._over_18
-        if self._by_subreddit:
+        if self._least_by_subreddit < first:
             place = self._subreddits[submission.subreddit]
             if place < first:
                 first = place
-        if self._by_submitted:
+        if self._least_by_submitted < first:
             first = self._first_by_submitted(submission.url or "", first)
         return self._names[first]
 
     def _first_by_submitted(self, submitted: str, first: int) -> int:
         if self._endings:
-            head = submitted.partition("?")[0]
+            head = submitted.partition("?")[0] if "?" in submitted else submitted
             first = min(first, self._endings.get(head[head.rfind(".") + 1 :].lower(), first))
         if len(submitted) < len(self._short):
             first = min(first, self._short[len(submitted)])
