@@ -69,6 +69,7 @@ class Search:
         self._second = window.start
         self._known: dict[str, int] = {}
         self._limit = 0
+        self._after_is_included = False
 
     def go_on_after(self, records: Iterable[Record]) -> None:
         """Count records as read; they reach back at least to the second before the newest of them."""
@@ -84,7 +85,8 @@ class Search:
         """
         records, full = self._ask()
         new = self._new(records)
-        if not new and full and self._limit:
+        if full and not new:
+            # The largest limit, and by now it is known whether `after` includes its own second: that may go further.
             self._limit = 0
             records, full = self._ask()
             new = self._new(records)
@@ -112,10 +114,12 @@ class Search:
             if any(one["created_utc"] > two["created_utc"] for one, two in itertools.pairwise(records)):
                 raise InputError(f"{self._words()}: the answer is not in order of time; is --api-url an Arctic Shift?")
             self._limit = max(0, self._limit - 1)
+            self._after_is_included |= bool(records) and records[0]["created_utc"] < self._second
             return records, len(records) >= (_LEAST_OF_AUTO if limit == "auto" else int(limit))
 
     def _parameters(self, limit: str) -> dict[str, str]:
-        times = {"after": str(self._second - 1), "before": str(self._window.end)}
+        after = self._second if self._after_is_included else self._second - 1
+        times = {"after": str(after), "before": str(self._window.end)}
         return {**self._query, **times, "sort": "asc", "limit": limit, "fields": ",".join(_FIELDS)}
 
     def _new(self, records: list[Record]) -> list[Record]:

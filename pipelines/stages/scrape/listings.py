@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 import json
 import re
 import time
@@ -142,9 +143,10 @@ class _Pages:
             last, number = page.last, number + 1
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all submissions as lines of NDJSON, in order of time."""
-        for name in self._names():
-            for record in self._read(name).records:
+        """Yield all submissions as lines of NDJSON in order of time, then id, whatever the order of the answers."""
+        records = (record for name in self._names() for record in self._read(name).records)
+        for _, of_one_second in itertools.groupby(records, key=lambda record: record["created_utc"]):
+            for record in sorted(of_one_second, key=lambda record: record["id"]):
                 yield json.dumps(record, ensure_ascii=True, sort_keys=True).encode() + b"\n"
 
     def remove(self) -> None:
