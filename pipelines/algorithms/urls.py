@@ -34,7 +34,7 @@ _HOST = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:
 
 # Real URLs reach 9,255 characters; what is longer than this is data, not an address.
 _MAX_CHARACTERS = 65536
-# Nobody escapes so often by accident (a run of `amp;` counts once); without a bound, hostile text takes minutes.
+# Nobody escapes so often by accident (a run of `amp;` counts once); without a bound, hostile text takes many seconds.
 _MAX_ROUNDS = 32
 
 # What most URLs are: nothing here for any rule to change, tracking parameters aside. Possessive, so never slow.
