@@ -109,6 +109,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, text in {"Content-Type": "application/json", **fault.headers}.items():
             self.send_header(name, text)
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:  # as prawcore asks when it fetches a token
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body[: len(body) - fault.cut])
         if fault.cut:

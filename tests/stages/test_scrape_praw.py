@@ -2,101 +2,38 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import praw.config
 import pyarrow.parquet as pq
 import pytest
+from local_apis import Fault, Post, Reddit, post
 
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import read_manifest
+from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import RunOptions, Summary
+from pipelines.stages.scrape import reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.reddit_api import connect, listing_lines
 from pipelines.stages.scrape.stage import scrape
+from pipelines.stages.scrape.submission import parse_line
 
 
-class _Reddit(http.server.ThreadingHTTPServer):
-    """Answers for tokens, and listings in pages of at most 100 that end at 1,000."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.posts: dict[str, list[dict[str, Any]]] = {}
-        self.requests: list[str] = []
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Reddit
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        good = self.headers["Authorization"] == "Basic aWQ6c2VjcmV0"  # id:secret
-        self._answer(
-            200 if good else 401, {"access_token": "t", "token_type": "bearer", "expires_in": 3600, "scope": "*"}
-        )
-
-    def do_GET(self) -> None:
-        self.server.requests.append(self.path)
-        parts, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
-        posts = self.server.posts.get(parts.path)
-        if posts is None:
-            self._answer(404, {"message": "Not Found", "error": 404})
-            return
-        posts = posts[:1000]
-        names = [f"t3_{post['id']}" for post in posts]
-        start = names.index(query["after"][0]) + 1 if "after" in query else 0
-        end = min(start + min(100, int(query["limit"][0])), len(posts))
-        children = [{"kind": "t3", "data": {**post, "name": f"t3_{post['id']}"}} for post in posts[start:end]]
-        after = names[end - 1] if end < len(posts) else None
-        self._answer(200, {"kind": "Listing", "data": {"after": after, "before": None, "children": children}})
-
-    def _answer(self, status: int, value: Any) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def _post(id: str, url: str, score: int = 10, **fields: Any) -> dict[str, Any]:
-    return {
-        "id": id,
-        "url": url,
-        "score": score,
-        "created_utc": 1509494400.0 + int(id, 36) % 1000,
-        "subreddit": "Python",
-        "title": f"Title {id}",
-        "author": "someone",
-        "selftext": "secret",
-        "domain": "example.com",
-        "is_self": False,
-        "over_18": False,
-        **fields,
-    }
+def _post(id: str, url: str, score: int = 10, **fields: Any) -> Post:
+    fields = {"id": id, "created_utc": 1509494400.0 + int(id, 36) % 1000, "title": f"Title {id}", **fields}
+    return post(0, url, score, **fields)
 
 
 @pytest.fixture
-def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Reddit]:
+def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reddit]:
     """A Reddit on loopback, named in a `praw.ini`; credentials in the environment."""
-    server = _Reddit()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
     settings = tmp_path / "settings"
     settings.mkdir()
-    address = f"http://127.0.0.1:{server.server_port}"
-    (settings / "praw.ini").write_text(f"[DEFAULT]\noauth_url={address}\nreddit_url={address}\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(settings))
     monkeypatch.delenv("APPDATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -105,22 +42,31 @@ def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Reddit]
         monkeypatch.setenv(f"praw_{name}", value)
     # PRAW reads its files once in a process.
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with Reddit().serving() as server:
+        ini = f"[DEFAULT]\noauth_url={server.address}\nreddit_url={server.address}\n"
+        (settings / "praw.ini").write_text(ini)
+        yield server
 
 
-def _scrape(output: Path, **config: Any) -> Summary:
+class _Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def _scrape(output: Path, progress: Progress | None = None, **config: Any) -> Summary:
+    options = RunOptions(progress=progress or Silent())
     config = {"source": "praw", "subreddits": ("python",), "profile": "none", "shards": 2, **config}
-    return scrape(ScrapeConfig(**config), dumps=[], output=str(output), options=RunOptions())
+    return scrape(ScrapeConfig(**config), dumps=[], output=str(output), options=options)
 
 
 def _rows(output: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(output.glob("links-*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-def test_a_listing_makes_the_same_links_as_a_dump_of_it(reddit: _Reddit, tmp_path: Path) -> None:
+def test_a_listing_makes_the_same_links_as_a_dump_of_it(reddit: Reddit, tmp_path: Path) -> None:
     parent = {"id": "zz", "url": "http://outside.com/", "is_self": False, "author": "nobody", "subreddit": "news"}
     posts = [
         _post("1a", "http://example.com/?a=1&utm_source=x"),
@@ -142,7 +88,7 @@ def test_a_listing_makes_the_same_links_as_a_dump_of_it(reddit: _Reddit, tmp_pat
     assert {row["url"] for row in _rows(tmp_path / "api")} == {"http://example.com/?a=1", "http://outside.com/"}
 
 
-def test_pages_are_followed_up_to_the_limit_and_the_end_of_reddit(reddit: _Reddit, tmp_path: Path) -> None:
+def test_pages_are_followed_up_to_the_limit_and_the_end_of_reddit(reddit: Reddit, tmp_path: Path) -> None:
     numbers = range(36**2, 36**2 + 1200)
     reddit.posts["/r/python/new"] = [_post(f"{n:x}", f"http://example.com/{n}") for n in numbers]
     assert _scrape(tmp_path / "some", limit=250).records_in == 250
@@ -150,7 +96,7 @@ def test_pages_are_followed_up_to_the_limit_and_the_end_of_reddit(reddit: _Reddi
     assert _scrape(tmp_path / "all").records_in == 1000
 
 
-def test_the_listing_stays_and_is_not_asked_for_again(reddit: _Reddit, tmp_path: Path) -> None:
+def test_the_listing_stays_and_is_not_asked_for_again(reddit: Reddit, tmp_path: Path) -> None:
     reddit.posts["/r/python/new"] = [_post("1a", "http://example.com/a"), _post("1b", "http://example.com/b")]
     _scrape(tmp_path / "out")
     asked = len(reddit.requests)
@@ -168,7 +114,7 @@ def test_the_listing_stays_and_is_not_asked_for_again(reddit: _Reddit, tmp_path:
     assert "secret" not in text
 
 
-def test_several_subreddits_and_r_all(reddit: _Reddit, tmp_path: Path) -> None:
+def test_several_subreddits_and_r_all(reddit: Reddit, tmp_path: Path) -> None:
     reddit.posts["/r/all/hot"] = [_post("1a", "http://example.com/a", subreddit="news")]
     reddit.posts["/r/python/hot"] = [_post("1b", "http://example.com/b")]
     summary = _scrape(tmp_path / "out", listing="hot", subreddits=("r/all", "python"))
@@ -176,18 +122,133 @@ def test_several_subreddits_and_r_all(reddit: _Reddit, tmp_path: Path) -> None:
     assert sorted(row["subreddits"] for row in _rows(tmp_path / "out")) == [["Python"], ["news"]]
 
 
-def test_recorded_answers_of_reddit(reddit: _Reddit, tmp_path: Path, shared_data: Path) -> None:
-    recorded = json.loads((shared_data / "praw_cassettes" / "TestFront.test_top.json").read_text())
+@pytest.mark.parametrize(
+    ("cassette", "subreddit", "listing"),
+    [
+        ("TestFront.test_top", "all", "top"),
+        ("TestFront.test_new", "all", "new"),
+        ("TestFront.test_hot", "all", "hot"),
+        ("TestFront.test_controversial", "all", "controversial"),
+        ("TestSubredditListings.test_top", "askreddit", "top"),
+        ("TestSubredditListings.test_controversial", "askreddit", "controversial"),
+        ("TestSubreddit.test_search", "all", "search"),
+    ],
+)
+def test_recorded_answers_of_reddit(
+    reddit: Reddit, shared_data: Path, cassette: str, subreddit: str, listing: str
+) -> None:
+    recorded = json.loads((shared_data / "praw_cassettes" / f"{cassette}.json").read_text())
     (body,) = (
-        json.loads(each["response"]["body"]["string"])
+        each["response"]["body"]["string"].encode()
         for each in recorded["interactions"]
-        if "/top" in each["request"]["uri"]
+        if f"/{listing}" in each["request"]["uri"]
     )
-    posts = [child["data"] for child in body["data"]["children"]]
-    reddit.posts["/r/all/top"] = posts
+    path = f"/r/{subreddit}/search/" if listing == "search" else f"/r/{subreddit}/{listing}"
+    reddit.recorded[path] = body
+    posts = [child["data"] for child in json.loads(body)["data"]["children"]]
+    lines = listing_lines(connect(), subreddit, listing, limit=1000, query="praw oauth search")
+    found = [parse_line(line) for line in lines]
+    assert len(found) == len(posts) > 5
+    for answer, submission in zip(posts, found, strict=True):
+        for field in ("id", "score", "url", "subreddit", "title", "over_18", "is_self"):
+            assert getattr(submission, field) == answer[field]
+        assert submission.created_utc == int(answer["created_utc"])
+
+
+def test_recorded_links(reddit: Reddit, tmp_path: Path, shared_data: Path) -> None:
+    recorded = json.loads((shared_data / "praw_cassettes" / "TestFront.test_top.json").read_text())
+    body = recorded["interactions"][1]["response"]["body"]["string"].encode()
+    reddit.recorded["/r/all/top"] = body
+    posts = [child["data"] for child in json.loads(body)["data"]["children"]]
     summary = _scrape(tmp_path / "out", listing="top", subreddits=("all",))
     assert summary.records_in == len(posts) == 100
     assert summary.records_out == len({post["url"] for post in posts if not post["is_self"]}) > 50
+
+
+def test_what_is_asked_for(reddit: Reddit, tmp_path: Path) -> None:
+    for path in ("new", "hot", "top", "controversial", "search/"):
+        reddit.posts[f"/r/python/{path}"] = [_post("1a", "http://example.com/a")]
+    for listing in ("new", "hot", "top", "controversial", "search"):
+        timed = {} if listing in ("new", "hot") else {"time_filter": "year"}
+        timed |= {"query": "title:a b"} if listing == "search" else {}
+        _scrape(tmp_path / listing, listing=listing, limit=50, **timed)
+    asked = {path.rstrip("/").rsplit("/", 1)[-1]: query for path, query in reddit.requests}
+    assert asked["new"] == asked["hot"] == {"limit": "50", "raw_json": "1"}
+    assert asked["top"] == asked["controversial"] == {"limit": "50", "raw_json": "1", "t": "year"}
+    assert asked["search"].items() >= {"q": "title:a b", "t": "year", "restrict_sr": "True"}.items()
+    assert reddit.agents == {next(iter(reddit.agents))}
+    assert "test of webtext" in next(iter(reddit.agents))
+
+
+def test_a_listing_that_was_cut_is_named_also_by_a_run_that_goes_on(reddit: Reddit, tmp_path: Path) -> None:
+    numbers = range(36**2, 36**2 + 1200)
+    reddit.posts["/r/python/new"] = [_post(f"{n:x}", f"http://example.com/{n}") for n in numbers]
+    reddit.posts["/r/rust/new"] = reddit.posts["/r/python/new"][:899]
+    reddit.posts["/r/news/new"] = [_post("1a", "http://example.com/a")] * 3
+    names = ("python", "rust", "news", "nosuch")
+    notes = _Notes()
+    with pytest.raises(InputError, match="nosuch"):
+        _scrape(tmp_path / "out", notes, subreddits=names)
+    assert [note.split(",")[0] for note in notes.notes] == ["r/python/new: has 1000 submissions"]
+    assert "no listing enumerates the history" in notes.notes[0]
+    asked = len(reddit.requests)
+    reddit.posts["/r/nosuch/new"] = [_post(f"9{n}", f"http://example.org/{n}") for n in range(7)]
+    again = _Notes()
+    assert _scrape(tmp_path / "out", again, subreddits=names).records_in == 1000 + 899 + 3 + 7
+    assert len(reddit.requests) == asked + 1
+    assert notes.notes[0] in again.notes
+    exact = _Notes()
+    _scrape(tmp_path / "exact", exact, subreddits=("news",), limit=3)
+    assert [note.split(",")[0] for note in exact.notes] == ["r/news/new: has 3 submissions"]
+
+
+def test_429_is_waited_for(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: slept.append(seconds))
+    reddit.posts["/r/python/new"] = [_post(f"1{n:02}", f"http://example.com/{n}") for n in range(150)]
+    limited = Fault(429, {"x-ratelimit-remaining": "0", "x-ratelimit-used": "600", "x-ratelimit-reset": "3"}, b"{}")
+    reddit.faults = [Fault(429, {"Retry-After": "21"}, b"{}"), None, limited, Fault(429, body=b"{}")]
+    assert _scrape(tmp_path / "out").records_in == 150
+    # Ours by Retry-After; ours by Reddit's own header; PRAW's by the same; ours for a second failure in a row; PRAW's,
+    # since no time has passed here.
+    assert slept == [21.0, 3.0, pytest.approx(3.0, abs=0.5), 2.0, pytest.approx(3.0, abs=0.5)]
+    reddit.faults = [Fault(429, {"Retry-After": "86400"}, b"{}")]
+    with pytest.raises(InputError, match=r"Reddit asks for fewer requests \(429\); run the same command again"):
+        _scrape(tmp_path / "long")
+
+
+def test_broken_answers_are_asked_for_again(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
+    reddit.posts["/r/python/new"] = [_post(f"1{n:02}", f"http://example.com/{n}") for n in range(250)]
+    reddit.faults = [
+        *[Fault(500, body=b"oops")] * 4,
+        None,
+        Fault(cut=9),
+        Fault(body=b'{"kind": "Listing", "data": {"chil'),
+        None,
+    ]
+    summary = _scrape(tmp_path / "out")
+    assert (summary.records_in, summary.records_out) == (250, 250)
+    reddit.faults = [Fault(500, body=b"oops")] * 100
+    with pytest.raises(InputError, match=r"r/python: Reddit's API did not answer as expected \(received 500"):
+        _scrape(tmp_path / "down")
+    assert len(reddit.faults) == 100 - 5 * 3
+
+
+def test_a_token_that_expires_in_the_middle(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
+    reddit.posts["/r/python/new"] = [_post(f"1{n:03}", f"http://example.com/{n}") for n in range(500)]
+    reddit.requests_a_token = 2
+    assert _scrape(tmp_path / "out").records_in == 500
+    assert reddit.tokens == 3
+
+
+def test_an_empty_listing(reddit: Reddit, tmp_path: Path) -> None:
+    reddit.posts["/r/python/new"] = []
+    with pytest.raises(InputError, match="--source praw: found no submission of python; check the name"):
+        _scrape(tmp_path / "out")
+    reddit.posts["/r/rust/new"] = [_post("1a", "http://example.com/a")]
+    assert _scrape(tmp_path / "two", subreddits=("python", "rust", "Rust")).records_in == 1
 
 
 @pytest.mark.parametrize(
@@ -199,14 +260,14 @@ def test_recorded_answers_of_reddit(reddit: _Reddit, tmp_path: Path, shared_data
     ],
 )
 def test_missing_credentials(
-    reddit: _Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, message: str
+    reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, message: str
 ) -> None:
     monkeypatch.delenv(f"praw_{missing}")
     with pytest.raises(UsageError, match=message):
         _scrape(tmp_path / "out")
 
 
-def test_refusals_of_reddit(reddit: _Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"r/nosuch: there is no such subreddit, or it is private"):
         _scrape(tmp_path / "other", subreddits=("nosuch",))
     monkeypatch.setenv("praw_client_secret", "wrong")
@@ -217,8 +278,26 @@ def test_refusals_of_reddit(reddit: _Reddit, tmp_path: Path, monkeypatch: pytest
         _scrape(tmp_path / "out")
 
 
-def test_what_a_listing_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs at least one --subreddit"):
-        _scrape(tmp_path / "out", subreddits=())
-    with pytest.raises(UsageError, match="takes no files"):
-        scrape(ScrapeConfig(source="praw", subreddits=("a",)), dumps=["x"], output=str(tmp_path), options=RunOptions())
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subreddits": ()}, "needs at least one --subreddit"),
+        ({"listing": "search"}, "--listing search needs --query, and no other listing takes it"),
+        ({"listing": "top", "query": "a"}, "--listing search needs --query, and no other listing takes it"),
+        ({"listing": "new", "time_filter": "day"}, "--time-filter has no meaning with --listing new; leave it out"),
+        ({"domains": ("a.com",)}, "--domain has no meaning with --source praw; leave it out"),
+        ({"api_url": "http://a"}, "--api-url has no meaning with --source praw; leave it out"),
+        ({"source": "dump", "query": "a"}, "--query has no meaning with --source dump; leave it out"),
+        ({"source": "urls", "time_filter": "day"}, "--subreddit has no meaning with --source urls; leave it out"),
+    ],
+)
+def test_what_a_listing_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        _scrape(tmp_path / "out", **options)
+
+
+def test_files_are_refused(tmp_path: Path) -> None:
+    for source in ("praw", "arctic-shift"):
+        config = ScrapeConfig(source=source, subreddits=("a",))
+        with pytest.raises(UsageError, match="takes no files"):
+            scrape(config, dumps=["x"], output=str(tmp_path), options=RunOptions())

@@ -92,13 +92,7 @@ def _open_listing(subreddit: Any, listing: str, limit: int, time_filter: str, qu
     return getattr(subreddit, listing)(limit=limit, **timed)
 
 
-def _tried(
-    ask: Callable[[], Answer],
-    place: str,
-    *,
-    now: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Answer:
+def _tried(ask: Callable[[], Answer], place: str) -> Answer:
     """Return what `ask` returns; wait and ask again where Reddit is busy, failed, or sent half an answer."""
     import prawcore
 
@@ -111,12 +105,12 @@ def _tried(
             prawcore.RequestException,
             prawcore.BadJSON,
         ) as error:
-            wait_s = _wait_s(error, failures, now())
+            wait_s = _wait_s(error, failures, time.time())
             if failures == _TRIES or wait_s > LONGEST_WAIT_S:
                 raise InputError(_refusal(place, error)) from error
         except prawcore.PrawcoreException as error:
             raise InputError(_refusal(place, error)) from error
-        sleep(wait_s)
+        time.sleep(wait_s)
     raise AssertionError("the last try returns or raises")
 
 
