@@ -27,6 +27,7 @@ def command(shared: Shared, dumps: tuple[str, ...], **given: Any) -> None:
       webtext scrape dumps/ --karma sum --after 2016-01-01
       webtext scrape urls.txt --source urls --profile none
       webtext scrape --source praw --subreddit python --listing top --profile none
+      webtext scrape --source arctic-shift --subreddit programming --before 2017-01-01
     """
     from pipelines.stages.scrape.stage import scrape
 
