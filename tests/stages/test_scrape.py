@@ -1,4 +1,4 @@
-"""Scrape as a whole on small files: the merge, the funnel, bad lines, damaged files, lists of URLs, standard input."""
+"""Scrape as a whole on small files: the merge, the funnel, bad lines, damaged files, standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -315,50 +314,6 @@ def test_another_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("pipelines.stages.scrape.profile.data_path", lambda name: str(profiles / name))
     with pytest.raises(ChangedRunError, match="its input profile none has changed"):
         _scrape([one], tmp_path / "out")
-
-
-def test_lists_of_urls_of_every_kind_make_the_same_links(tmp_path: Path) -> None:
-    urls = ["http://b.com/?utm_source=x", "http://a.com/1", "http://b.com/", "ftp://c.com/", "http://i.imgur.com/x"]
-    lines = "# a list\n\n" + "".join(f"{url}\n" for url in urls)
-    folder = tmp_path / "lists"
-    folder.mkdir()
-    (folder / "urls.txt.gz").write_bytes(gzip.compress(lines.encode()))
-    (folder / "urls.csv").write_text("name,url\n" + "".join(f'"a, b",{url}\n' for url in urls))
-    pq.write_table(pa.table({"url": urls}), folder / "urls.parquet")
-    for name in ("urls.txt.gz", "urls.csv", "urls.parquet"):
-        output = tmp_path / f"out-{name}"
-        summary = _scrape([str(folder / name)], output, source="urls", profile="webtext-2019")
-        assert (summary.records_in, summary.records_out) == (5, 2)
-        assert summary.dropped == {"media_host": 1, "merged_into_link": 1, "not_http": 1}
-        links = _links(output)
-        assert sorted(links) == ["http://a.com/1", "http://b.com/"]
-        assert links["http://b.com/"] == {
-            "original_url": "http://b.com/",
-            "domain": "b.com",
-            "score": 0,
-            "submission_ids": [],
-            "subreddits": [],
-            "title": "",
-            "created_utc": 0,
-            "over_18": False,
-        }
-    # All three at once, as a folder: every URL is there three times.
-    assert _scrape([str(folder)], tmp_path / "all", source="urls").dropped["merged_into_link"] == 3 * 4 - 3
-
-
-def test_wrong_lists_of_urls_fail_by_name(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("link\nhttp://a.com/\n")
-    (tmp_path / "b.csv").write_bytes(b"url\nhttp://a.com/\xff\n")
-    pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "c.parquet")
-    (tmp_path / "d.txt").write_bytes(b"http://a.com/\xff\n" * 10)
-    for name, message in (
-        ("a.csv", "a.csv: has no column 'url'; it has: link"),
-        ("b.csv", "b.csv: cannot be read as CSV near line"),
-        ("c.parquet", "c.parquet: column 'url' is int64, not text"),
-        ("d.txt", "d.txt: 10 of its 10 lines are no submissions"),
-    ):
-        with pytest.raises(InputError, match=message):
-            _scrape([str(tmp_path / name)], tmp_path / f"out-{name}", source="urls")
 
 
 def _pipe(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

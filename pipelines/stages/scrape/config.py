@@ -35,6 +35,11 @@ class ScrapeConfig:
     profile: str = option("webtext-2019", "The rules for which links to leave out.", choices=PROFILES)
     subreddits: tuple[str, ...] = option((), "Only this subreddit.", flag="--subreddit")
     shards: int = option(64, "Number of shards; all links of a domain are in the same one.", minimum=1, maximum=10000)
+    url_column: str = option(
+        "url",
+        "With --source urls: the column that holds the URL, or the field of JSON lines (a dot goes into an object: "
+        "meta.url).",
+    )
     listing: str = option(
         "new",
         "With --source praw: which listing of the subreddit.",
@@ -55,6 +60,17 @@ class ScrapeConfig:
     api_url: str = option(ARCTIC_SHIFT_URL, "Where Arctic Shift's API is.", identity=False)
     accept_fresh_scores: bool = option(
         False, "Go on although the scores of a month look taken at ingestion.", identity=False
+    )
+
+    refresh_scores: str | None = option(
+        None,
+        "Fetch the scores of such months anew: from Arctic Shift, 500 submissions a request, or from Reddit, 100.",
+        choices=("arctic-shift", "praw"),
+    )
+    skip_damaged: bool = option(
+        False,
+        "Go on with what could be read of a file that is truncated, corrupt, or has many bad lines.",
+        identity=False,
     )
 
     @property

@@ -19,7 +19,7 @@ STANDARD_INPUT = "-"
 _READ_BYTES = 1 << 20
 _COMPRESSED_STARTS = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x1f\x8b": "gzip"}
 _LINE_SUFFIXES = (".json", ".ndjson", ".jsonl")
-_URL_LIST_SUFFIXES = (".txt", ".csv", ".parquet")
+_URL_LIST_SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", *_LINE_SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.reading import REJECT_SCHEMA
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
+from pipelines.stages.scrape.url_lists import check_url_column
 
 STAGE = Stage("scrape", 1)
 
@@ -38,6 +39,7 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         )
     with with_standard_input(dumps, output) as paths:
         files = find_files(paths, config.source)
+        check_url_column(config.url_column, files)
         fingerprints = {file.label: file.fingerprint for file in files} | _profile_input(selection)
         with stage_run(STAGE, config, fingerprints, output, options) as run:
             if not run.finished:

@@ -1,67 +1,288 @@
-"""Reads lists of URLs: one a line, or a column of a table."""
+"""Reads lists of URLs: one a line, or a column of a table, or a field of JSON lines."""
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterator
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from pipelines.core import shards
+from pipelines.core import progress, shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.stages.scrape.reading import Rejects, numbered_lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
 
+DEFAULT_COLUMN = "url"
 
-def read_url_list(file: SourceFile, rejects: Rejects) -> Iterator[RawSubmission]:
-    """Yield the URLs of a list as submissions without id, score and time.
+_Cell = TypeVar("_Cell", str, bytes)
 
-    A list is a Parquet or CSV file with a column `url`, or one URL a line (`#` begins a comment), also compressed.
-    Raises InputError, naming the file, where it is damaged, is no text, or has no such column.
+_PLAIN_SUFFIX = ".txt"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+# A row of more lines than this has a quotation mark that nothing closes.
+_MAX_LINES_OF_ROW = 1000
+
+
+class _BadRowError(ValueError):
+    """A row that holds no text where its URL should be; its message is the reason, in snake_case."""
+
+
+def check_url_column(column: str, files: Iterable[SourceFile]) -> None:
+    """Raise UsageError where a column is named that none of the files can have."""
+    if column != DEFAULT_COLUMN and all(strip_compression(file.path).endswith(_PLAIN_SUFFIX) for file in files):
+        raise UsageError(
+            f"--url-column {column} has no meaning for lists of one URL a line (.txt); leave it out, or name a file of "
+            "CSV, TSV, Parquet or JSON lines by its suffix"
+        )
+
+
+def read_url_list(file: SourceFile, rejects: Rejects, column: str = DEFAULT_COLUMN) -> Iterator[RawSubmission]:
+    """Yield the URLs of a list as submissions without id, score and time; list the rows that cannot be read.
+
+    By its name, compression aside, a list is a table with that column (`.parquet`, `.csv`, `.tsv`), one URL a line
+    (`.txt`; `#` begins a comment), or such lines and JSON objects with that field (all others). Raises InputError,
+    naming the file, where it is damaged or empty, has no such column, or more than 1% of its rows are bad.
     """
     name = strip_compression(file.path)
     if name.endswith(".parquet"):
-        urls = _parquet_urls(file.path)
+        urls = _parquet_urls(file.path, column, rejects)
     elif name.endswith(".csv"):
-        urls = _csv_urls(file.path)
+        urls = _csv_urls(file.path, column, rejects)
+    elif name.endswith(".tsv"):
+        urls = _tsv_urls(file.path, column, rejects)
     else:
-        urls = _plain_urls(file.path, rejects)
+        urls = _line_urls(file.path, None if name.endswith(_PLAIN_SUFFIX) else column, rejects)
     for url in urls:
         yield RawSubmission("", 0, url or None, None, "", "", over_18=False, is_self=False, promoted=False)
 
 
-def _plain_urls(path: str, rejects: Rejects) -> Iterator[str | None]:
+def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str | None]:
+    """Yield the URLs of a file of lines; with a field, a line that begins with `{` is a JSON object that has it."""
     lines = 0
+    absent = _AbsentField(path, field)
     with open_decompressed(path, report_bytes=True) as stream:
-        for number, line in numbered_lines(stream):
+        for number, line in _lines(stream):
             if line.lstrip().startswith(b"#"):
                 continue
             lines += 1
             try:
-                yield line.decode("utf-8-sig").strip()
-            except UnicodeDecodeError:
-                rejects.add(number, "not_utf8", line)
+                if field is None or not line.lstrip().startswith(b"{"):
+                    yield _decoded(line)
+                else:
+                    record = _json_object(line)
+                    absent.look_at(record)
+                    yield _field(record, field)
+            except _BadRowError as error:
+                rejects.add(number, str(error), line)
+    _refuse_empty(path, lines)
+    absent.check()
     rejects.check(lines)
 
 
-def _csv_urls(path: str) -> Iterator[str | None]:
+class _AbsentField:
+    """Notices a file in which no object has the field, before its lines are merely called bad."""
+
+    def __init__(self, path: str, field: str | None) -> None:
+        self._path = path
+        self._top = (field or "").partition(".")[0]
+        self._field = field
+        self._first_keys: list[str] | None = None
+        self._found = False
+
+    def look_at(self, record: dict[str, Any]) -> None:
+        if not self._found:
+            self._found = self._field in record or self._top in record
+            self._first_keys = self._first_keys or list(record)
+
+    def check(self) -> None:
+        if self._first_keys is not None and not self._found:
+            has = ", ".join(self._first_keys) or "none"
+            raise InputError(
+                f"{self._path}: no line has a field {self._field!r}; the first has: {has} (name one with --url-column)"
+            )
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _BadRowError("not_json") from None
+    assert isinstance(record, dict)  # it begins with a brace
+    return record
+
+
+def _field(record: dict[str, Any], field: str) -> str | None:
+    """Return the text in a field, or in one of an object in it (`meta.url`)."""
+    value: Any = record
+    for name in (field,) if field in record else field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise _BadRowError("no_field")
+        value = value[name]
+    if value is not None and not isinstance(value, str):
+        raise _BadRowError("not_text")
+    # JSON can spell half a character ("\ud83d"), which no UTF-8 file can hold.
+    return value if value is None or value.isascii() else _SURROGATES.sub("\ufffd", value)
+
+
+def _tsv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
+    # Quotation marks mean nothing in this format, so a row is a line.
+    place: int | None = None
+    rows = 0
     with open_decompressed(path, report_bytes=True) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        rows = csv.DictReader(text)
+        for number, line in _lines(stream):
+            rows += 1
+            cells = line.rstrip(b"\r\n").split(b"\t")
+            if place is None:
+                place = _place_of_column(path, [cell.decode(errors="replace") for cell in cells], column)
+                continue
+            try:
+                yield _decoded(_cell(cells, place))
+            except _BadRowError as error:
+                rejects.add(number, str(error), line)
+    _refuse_empty(path, rows)
+    rejects.check(rows)
+
+
+def _csv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
+    place: int | None = None
+    rows = 0
+    with open_decompressed(path, report_bytes=True) as stream:
+        lines = _LinesOfRows(_lines(stream))
+        # Strict, so that a quotation mark that nothing closes is an error and does not swallow the rows after it.
+        reader = csv.reader(lines, strict=True)
+        while True:
+            lines.start_row()
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                rows += 1
+                if place is None:
+                    raise InputError(f"{path}: its first row cannot be read as CSV ({error})") from error
+                rejects.add(*lines.give_up_row("bad_csv"))
+                continue
+            if cells is None:
+                break
+            rows += 1
+            if place is None:
+                place = _place_of_column(path, cells, column)
+                continue
+            try:
+                yield _checked_cell(_cell(cells, place))
+            except _BadRowError as error:
+                rejects.add(lines.row[0][0], str(error), b"".join(line for _, line in lines.row))
+    _refuse_empty(path, rows)
+    rejects.check(rows)
+
+
+class _LinesOfRows:
+    """Hands lines to `csv.reader` and remembers those of its row, so that a bad one costs only its first line."""
+
+    def __init__(self, lines: Iterator[tuple[int, bytes]]) -> None:
+        self._lines = lines
+        self._again: deque[tuple[int, bytes]] = deque()
+        self.row: list[tuple[int, bytes]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.row) == _MAX_LINES_OF_ROW:
+            raise csv.Error("a row of too many lines")
+        line = self._again.popleft() if self._again else next(self._lines)
+        self.row.append(line)
+        # Bytes that are no text may stand in other columns; in the URL's they are noticed.
+        return line[1].decode("utf-8", "surrogateescape")
+
+    def start_row(self) -> None:
+        self.row = []
+
+    def give_up_row(self, reason: str) -> tuple[int, str, bytes]:
+        """Return the first line of the row for the rejects, and read the others again as rows of their own."""
+        (number, line), *others = self.row
+        self._again.extendleft(reversed(others))
+        return number, reason, line
+
+
+def _checked_cell(cell: str) -> str:
+    cell = cell.strip()
+    if "\n" in cell or "\r" in cell:
+        raise _BadRowError("several_lines")
+    if not cell.isascii() and _SURROGATES.search(cell):
+        raise _BadRowError("not_utf8")
+    return cell
+
+
+def _parquet_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
+    with storage.open_read(path) as stream:
+        table = shards.open_parquet(stream, path)
+        _place_of_column(path, table.schema_arrow.names, column)
+        rows = table.metadata.num_rows
+    size_bytes = storage.size_bytes(path)
+    done = 0
+    for batch in shards.read_batches(path, [column]):
+        values = batch.column(column)
+        _require_text(path, column, values.type)
+        yield from _texts(values, done + 1, rejects)
+        before, done = done, done + batch.num_rows
+        progress.advance(size_bytes * done // rows - size_bytes * before // rows)
+    rejects.check(rows)
+
+
+def _require_text(path: str, column: str, kind: pa.DataType) -> None:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_null(plain)):
+        raise InputError(f"{path}: column {column!r} is {kind}, not text")
+
+
+def _texts(values: pa.Array, first_row: int, rejects: Rejects) -> Iterator[str | None]:
+    """Yield the texts of a batch; Parquet does not check that its strings are UTF-8."""
+    try:
+        texts = values.to_pylist()
+    except UnicodeDecodeError:
+        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        texts = plain.cast(pa.large_binary()).to_pylist()
+    for row, text in enumerate(texts, first_row):
         try:
-            shards.require_columns(path, list(rows.fieldnames or ()), ["url"])
-            for row in rows:
-                yield row["url"]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path}: cannot be read as CSV near line {rows.line_num} ({error})") from error
+            yield _decoded(text) if isinstance(text, bytes) else text
+        except _BadRowError as error:
+            rejects.add(row, str(error), text)
 
 
-def _parquet_urls(path: str) -> Iterator[str | None]:
-    for batch in shards.read_batches(path, ["url"]):
-        column = batch.column("url")
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            raise InputError(f"{path}: column 'url' is {column.type}, not text")
-        yield from column.to_pylist()
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank with their numbers, without a byte order mark."""
+    for number, line in numbered_lines(stream):
+        yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+
+
+def _place_of_column(path: str, names: list[str], column: str) -> int:
+    names = [name.strip() for name in names]
+    if column not in names:
+        raise InputError(
+            f"{path}: has no column {column!r}; it has: {', '.join(names)} (name one of them with --url-column)"
+        )
+    return names.index(column)
+
+
+def _cell(cells: list[_Cell], place: int) -> _Cell:
+    if place >= len(cells):
+        raise _BadRowError("short_row")
+    return cells[place]
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode().strip()
+    except UnicodeDecodeError:
+        raise _BadRowError("not_utf8") from None
+
+
+def _refuse_empty(path: str, lines: int) -> None:
+    if not lines:
+        raise InputError(f"{path}: holds no lines at all; is the download complete?")
