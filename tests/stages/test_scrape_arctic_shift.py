@@ -194,7 +194,7 @@ def test_a_run_keeps_its_listings_and_asks_nothing_again(api: ArcticShift, tmp_p
     summary, notes = _scrape(api, tmp_path / "out", subreddits=("r/Python", "news", "python", "empty"))
     assert summary.records_in == 255
     assert summary.dropped == {"low_score": 3}
-    assert notes == ["r/empty: Arctic Shift has no submission of it in this window; is the name right?"]
+    assert notes == ["empty: Arctic Shift has no submission of it in this window; is the name right?"]
     names = [file.name for file in read_manifest(str(tmp_path / "out")).files]
     assert [name for name in names if name.startswith("listing")] == [
         f"listing-0000{number}.ndjson.zst" for number in range(3)
@@ -242,6 +242,8 @@ def test_nothing_found_and_nothing_that_can_be_found(api: ArcticShift, tmp_path:
         _scrape(api, tmp_path / "a", subreddits=("a",), domains=("b.com",))
     with pytest.raises(UsageError, match=r"--domain https://b.com/: is not a host"):
         _scrape(api, tmp_path / "a", domains=("https://b.com/",))
+    with pytest.raises(UsageError, match="--subreddit a b: is not the name of a subreddit"):
+        _scrape(api, tmp_path / "a", subreddits=("a b",))
     with pytest.raises(UsageError, match="--listing has no meaning with --source arctic-shift"):
         _scrape(api, tmp_path / "a", subreddits=("a",), listing="top")
 

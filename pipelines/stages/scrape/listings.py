@@ -34,6 +34,7 @@ SCORES_SETTLE_S = 36 * 3600
 _REDDIT_BEGAN = 1117584000  # 2005-06-01
 # Reddit ends a listing somewhat before 1,000 where submissions were deleted.
 _NEARLY_ALL = 900
+_SUBREDDIT = re.compile(r"[A-Za-z0-9_]+(?:[+-][A-Za-z0-9_]+)*")  # all-news and a+b are listings of several
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)+[a-z0-9-]+")
 
 
@@ -42,6 +43,9 @@ def check_listing_options(config: ScrapeConfig, dumps: Sequence[str]) -> None:
     source = config.source
     if dumps:
         raise UsageError(f"--source {source} reads an API and takes no files; leave them out")
+    for name in subreddit_names(config):
+        if not _SUBREDDIT.fullmatch(name):
+            raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
     if source == "arctic-shift":
         if bool(config.subreddits) == bool(config.domains):
             raise UsageError("--source arctic-shift needs --subreddit or --domain, and not both")
@@ -82,7 +86,7 @@ def _reddit_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry
             lines = listing_lines(reddit(), subreddit, config.listing, **timed)
             return _write_listing(run.output, name, _with_progress(lines))
 
-        entry = run.once(f"listing-{index:05d}", save, unit="submissions")
+        entry = run.once(f"listing-{subreddit.lower()}", save, unit="submissions")
         _note_ceiling(run, f"r/{subreddit}/{config.listing}", int(entry.counts["listed_submissions"]), config.limit)
         yield entry
 
@@ -98,7 +102,7 @@ def _note_ceiling(run: StageRun, place: str, count: int, limit: int) -> None:
 
 def _arctic_shift_listings(run: StageRun, config: ScrapeConfig, window: Window) -> Iterator[ShardEntry]:
     client = ApiClient(config.api_url)
-    targets = [(f"r/{name}", subreddit_queries(name)) for name in _distinct(subreddit_names(config))]
+    targets = [(name, subreddit_queries(name)) for name in _distinct(subreddit_names(config))]
     targets += [(host, domain_queries(host)) for host in _hosts(config)]
     for index, (place, queries) in enumerate(targets):
         pages = [_Pages(run.work, f"page-{index:05d}-{number}-") for number in range(len(queries))]
@@ -111,7 +115,7 @@ def _arctic_shift_listings(run: StageRun, config: ScrapeConfig, window: Window) 
                 its_pages.fetch_missing(search)
             return _write_listing(run.output, name, (line for each in pages for line in each.lines()))
 
-        entry = run.once(f"listing-{index:05d}", save, unit="submissions")
+        entry = run.once(f"listing-{place.lower()}", save, unit="submissions")
         for each in pages:
             each.remove()
         if not entry.counts["listed_submissions"]:
