@@ -69,11 +69,12 @@ def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str |
     absent = _AbsentField(path, field)
     with open_decompressed(path, report_bytes=True) as stream:
         for number, line in _lines(stream):
-            if line.lstrip().startswith(b"#"):
+            start = line.lstrip()[:1]
+            if start == b"#":
                 continue
             lines += 1
             try:
-                if field is None or not line.lstrip().startswith(b"{"):
+                if field is None or start != b"{":
                     yield _decoded(line)
                 else:
                     record = _json_object(line)
@@ -91,14 +92,14 @@ class _AbsentField:
 
     def __init__(self, path: str, field: str | None) -> None:
         self._path = path
-        self._top = (field or "").partition(".")[0]
+        self._names = {field, (field or "").partition(".")[0]}
         self._field = field
         self._first_keys: list[str] | None = None
         self._found = False
 
     def look_at(self, record: dict[str, Any]) -> None:
         if not self._found:
-            self._found = self._field in record or self._top in record
+            self._found = not self._names.isdisjoint(record)
             self._first_keys = self._first_keys or list(record)
 
     def check(self) -> None:
@@ -111,7 +112,7 @@ class _AbsentField:
 
 def _json_object(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode())
     except (ValueError, RecursionError):
         raise _BadRowError("not_json") from None
     assert isinstance(record, dict)  # it begins with a brace
@@ -120,15 +121,21 @@ def _json_object(line: bytes) -> dict[str, Any]:
 
 def _field(record: dict[str, Any], field: str) -> str | None:
     """Return the text in a field, or in one of an object in it (`meta.url`)."""
-    value: Any = record
-    for name in (field,) if field in record else field.split("."):
+    value = record[field] if field in record else _deep_value(record, field.split("."))
+    if isinstance(value, str):
+        # JSON can spell half a character ("\ud83d"), which no UTF-8 file can hold.
+        return value if value.isascii() else _SURROGATES.sub("\ufffd", value)
+    if value is not None:
+        raise _BadRowError("not_text")
+    return None
+
+
+def _deep_value(value: Any, names: list[str]) -> Any:
+    for name in names:
         if not isinstance(value, dict) or name not in value:
             raise _BadRowError("no_field")
         value = value[name]
-    if value is not None and not isinstance(value, str):
-        raise _BadRowError("not_text")
-    # JSON can spell half a character ("\ud83d"), which no UTF-8 file can hold.
-    return value if value is None or value.isascii() else _SURROGATES.sub("\ufffd", value)
+    return value
 
 
 def _tsv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
