@@ -89,6 +89,10 @@ def test_the_four_sources_agree(
     window = {"before": "2017-12-01", "api_url": arctic_shift.address}
     by_archive = _scrape(tmp_path / "archive", [], karma=karma, source="arctic-shift", subreddits=("python",), **window)
     assert by_archive == (dropped, links)
+    # What an API answered is a dump like others.
+    for name in ("praw", "archive"):
+        listings = sorted((tmp_path / name).glob("listing-*"))
+        assert _scrape(tmp_path / f"{name}-again", listings, karma=karma) == (dropped, links)
     # A list of URLs knows no scores: it holds those that the others found.
     urls = tmp_path / "urls.txt"
     urls.write_text("".join(row["original_url"] + "\n" for row in links))
