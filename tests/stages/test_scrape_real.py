@@ -59,7 +59,7 @@ def _canonical(url: str) -> str | None:
     while (unescaped := re.sub(r"&[#\w]+;", lambda match: html.unescape(match[0]), url)) != url:
         url = unescaped
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(url.strip(" \u200e"))
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return None
@@ -70,7 +70,8 @@ def _canonical(url: str) -> str | None:
     path = _quoted(parts.path.replace("\\", "/")) or "/"
     if "/." in path:
         path = urlsplit(urljoin("http://h/", path)).path
-    pairs = [pair for pair in _quoted(parts.query).split("&") if pair and not _TRACKING.fullmatch(pair.split("=")[0])]
+    pairs = _quoted(parts.query).replace("%27", "'").split("&")
+    pairs = [pair for pair in pairs if pair and not _TRACKING.fullmatch(pair.split("=")[0])]
     kept = f"#{_quoted(parts.fragment)}" if re.match(r"!.", parts.fragment) else ""
     return f"{parts.scheme}://{host}{path}" + ("?" + "&".join(pairs) if pairs else "") + kept
 
