@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import zstandard
 
 from pipelines.core import progress, storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import DamagedFileError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _ZSTD_WINDOW_BYTES = 2**31
 _CHUNK_BYTES = 1 << 18
 _BUFFER_BYTES = 1 << 20
+
+# What the decoders raise for a damaged file; bz2 reports corruption as a plain OSError without an error number.
+DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
 
 SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
 
@@ -40,22 +43,17 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
     """Yield the decompressed bytes of `.zst`, `.xz`, `.bz2`, `.gz` or plain files as a buffered stream.
 
     With `report_bytes`, what is read of the file, in its compressed bytes, is reported as progress. Inside the block, a
-    truncated or corrupt file raises InputError with the file's name and the offset reached in the compressed bytes.
+    truncated or corrupt file raises DamagedFileError with the file's name and the offset reached in the compressed
+    bytes.
     """
     with storage.open_read(path) as raw:
         source = cast(BinaryIO, _ReportedReader(raw)) if report_bytes else raw
         try:
             yield io.BufferedReader(_decoder(path, source), _BUFFER_BYTES)
-        except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile) as error:
-            raise InputError(_damage_message(path, raw, error)) from error
-        except OSError as error:  # bz2 reports corruption as a plain OSError without an error number
-            if error.errno is not None:
+        except DAMAGE_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise InputError(_damage_message(path, raw, error)) from error
-
-
-def _damage_message(path: str, raw: BinaryIO, error: Exception) -> str:
-    return f"{path}: is truncated or corrupt near compressed byte {raw.tell()} ({error})"
+            raise DamagedFileError(path, raw.tell(), str(error)) from error
 
 
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:

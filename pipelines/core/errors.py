@@ -19,6 +19,18 @@ class InputError(WebtextError):
     """Refuse an input: missing, empty, unreadable, or without the field that was asked for."""
 
 
+class DamagedFileError(InputError):
+    """Refuse a compressed file that is truncated or corrupt, by the offset that was reached in its bytes."""
+
+    def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
+        super().__init__(f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason})")
+        self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
+
+    def __reduce__(self) -> tuple[type[DamagedFileError], tuple[str, int, str]]:
+        """Travel between processes with all three parts."""
+        return type(self), (self.path, self.offset_bytes, self.reason)
+
+
 class DamagedShardError(WebtextError):
     """Refuse a shard that is missing or whose bytes are not those that its manifest vouches for."""
 

@@ -39,6 +39,7 @@ from pipelines.core.progress import Progress, Silent
 _JOURNAL = "_journal"
 _WORK = "_work"
 _HEADER = "run.json"
+_PARTS = "inputs_of_tasks"
 _CHECKING_THREADS = 4
 # The names of shards, also of those that a killed run had not listed yet.
 _SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
@@ -103,8 +104,11 @@ class _Named:
 class StageRun:
     """A run that holds the lock of its output folder; made by `stage_run`."""
 
-    def __init__(self, stage: Stage, identity: Identity, output: str, options: RunOptions) -> None:
+    def __init__(
+        self, stage: Stage, identity: Identity, output: str, options: RunOptions, parts: Sequence[str] = ()
+    ) -> None:
         self.output = output
+        self._parts = list(parts)
         self._stage = stage
         self.work = storage.join(output, _WORK)
         self.finished = False
@@ -124,16 +128,19 @@ class StageRun:
         total: int | None = None,
         unit: str = "records",
         cost: Callable[[TaskType], int] | None = None,
+        serial: bool = False,
     ) -> list[ShardEntry]:
         """Run a function over the tasks that have no valid entry yet; return all entries in the order of the tasks.
 
         `work` marks a phase whose files only serve a later phase; they belong under `run.work`. For the progress bar,
         `total` is the work of all tasks in `unit`; where that is not records, `cost` tells the work of one task, so
-        that the bar shows what is left of a run that goes on.
+        that the bar shows what is left of a run that goes on. `serial` runs them one after the other in this process,
+        whatever the workers: for tasks that ask one server.
         """
         if cost is not None:
             total = sum(cost(task) for task in tasks if (phase, task.name) not in self._known)
-        return self._run_tasks(self._options.executor, function, tasks, phase, work, total, unit)
+        executor = SerialExecutor() if serial else self._options.executor
+        return self._run_tasks(executor, function, tasks, phase, work, total, unit)
 
     def once(
         self,
@@ -178,6 +185,9 @@ class StageRun:
     def open(self) -> None:
         """Take up the folder: finished, begun, or new; raise ChangedRunError for one that was made otherwise."""
         found = self._recorded_identity()
+        if found is not None and self._only_parts_changed(found):
+            self._keep_work_entries()
+            found = self._identity
         if found is None:
             self._refuse_foreign_folder()
         elif differences := found.differences(self._identity):
@@ -191,7 +201,7 @@ class StageRun:
         for folder in (self.output, self.work, storage.join(self.output, _JOURNAL)):
             storage.remove_temporaries(folder)
         if found is None:
-            storage.write_json(self._journal(_HEADER), dataclasses.asdict(self._identity))
+            self._write_header()
         elif has_manifest(self.output):
             self._take_up_finished()
         else:
@@ -274,8 +284,32 @@ class StageRun:
         if has_manifest(self.output):
             return read_manifest(self.output).identity
         if storage.exists(self._journal(_HEADER)):
-            return Identity(**storage.read_json(self._journal(_HEADER)))
+            header = storage.read_json(self._journal(_HEADER))
+            return Identity(**{key: value for key, value in header.items() if key != _PARTS})
         return None
+
+    def _write_header(self) -> None:
+        header = dataclasses.asdict(self._identity)
+        storage.write_json(self._journal(_HEADER), header | ({_PARTS: self._parts} if self._parts else {}))
+
+    def _only_parts_changed(self, found: Identity) -> bool:
+        """Whether a run that was begun here differs from this one in nothing but inputs of single tasks."""
+        if not self._parts or has_manifest(self.output) or found == self._identity:
+            return False
+        parts = {*self._parts, *storage.read_json(self._journal(_HEADER)).get(_PARTS, [])}
+
+        def without_parts(identity: Identity) -> Identity:
+            rest = {name: value for name, value in identity.inputs.items() if name not in parts}
+            return dataclasses.replace(identity, inputs=rest)
+
+        return without_parts(found) == without_parts(self._identity)
+
+    def _keep_work_entries(self) -> None:
+        """Forget all but the entries of work phases, whose names say what their tasks read; take up the new inputs."""
+        for name in storage.list_folder(storage.join(self.output, _JOURNAL)):
+            if name != _HEADER and not storage.read_json(self._journal(name))["work"]:
+                storage.remove(self._journal(name))
+        self._write_header()
 
     def _refuse_foreign_folder(self) -> None:
         names = self._result_names()
@@ -300,7 +334,7 @@ class StageRun:
             return
         for entry in intact:
             self._write_entry(entry)
-        storage.write_json(self._journal(_HEADER), dataclasses.asdict(self._identity))
+        self._write_header()
         storage.remove(storage.join(self.output, MANIFEST_FILE))
         self._known = {(entry.phase, entry.name): entry for entry in intact}
 
@@ -356,15 +390,24 @@ class StageRun:
 
 @contextlib.contextmanager
 def stage_run(
-    stage: Stage, config: Any, inputs: Mapping[str, str], output: str, options: RunOptions
+    stage: Stage,
+    config: Any,
+    inputs: Mapping[str, str],
+    output: str,
+    options: RunOptions,
+    *,
+    parts: Mapping[str, str] | None = None,
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
 
     `inputs` maps the name of each input to its fingerprint. Raises LockedError where another process writes the folder,
     ChangedRunError where it holds the result of another config, version or input, and InputError where it is not ours.
+
+    `parts` are further inputs, each read by one task of a work phase whose name says what it read. Where only these
+    changed, a run that was not finished goes on: what such a phase made of the others stays.
     """
-    identity = Identity(stage.name, stage.version, identity_of(config), dict(inputs))
+    identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **(parts or {})})
     with storage.folder_lock(output):
-        run = StageRun(stage, identity, output, options)
+        run = StageRun(stage, identity, output, options, sorted(parts or {}))
         run.open()
         yield run

@@ -1,4 +1,4 @@
-"""Reads the submissions of one file, by line; lines that hold none are counted and listed, never passed over."""
+"""Lines that hold no submission are counted and listed, never passed over."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
 from pipelines.core.shards import ShardWriter
 from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import BadLineError, RawSubmission, parse_line
 
 REJECT_SCHEMA = pa.schema(
     [
@@ -27,7 +25,7 @@ _BAD_LINES_ALLOWED = 9
 _BAD_SHARE_ALLOWED = 0.01
 
 # Decompressed garbage may hold no newline at all; no submission is near this size.
-_MAX_LINE_BYTES = 32 << 20
+MAX_LINE_BYTES = 32 << 20
 _SHOWN_CHARACTERS = 200
 
 
@@ -46,42 +44,20 @@ class Rejects:
         self._writer.write({"file": self._file.label, "line": line, "reason": reason, "text": text.rstrip("\r\n")})
         self.count += 1
 
+    def too_many(self, lines: int) -> bool:
+        """Tell whether so many lines are bad that the file is not what it seems."""
+        return self.count > _BAD_LINES_ALLOWED and self.count > lines * _BAD_SHARE_ALLOWED
+
     def check(self, lines: int) -> None:
         """Raise InputError where too many of the file's lines are bad."""
-        if self.count > _BAD_LINES_ALLOWED and self.count > lines * _BAD_SHARE_ALLOWED:
+        if self.too_many(lines):
             raise InputError(
                 f"{self._file.path}: {self.count} of its {lines} lines are no submissions (more than 1%); "
-                "check that it is a dump of Reddit submissions, one JSON object a line"
+                "check that it is a list of URLs"
             )
 
 
-def read_dump(file: SourceFile, rejects: Rejects) -> Iterator[RawSubmission]:
-    """Yield the submissions of a dump; report the compressed bytes that were read as progress.
-
-    Raises InputError, naming the file, where it is damaged or empty, where more than 1% of its lines are bad, and where
-    no line has a usable URL or score.
-    """
-    lines = with_url = with_score = 0
-    with open_decompressed(file.path, report_bytes=True) as stream:
-        for number, line in numbered_lines(stream):
-            lines += 1
-            try:
-                submission = parse_line(line)
-            except BadLineError as error:
-                rejects.add(number, str(error), line)
-                continue
-            with_url += submission.url is not None
-            with_score += submission.score is not None
-            yield submission
-    if not lines:
-        raise InputError(f"{file.path}: holds no lines at all; is the download complete?")
-    rejects.check(lines)
-    for name, usable in (("url", with_url), ("score", with_score)):
-        if not usable:
-            raise InputError(f"{file.path}: none of its {lines} lines has a usable `{name}`; is it of submissions?")
-
-
-def numbered_lines(stream: BinaryIO, max_bytes: int = _MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(stream: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank with their numbers from 1; an endless one only up to `max_bytes`."""
     number = 0
     while line := stream.readline(max_bytes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
@@ -29,6 +30,11 @@ class SourceFile:
     label: str
     path: str
     fingerprint: str
+
+    @property
+    def key(self) -> str:
+        """A short name for what the file holds, and under which label."""
+        return hashlib.sha256(f"{self.label}\n{self.fingerprint}".encode()).hexdigest()[:16]
 
 
 def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
@@ -67,7 +73,8 @@ def _files_of(path: str, fits: Callable[[str], bool]) -> list[str]:
 
 def _is_dump(path: str) -> bool:
     name = storage.basename(path)
-    if name.startswith((".", "RC_")):  # RC_: dumps of comments, which lie beside those of submissions
+    # Dumps of comments lie beside those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
+    if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments"):
         return False
     return name.endswith((*SUFFIXES, *_LINE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
 

@@ -4,90 +4,125 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import UsageError
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.algorithms.urls import CANONICAL_RULES, public_suffix_version
+from pipelines.core import storage
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
+from pipelines.stages.scrape.accounting import read_stats, write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.file_stats import FileStats
+from pipelines.stages.scrape.linter import MonthReport, month_reports
 from pipelines.stages.scrape.listings import check_listing_options, fetch_listings
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
-from pipelines.stages.scrape.reading import REJECT_SCHEMA
+from pipelines.stages.scrape.refresh import refresh_scores
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.url_lists import check_url_column
 
-STAGE = Stage("scrape", 1)
+STAGE = Stage("scrape", 2)
 
-_REJECTS_FILE = "rejects-00000.parquet"
+_SHOWN = 5
 
 
 def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> Summary:
-    """Write the links of dumps, of lists of URLs or of a listing of Reddit's API as `links-N.parquet`.
+    """Write the links of dumps, of lists of URLs or of an API's listings as `links-N.parquet`.
 
-    `dumps` are files, folders or globs, `-` for standard input; none for the APIs. Records in are submissions
-    (lines), records out are links; `rejects-00000.parquet` lists the lines that hold no submission. Raises InputError,
-    naming the file, for one that is damaged or holds no submissions. Paper, section 2.1.
+    `dumps` are files, folders or globs, `-` for standard input; none for the APIs. Records in are submissions (lines),
+    records out are links. Beside them: `rejects` lists the lines that hold no submission, `files` and `months` what
+    each file and month held. Raises InputError, by name, for files that are damaged or hold no submissions and for
+    months whose scores were taken too early. Paper, section 2.1.
     """
     config = resolved(config)
     selection = make_selection(config)
     if not config.needs_files:
-        return _scrape_listing(config, selection, dumps, output, options)
-    if not dumps:
-        raise UsageError(
-            "no dumps were named; give files, folders or globs as arguments, or list them in webtext.toml: "
-            '[scrape] dumps = ["dumps/RS_2017-11.zst"]'
-        )
-    with with_standard_input(dumps, output) as paths:
+        check_listing_options(config, dumps)
+        with stage_run(STAGE, config, _rules(selection), output, options) as run:
+            if not run.finished:
+                _make_links(run, config, selection, fetch_listings(run, config, selection))
+            return run.finish()
+    with with_standard_input(named_dumps(dumps), output) as paths:
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
-        fingerprints = {file.label: file.fingerprint for file in files} | _profile_input(selection)
-        with stage_run(STAGE, config, fingerprints, output, options) as run:
+        parts = {file.label: file.fingerprint for file in files}
+        with stage_run(STAGE, config, _rules(selection), output, options, parts=parts) as run:
             if not run.finished:
                 _make_links(run, config, selection, files)
             return run.finish()
 
 
-def _scrape_listing(
-    config: ScrapeConfig, selection: Selection, dumps: Sequence[str], output: str, options: RunOptions
-) -> Summary:
-    """Fetch listings into files of their own, which stay, since an API never answers the same twice; then go on."""
-    check_listing_options(config, dumps)
-    with stage_run(STAGE, config, _profile_input(selection), output, options) as run:
-        if not run.finished:
-            _make_links(run, config, selection, fetch_listings(run, config, selection))
-        return run.finish()
+def named_dumps(dumps: Sequence[str]) -> Sequence[str]:
+    """Return the dumps; raise UsageError where none was named."""
+    if not dumps:
+        raise UsageError(
+            "no dumps were named; give files, folders or globs as arguments, or list them in webtext.toml: "
+            '[scrape] dumps = ["dumps/RS_2017-11.zst"]'
+        )
+    return dumps
 
 
-def _profile_input(selection: Selection) -> dict[str, str]:
-    # The rules are data, not an option, but they decide the result all the same.
-    return {f"profile {selection.profile.name}": selection.profile.fingerprint}
+def _rules(selection: Selection) -> dict[str, str]:
+    # The rules, the form of URLs and what a domain is are data, not options, but they decide the result all the same.
+    return {
+        f"profile {selection.profile.name}": selection.profile.fingerprint,
+        "canonical URLs": f"rules-{CANONICAL_RULES}",
+        "public suffixes": public_suffix_version(),
+    }
 
 
 def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files: list[SourceFile]) -> None:
     work = storage.basename(run.work)
-    sources = [
-        PartitionTask(index, file, selection, config.source, config.shards, run.output, work)
-        for index, file in enumerate(files)
+    tasks = [
+        PartitionTask(file, selection, config.source, config.url_column, config.shards, run.output, work)
+        for file in files
     ]
-    read = run.map(partition_file, sources, phase="read", work=True, unit="bytes", cost=_file_bytes)
-    kept = sum(int(entry.counts["kept_submissions"]) for entry in read)
-    work_files = tuple(task.submissions_name for task in sources)
+    run.map(partition_file, tasks, phase="read", work=True, unit="bytes", cost=_file_bytes)
+    stats = read_stats(tasks)
+    _refuse_damaged(run, config, tasks, stats)
+    reports = month_reports([(task.file.label, each) for task, each in zip(tasks, stats, strict=True)], config.source)
+    fresh = [report for report in reports if report.problem]
+    _refuse_fresh(run, config, fresh)
+    work_files = [task.submissions_name for task in tasks]
+    refreshed = None
+    if config.refresh_scores and fresh:
+        refreshed = refresh_scores(run, config, tasks, stats, [report.month for report in fresh])
+        tasks, stats, work_files = refreshed.tasks, refreshed.stats, refreshed.work_files
+    kept = sum(each.kept for each in stats)
     buckets = [
-        MergeTask(bucket, work_files, selection.karma, selection.least_link_score, run.output, work)
+        MergeTask(bucket, tuple(work_files), selection.karma, selection.least_link_score, run.output, work)
         for bucket in range(config.shards)
     ]
     run.map(merge_bucket, buckets, phase="merge", total=kept, unit="submissions")
-    run.once("rejects", lambda: _collect_rejects(run, sources))
+    run.once("accounts", lambda: write_accounts(run.output, tasks, stats, reports, refreshed))
 
 
 def _file_bytes(task: PartitionTask) -> int:
     return storage.size_bytes(task.file.path)
 
 
-def _collect_rejects(run: StageRun, sources: list[PartitionTask]) -> TaskResult:
-    """Put the rejected lines of all files into one list, by file and line."""
-    with shards.write_shard(run.output, _REJECTS_FILE, REJECT_SCHEMA) as rejects:
-        for task in sources:
-            for batch in shards.read_batches(storage.join(run.output, task.rejects_name)):
-                rejects.writer.write_batch(batch)
-    return TaskResult(files=(rejects.entry,))
+def _refuse_damaged(run: StageRun, config: ScrapeConfig, tasks: list[PartitionTask], stats: list[FileStats]) -> None:
+    """Raise InputError for damaged files, unless they may be skipped; what was read of them stays apart till then."""
+    found = [problem for task, each in zip(tasks, stats, strict=True) if (problem := each.problem(task.file.path))]
+    if found and not config.skip_damaged:
+        more = f"; and {len(found) - _SHOWN} more files" if len(found) > _SHOWN else ""
+        raise InputError(
+            f"{'; '.join(found[:_SHOWN])}{more}. Put good files in their place and run again (the others are not read "
+            "again), or use what could be read of them with --skip-damaged"
+        )
+    for problem in found:
+        run.note(f"{problem}; what could be read of it is used")
+
+
+def _refuse_fresh(run: StageRun, config: ScrapeConfig, fresh: list[MonthReport]) -> None:
+    """Raise InputError for months whose scores were taken at ingestion, unless they are accepted or fetched again."""
+    found = [f"{report.month}: {report.problem}" for report in fresh]
+    if found and not config.accept_fresh_scores and not config.refresh_scores:
+        more = f"; and {len(found) - _SHOWN} more months" if len(found) > _SHOWN else ""
+        raise InputError(
+            f"the scores of some months look taken at ingestion, so that a limit of {config.min_score} points keeps "
+            f"almost nothing: {'; '.join(found[:_SHOWN])}{more}. Fetch them again with --refresh-scores arctic-shift "
+            "(or praw), leave the months out with --before or --after, or go on with --accept-fresh-scores"
+        )
+    if config.accept_fresh_scores:
+        for line in found:
+            run.note(f"{line}; accepted as they are")

@@ -8,15 +8,15 @@ post that it repeats, whose address is the one that counts; from 2020 on the add
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+from pipelines.algorithms.submission_scan import END_OF_TIME_S
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_END_OF_TIME_S = 253402300800  # the year 10000
 _INT64_END = 2**63
 
 
@@ -24,9 +24,11 @@ class BadLineError(ValueError):
     """A line that holds no submission; its message is the reason, in snake_case."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RawSubmission:
-    """A submission as a source has it, in one form; None where the source has nothing usable. Times in seconds, UTC."""
+class RawSubmission(NamedTuple):
+    """A submission as a source has it, in one form; None where the source has nothing usable. Times in seconds, UTC.
+
+    A tuple, because one is made for each of the links of a dump.
+    """
 
     id: str
     created_utc: int
@@ -53,7 +55,7 @@ def parse_line(line: bytes) -> RawSubmission:
 def parse_submission(record: Mapping[str, Any]) -> RawSubmission:
     """Return the submission in a JSON object; raise BadLineError where it has no id or no time."""
     created_utc = _whole_number(record.get("created_utc"))
-    if created_utc is None or not 0 <= created_utc < _END_OF_TIME_S:
+    if created_utc is None or not 0 <= created_utc < END_OF_TIME_S:
         raise BadLineError("no_created_utc")
     repeated = _repeated_post(record)
     return RawSubmission(
@@ -100,6 +102,11 @@ def _text(value: Any) -> str:
         return ""
     # JSON can spell half a character ("\ud83d"), which no UTF-8 file can hold.
     return value if value.isascii() else _SURROGATES.sub("\ufffd", value)
+
+
+def text_of_json(content: str) -> str:
+    """Return the text that a JSON string holds; `content` is what stands between its quotes."""
+    return _text(json.loads(f'"{content}"'))
 
 
 def _whole_number(value: Any) -> int | None:

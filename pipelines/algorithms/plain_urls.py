@@ -1,0 +1,136 @@
+"""Tells which URLs are surely canonical as they are, so that the others alone go through `canonical_url`.
+
+Most links are plain: `http://www.example.com/2013/05/a-page?id=1`. For these `canonical_url` returns what it is given,
+and looking at their bytes is enough to know it. The tests hold that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from pipelines.algorithms.byte_scan import as_word, byte_at, word_at
+from pipelines.algorithms.urls import TRACKING_PARAMETERS
+
+_HOST, _LETTER, _PATH = 1, 2, 4
+_CLASSES = np.zeros(256, np.uint8)
+_CLASSES[list(b"abcdefghijklmnopqrstuvwxyz0123456789-")] |= _HOST
+_CLASSES[list(b"abcdefghijklmnopqrstuvwxyz")] |= _LETTER
+_CLASSES[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$()*+,;=:@/?&")] |= _PATH
+
+_MOST_LABEL_BYTES = 63
+_MOST_HOST_BYTES = 253
+_MOST_BYTES = 4096
+
+# The names of tracking parameters by size; their first 8 bytes, each with the bit set that makes letters lower-case. A
+# name that only looks like one costs a call of `canonical_url`, no more.
+_LOWER = np.uint64(0x2020202020202020)
+_NAMES = sorted(TRACKING_PARAMETERS, key=len)
+_LONGEST_NAME = len(_NAMES[-1])
+_HEADS = np.array([as_word(name.encode()[:8]) for name in _NAMES])
+_FIRST_OF_SIZE = np.array([sum(len(name) < size for name in _NAMES) for size in range(_LONGEST_NAME + 2)])
+_MASKS = np.array([(1 << (8 * min(size, 8))) - 1 for size in range(_LONGEST_NAME + 2)], np.uint64)
+_HEADS |= _LOWER & _MASKS[[len(name) for name in _NAMES]]
+_UTM = as_word(b"utm_") | np.uint64(0x20202020)
+_FOUR_BYTES = np.uint64(0xFFFFFFFF)
+_HTTP, _HTTPS = as_word(b"http://"), as_word(b"https://")
+_SEVEN_BYTES = np.uint64(0xFFFFFFFFFFFFFF)
+_XN = as_word(b"xn--")
+
+_HYPHEN, _DOT, _SLASH, _QUERY, _AMPERSAND, _SEMICOLON, _EQUALS = 45, 46, 47, 63, 38, 59, 61
+
+_kernel: Any = numba.njit(cache=True, nogil=True)
+
+
+@_kernel
+def plain_hosts(buffer, spans, hosts):  # type: ignore[no-untyped-def]
+    """Set `hosts[i]` to the span of the host where the URL at `spans[i]` is surely canonical, to (0, 0) elsewhere.
+
+    The buffer goes on for 8 bytes after each span.
+    """
+    for number in range(len(spans)):
+        start, stop = np.int64(spans[number, 0]), np.int64(spans[number, 1])
+        host = _host_start(buffer, start, stop)
+        end = _plain_host_end(buffer, host, stop) if host > 0 else -1
+        plain = end > 0 and stop - start <= _MOST_BYTES and _is_plain_path(buffer, end, stop)
+        hosts[number, 0] = host if plain else 0
+        hosts[number, 1] = end if plain else 0
+
+
+@_kernel
+def _host_start(buffer, start, stop):  # type: ignore[no-untyped-def]
+    if stop - start > 8:
+        head = word_at(buffer, start)
+        if head == _HTTPS:
+            return start + 8
+        if head & _SEVEN_BYTES == _HTTP:
+            return start + 7
+    return -1
+
+
+@_kernel
+def _plain_host_end(buffer, start, stop):  # type: ignore[no-untyped-def]
+    """Return the end of a host of plain labels that a slash follows, -1 where it is not one."""
+    at = start
+    while True:
+        label = at
+        while at < stop and _CLASSES[byte_at(buffer, at)] & _HOST:
+            at += 1
+        if at == label or at == stop or at - label > _MOST_LABEL_BYTES or word_at(buffer, label) & _FOUR_BYTES == _XN:
+            return -1
+        byte = byte_at(buffer, at)
+        if byte == _SLASH:
+            # A last label of digits makes the host an address, which has more than one spelling.
+            is_name = _CLASSES[byte_at(buffer, label)] & _LETTER and at - start <= _MOST_HOST_BYTES
+            return at if is_name else -1
+        if byte != _DOT:
+            return -1
+        at += 1
+
+
+@_kernel
+def _is_plain_path(buffer, at, stop):  # type: ignore[no-untyped-def]
+    """Whether path and query hold nothing to encode, to resolve or to leave out."""
+    piece = -1  # where the present piece of the query begins
+    equals = -1
+    has_ampersand = False
+    while at < stop:
+        byte = byte_at(buffer, at)
+        if not _CLASSES[byte] & _PATH:
+            return False
+        if byte == _SLASH and at + 1 < stop and byte_at(buffer, at + 1) == _DOT:
+            return False
+        if byte == _SEMICOLON and has_ampersand:
+            return False  # perhaps an entity
+        if byte == _EQUALS and equals < 0:
+            equals = at
+        elif byte == _QUERY and piece < 0:
+            piece, equals = at + 1, -1
+        elif byte == _AMPERSAND:
+            has_ampersand = True
+            if piece >= 0:
+                if not _is_plain_piece(buffer, piece, equals if equals >= 0 else at, at):
+                    return False
+                piece, equals = at + 1, -1
+        at += 1
+    return piece < 0 or _is_plain_piece(buffer, piece, equals if equals >= 0 else stop, stop)
+
+
+@_kernel
+def _is_plain_piece(buffer, start, name_end, stop):  # type: ignore[no-untyped-def]
+    """Whether a piece of a query stays: it is not empty, and its name is surely no tracking parameter's."""
+    size = name_end - start
+    if stop == start:
+        return False
+    head = word_at(buffer, start) | _LOWER
+    if size >= 4 and head & _FOUR_BYTES == _UTM:
+        return False
+    if size > _LONGEST_NAME:
+        return True
+    head &= _MASKS[size]
+    for number in range(_FIRST_OF_SIZE[size], _FIRST_OF_SIZE[size + 1]):
+        if head == _HEADS[number]:
+            return False
+    return True

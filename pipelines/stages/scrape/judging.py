@@ -1,0 +1,106 @@
+"""Judges the submissions of a file: the posts of thousands of lines at once, then the URL of each that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.core.compression import open_decompressed
+from pipelines.core.errors import DamagedFileError
+from pipelines.stages.scrape.file_stats import FileStats
+from pipelines.stages.scrape.months import month_numbers, months_of
+from pipelines.stages.scrape.reading import Rejects
+from pipelines.stages.scrape.scanning import Lines, scanned_lines
+from pipelines.stages.scrape.selection import Selection, Verdict
+from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.submission import RawSubmission
+
+
+class JudgedRows(NamedTuple):
+    """Submissions with their links: those that are kept, and those whose score has to be fetched first."""
+
+    kept: list[tuple[RawSubmission, Verdict]]
+    pending: list[tuple[RawSubmission, Verdict]]
+
+
+Rows = npt.NDArray[np.bool_]
+
+
+def judged_dump(
+    file: SourceFile, selection: Selection, unscored_months: tuple[str, ...], rejects: Rejects, stats: FileStats
+) -> Iterator[JudgedRows]:
+    """Yield the submissions of a dump that make a link, some hundred at a time.
+
+    Those of `unscored_months` (YYYY-MM) are not judged by their score and come apart. Everything is counted in
+    `stats`. A damaged file ends early, which stands in `stats`; compressed bytes are reported as progress.
+    """
+    months = month_numbers(unscored_months)
+    try:
+        with open_decompressed(file.path, report_bytes=True) as stream:
+            for lines in scanned_lines(stream, rejects):
+                yield _judged(lines, selection, months, stats)
+    except DamagedFileError as error:
+        stats.damaged_at, stats.damage = error.offset_bytes, error.reason
+    stats.bad_lines = rejects.count
+    stats.too_many_bad = rejects.too_many(stats.lines)
+    if stats.damaged_at is None:
+        stats.check_fields(file.path)
+
+
+def _judged(lines: Lines, selection: Selection, unscored_months: npt.NDArray[np.int64], stats: FileStats) -> JudgedRows:
+    good = lines.good
+    stats.lines += len(good) - lines.blank_lines
+    stats.with_url += int((good & lines.has_url).sum())
+    stats.with_score += int((good & lines.has_score).sum())
+    is_link = ~(lines.is_self | lines.promoted)
+    stats.days.add(lines.created_utc[good], lines.score[good], lines.has_score[good], is_link[good])
+    unscored = np.isin(months_of(lines.created_utc), unscored_months) if len(unscored_months) else ~np.True_
+    rows = np.flatnonzero(_good_posts(lines, selection, unscored, stats))
+    judged = JudgedRows([], [])
+    pending = np.broadcast_to(unscored, good.shape)[rows].tolist()
+    judge_url, dropped = selection.judge_url, stats.dropped
+    for (submission, host), is_pending in zip(lines.submissions(rows), pending, strict=True):
+        verdict = judge_url(submission, host)
+        if verdict.reason is not None:
+            dropped[verdict.reason] += 1
+        else:
+            (judged.pending if is_pending else judged.kept).append((submission, verdict))
+    stats.kept += len(judged.kept)
+    stats.pending += len(judged.pending)
+    return judged
+
+
+def _good_posts(lines: Lines, selection: Selection, unscored: Rows | np.bool_, stats: FileStats) -> Rows:
+    """Return which lines are good posts; the same reasons in the same order as `Selection.reason_against_post`."""
+    left = lines.good.copy()
+
+    def drop(reason: str, found: Rows) -> None:
+        found = found & left
+        count = int(np.count_nonzero(found))
+        if count:
+            stats.dropped[reason] += count
+            left[found] = False
+
+    if selection.subreddits:
+        drop("other_subreddit", _of_other_subreddits(lines, left, selection.subreddits))
+    if selection.after is not None:
+        drop("too_early", lines.created_utc < selection.after)
+    if selection.before is not None:
+        drop("too_late", lines.created_utc >= selection.before)
+    drop("promoted", lines.promoted)
+    drop("self_post", lines.is_self)
+    if selection.needs_score:
+        drop("missing_score", ~(lines.has_score | unscored))
+    if selection.least_score is not None:
+        drop("low_score", lines.has_score & (lines.score < selection.least_score) & ~unscored)
+    return left
+
+
+def _of_other_subreddits(lines: Lines, good: Rows, wanted: frozenset[str]) -> Rows:
+    found = np.zeros(len(good), np.bool_)
+    for row in np.flatnonzero(good).tolist():
+        found[row] = lines.subreddit(row).lower() not in wanted
+    return found

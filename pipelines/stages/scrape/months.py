@@ -1,0 +1,221 @@
+"""What the dumps hold by day: the counts and scores from which a month is judged.
+
+Some months of the public archives hold scores that were taken seconds after posting. A limit of three points silently
+keeps almost nothing of them, so they are looked for before any score is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.core import storage
+from pipelines.core.resources import data_path
+
+Counts = npt.NDArray[np.int64]
+
+# The columns of a day: submissions, those that link somewhere, those without a score, those by score, their sum.
+SCORE_EDGES = (1, 2, 3, 10, 100, 1000)
+SCORE_LABELS = ("0", "1", "2", "3-9", "10-99", "100-999", "1000+")
+_SUBMISSIONS, _LINKS, _NO_SCORE, _FIRST_SCORE = range(4)
+_SUM = _FIRST_SCORE + len(SCORE_LABELS)
+_COLUMNS = _SUM + 1
+_FIRST_GOOD_SCORE = _FIRST_SCORE + 3
+
+_DAY_S = 86400
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+# One wrong score must not overflow a sum, nor hide a month.
+_MOST_SCORE = 10**6
+
+# A day or month of so many submissions, of which so few reached three points, was looked at too early. In every other
+# month of the archives several in a hundred did.
+_ENOUGH = 1000
+_LEAST_GOOD_SHARE = 0.03
+# What is enough, and what is too low a mean, for the months that are known.
+_ENOUGH_IF_KNOWN = 20
+
+
+class DayCounts:
+    """Counts submissions by day (UTC) and score."""
+
+    def __init__(self, days: Mapping[int, Counts] | None = None) -> None:
+        self._days: dict[int, Counts] = dict(days or {})
+
+    def add(
+        self,
+        created_utc: Counts,
+        score: Counts,
+        has_score: npt.NDArray[np.bool_],
+        is_link: npt.NDArray[np.bool_],
+    ) -> None:
+        """Count some submissions; times in seconds since 1970, UTC."""
+        days, rows = np.unique(created_utc // _DAY_S, return_inverse=True)
+        counts = np.zeros((len(days), _COLUMNS), np.int64)
+        column = np.where(has_score, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, score, side="right"), _NO_SCORE)
+        np.add.at(counts, (rows, column), 1)
+        np.add.at(counts[:, _LINKS], rows[is_link], 1)
+        np.add.at(counts[:, _SUM], rows, np.where(has_score, np.clip(score, -_MOST_SCORE, _MOST_SCORE), 0))
+        counts[:, _SUBMISSIONS] = counts[:, _NO_SCORE:_SUM].sum(axis=1)
+        for day, row in zip(days.tolist(), counts, strict=True):
+            self._add_day(day, row)
+
+    def _add_day(self, day: int, counts: Counts) -> None:
+        known = self._days.get(day)
+        self._days[day] = counts.copy() if known is None else known + counts
+
+    def update(self, other: DayCounts) -> None:
+        """Add the counts of another."""
+        for day, counts in other._days.items():
+            self._add_day(day, counts)
+
+    def months(self) -> Iterator[MonthCounts]:
+        """Yield the months that hold submissions, in order."""
+        by_month: dict[str, dict[int, Counts]] = {}
+        for day in sorted(self._days):
+            by_month.setdefault(_month_of_day(day), {})[day] = self._days[day]
+        for month, days in by_month.items():
+            yield MonthCounts(month, days)
+
+    def to_json(self) -> dict[str, list[int]]:
+        """Return the counts as JSON values."""
+        return {str(day): self._days[day].tolist() for day in sorted(self._days)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, list[int]]) -> DayCounts:
+        """Read counts from JSON values."""
+        return cls({int(day): np.array(counts, np.int64) for day, counts in value.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class MonthCounts:
+    """The counts of one month, `YYYY-MM`, by day since 1970."""
+
+    month: str
+    days: Mapping[int, Counts]
+
+    @property
+    def total(self) -> Counts:
+        """The counts of all days together."""
+        total: Counts = np.array(list(self.days.values()), np.int64).sum(axis=0)
+        return total
+
+    @property
+    def submissions(self) -> int:
+        """The number of submissions."""
+        return int(self.total[_SUBMISSIONS])
+
+    @property
+    def links(self) -> int:
+        """The number of submissions that link somewhere."""
+        return int(self.total[_LINKS])
+
+    @property
+    def without_score(self) -> int:
+        """The number of submissions whose score is null."""
+        return int(self.total[_NO_SCORE])
+
+    @property
+    def histogram(self) -> list[int]:
+        """The number of submissions by score, for each of SCORE_LABELS."""
+        return [int(count) for count in self.total[_FIRST_SCORE:_SUM]]
+
+    @property
+    def mean_score(self) -> float:
+        """The mean of the scores, each counted with at most a million; 0 where there is none."""
+        return _mean(self.total)
+
+    @property
+    def first_day(self) -> int:
+        """The first day of the month with a submission."""
+        return _date(min(self.days)).day
+
+    @property
+    def last_day(self) -> int:
+        """The last day of the month with a submission."""
+        return _date(max(self.days)).day
+
+    @property
+    def days_in_month(self) -> int:
+        """The number of days that the month has."""
+        first = _date(min(self.days)).replace(day=1)
+        return ((first + dt.timedelta(days=31)).replace(day=1) - first).days
+
+    @property
+    def empty_days(self) -> int:
+        """The number of days of the month without a submission."""
+        return self.days_in_month - len(self.days)
+
+    @property
+    def fresh_days(self) -> list[int]:
+        """The days, from 1, whose scores look taken at ingestion."""
+        return [_date(day).day for day, counts in self.days.items() if _is_fresh(counts)]
+
+    def problem(self, known: Mapping[str, KnownMonth]) -> str | None:
+        """Say why the scores look taken at ingestion, None where they do not.
+
+        `known` are the months of which that is known; they need less evidence, but are not refused without any.
+        """
+        total, fresh_days = self.total, self.fresh_days
+        scored = int(total[_FIRST_SCORE:_SUM].sum())
+        found = known.get(self.month)
+        good = f"{_good_share(total):.1%} of {scored} submissions have 3 points or more, mean score {_mean(total):.1f}"
+        if found and scored >= _ENOUGH_IF_KNOWN and _mean(total) < found.least_mean_score:
+            return f"{good}; {found.what}"
+        if _is_fresh(total) or (len(fresh_days) == len(self.days) and fresh_days):
+            return f"{good}; in other months several in a hundred do"
+        if fresh_days:
+            return (
+                f"on {len(fresh_days)} of its days (first: {fresh_days[0]}) almost no submission has 3 points; {good}"
+            )
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownMonth:
+    """A month of the public archives whose scores are known to be taken at ingestion, with what is known of it."""
+
+    least_mean_score: float
+    what: str
+
+
+def known_months() -> dict[str, KnownMonth]:
+    """Return the months in `data/reddit-months.toml`."""
+    tables = tomllib.loads(storage.read_bytes(data_path("reddit-months.toml")).decode())
+    return {month: KnownMonth(float(table["least_mean_score"]), table["what"]) for month, table in tables.items()}
+
+
+def month_numbers(months: Iterable[str]) -> Counts:
+    """Return months `YYYY-MM` as months since 1970."""
+    return np.array([np.datetime64(month, "M").astype(np.int64) for month in months], np.int64)
+
+
+def months_of(created_utc: Counts) -> Counts:
+    """Return the month since 1970 of each time in seconds."""
+    return created_utc.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+
+
+def _month_of_day(day: int) -> str:
+    return str(np.datetime64(day, "D").astype("datetime64[M]"))
+
+
+def _date(day: int) -> dt.date:
+    return dt.date.fromordinal(day + _EPOCH)
+
+
+def _mean(counts: Counts) -> float:
+    scored = int(counts[_FIRST_SCORE:_SUM].sum())
+    return float(counts[_SUM]) / scored if scored else 0.0
+
+
+def _good_share(counts: Counts) -> float:
+    scored = int(counts[_FIRST_SCORE:_SUM].sum())
+    return float(counts[_FIRST_GOOD_SCORE:_SUM].sum()) / scored if scored else 0.0
+
+
+def _is_fresh(counts: Counts) -> bool:
+    return int(counts[_FIRST_SCORE:_SUM].sum()) >= _ENOUGH and _good_share(counts) < _LEAST_GOOD_SHARE
