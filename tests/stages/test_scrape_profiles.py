@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import io
 import json
@@ -19,12 +20,15 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.urls import canonical_url, registered_domain
 from pipelines.core.config import identity_of
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.manifest import read_manifest
 from pipelines.core.resources import data_path
+from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.profile import Profile, load_profile, parse_profile
 from pipelines.stages.scrape.rules import Rule, RuleTables
 from pipelines.stages.scrape.selection import make_selection, resolved
+from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.submission import RawSubmission
 
 _HEAD = "version = 1\ndescription = 'Mine.'\nmin_score = 3\nkarma = 'max'\n"
@@ -231,6 +235,25 @@ def test_score_and_karma_are_the_profile_s_unless_options_say_other(
     assert selection.least_link_score == (None if wanted[1] == "max" else wanted[0])
 
 
+def test_the_manifest_records_the_values_that_applied(tmp_path: Path) -> None:
+    record = {"url": "http://example.com/", "created_utc": 1500000000, "subreddit": "news", "is_self": False}
+    dump = tmp_path / "RS_2017-07.ndjson"
+    dump.write_text(
+        "".join(json.dumps({**record, "id": id, "score": score}) + "\n" for id, score in (("a", 1), ("b", 2)))
+    )
+    config = ScrapeConfig(profile="openwebtext2", shards=1)
+    summary = scrape(config, dumps=[str(dump)], output=str(tmp_path / "out"), options=RunOptions())
+    assert (summary.records_out, summary.dropped) == (1, {"merged_into_link": 1})
+    recorded = read_manifest(str(tmp_path / "out")).identity.config
+    assert (recorded["min_score"], recorded["karma"]) == (3, "sum")
+    # What the profile says and what an option says is the same run, where they say the same.
+    same = ScrapeConfig(profile="openwebtext2", shards=1, karma="sum", min_score=3)
+    assert scrape(same, dumps=[str(dump)], output=str(tmp_path / "out"), options=RunOptions()).records_out == 1
+    other = dataclasses.replace(config, karma="max")
+    with pytest.raises(ChangedRunError, match='karma was "sum", is now "max"'):
+        scrape(other, dumps=[str(dump)], output=str(tmp_path / "out"), options=RunOptions())
+
+
 def test_lists_of_urls_have_no_score_whatever_the_profile() -> None:
     config = resolved(ScrapeConfig(source="urls", profile="openwebtext2"))
     assert (config.min_score, config.karma) == (None, None)
@@ -361,3 +384,17 @@ def test_a_day_begins_at_midnight_utc() -> None:
     for created_utc, reason in ((first - 1, None), (first, "x")):
         asked = _submission("http://example.com/", created_utc=created_utc)
         assert profile.reason_to_drop(asked, "http://example.com/", "example.com") == reason
+
+
+def test_the_docs_name_every_profile_rule_and_condition() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "scrape.md").read_text()
+    for name in PROFILES:
+        profile = load_profile(name)
+        head = rf"\| `{name}`[^|]* \| {profile.version} \| {profile.min_score} \| `{profile.karma}` \|"
+        assert re.search(head, text), name
+        assert [rule.name for rule in profile.rules if f"`{rule.name}`" not in text] == []
+    conditions = [field.name for field in dataclasses.fields(Rule) if field.name != "name"]
+    assert [name for name in conditions if not re.search(rf"`{name}\b", text)] == []
+    rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
+    assert f"{len(rules['blocked_subreddit'].subreddits)} subreddits that are known" in text
+    assert f"but for {len(rules['explicit_subreddit_name'].except_subreddits)} that are safe" in text
