@@ -6,6 +6,7 @@ The dumps are made up, always the same for a seed: URLs of real lengths on 200,0
 law, one line in twenty a further submission of a URL. They are written to FOLDER (20M links: about 2 GB, and twice as
 much again for the work files and links) and removed at the end. Memory is the sum over all processes of the command of
 their proportional set sizes, looked up five times a second; the two phases are told apart by the first file of links.
+Core-seconds are user and system time of all processes: where other work shares the machine, only these compare.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import itertools
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -40,17 +42,26 @@ ENDINGS = ("com", "com", "com", "org", "net", "co.uk", "de")
 
 
 @dataclasses.dataclass(frozen=True)
+class Spent:
+    clock_s: float
+    cores_s: float
+
+    def of_one(self, count: int) -> Spent:
+        """Return the millionths of seconds of one of them."""
+        return Spent(self.clock_s / count * 1e6, self.cores_s / count * 1e6)
+
+
+@dataclasses.dataclass(frozen=True)
 class Measured:
     links: int
     workers: int
-    read_s: float
-    merge_s: float
+    read: Spent
+    merge: Spent
     peak_mb: float
-    summary: dict[str, object]
 
     @property
-    def seconds(self) -> float:
-        return self.read_s + self.merge_s
+    def whole(self) -> Spent:
+        return Spent(self.read.clock_s + self.merge.clock_s, self.read.cores_s + self.merge.cores_s)
 
 
 def main() -> None:
@@ -64,27 +75,26 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}\n")
-    print(
-        "| links | workers | seconds | read | merge | links/s | merge: submissions/s | us a link | growth | peak MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    base: dict[int, float] = {}
+    print("| links | workers | seconds | core-seconds | of them read | merge | links/s ", end="")
+    print("| us a link | growth | core-us a link | growth | peak MB |")
+    print("|---" * 12 + "|")
+    base: dict[int, Spent] = {}
     for links in options.links:
         with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-links-") as folder:
             dumps = Path(folder) / "dumps"
             make_dumps(dumps, links, options.files, options.seed)
             for workers in options.workers:
                 found = measure(dumps, Path(folder) / "links", links, workers)
-                report(found, found.seconds / links / base.setdefault(workers, found.seconds / links))
+                report(found, base.setdefault(workers, found.whole.of_one(links)))
 
 
-def report(found: Measured, growth: float) -> None:
-    kept = found.summary["kept_submissions"]
-    assert isinstance(kept, int)
+def report(found: Measured, base: Spent) -> None:
+    whole, each = found.whole, found.whole.of_one(found.links)
     print(
-        f"| {found.links:,} | {found.workers} | {found.seconds:.1f} | {found.read_s:.1f} | {found.merge_s:.1f} "
-        f"| {found.links / found.seconds:,.0f} | {kept / found.merge_s:,.0f} "
-        f"| {found.seconds / found.links * 1e6:.2f} | {growth:.2f} | {found.peak_mb:,.0f} |",
+        f"| {found.links:,} | {found.workers} | {whole.clock_s:.1f} | {whole.cores_s:.1f} "
+        f"| {found.read.cores_s:.1f} | {found.merge.cores_s:.1f} | {found.links / whole.clock_s:,.0f} "
+        f"| {each.clock_s:.2f} | {each.clock_s / base.clock_s:.2f} "
+        f"| {each.cores_s:.2f} | {each.cores_s / base.cores_s:.2f} | {found.peak_mb:,.0f} |",
         flush=True,
     )
 
@@ -92,37 +102,51 @@ def report(found: Measured, growth: float) -> None:
 def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
     """Run the command in a process of its own and watch it; its result is checked and removed."""
     command = [sys.executable, "-m", "webtext_cli", "scrape", str(dumps), "-o", str(output), "--json", "--quiet"]
-    started = time.perf_counter()
+    used_before, started = core_seconds(), time.perf_counter()
     process = subprocess.Popen(
         [*command, "--workers", str(workers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    merge_began, peak = started, 0.0
+    read, peak = None, 0.0
     while process.poll() is None:
-        peak = max(peak, tree_mb(process.pid))
-        if merge_began == started and any(output.glob("links-*")):
-            merge_began = time.perf_counter()
+        peak = max(peak, sum(map(proportional_set_mb, tree(process.pid))))
+        if read is None and any(output.glob("links-*")):
+            read = Spent(time.perf_counter() - started, sum(map(core_seconds_of, tree(process.pid))))
         time.sleep(SAMPLE_S)
-    ended = time.perf_counter()
+    clock_s = time.perf_counter() - started
     answer, errors = process.communicate()
-    if process.returncode:
+    cores_s = core_seconds() - used_before
+    if process.returncode or read is None:
         raise SystemExit(errors)
     summary = json.loads(answer)
     if summary["records_out"] != links:
         raise SystemExit(f"{summary['records_out']} links were written, {links} are in the dumps: {summary['dropped']}")
     shutil.rmtree(output)
-    return Measured(links, workers, merge_began - started, ended - merge_began, peak, summary)
+    return Measured(links, workers, read, Spent(clock_s - read.clock_s, cores_s - read.cores_s), peak)
 
 
-def tree_mb(root: int) -> float:
-    """Return the proportional set size of a process and all below it, in MB (of 10^6 bytes)."""
+def core_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def core_seconds_of(process: int) -> float:
+    """Return the time that a running process and those of its children that ended have used."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def tree(root: int) -> set[int]:
+    """Return a process and all below it."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
-    tree = {root}
-    while more := {child for child, parent in parents.items() if parent in tree} - tree:
-        tree |= more
-    return sum(map(proportional_set_mb, tree))
+    found = {root}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def proportional_set_mb(process: int) -> float:
