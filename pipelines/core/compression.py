@@ -44,12 +44,12 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
 
     With `report_bytes`, what is read of the file, in its compressed bytes, is reported as progress. Inside the block, a
     truncated or corrupt file raises DamagedFileError with the file's name and the offset reached in the compressed
-    bytes.
+    bytes, after all that was decoded before.
     """
     with storage.open_read(path) as raw:
         source = cast(BinaryIO, _ReportedReader(raw)) if report_bytes else raw
         try:
-            yield io.BufferedReader(_decoder(path, source), _BUFFER_BYTES)
+            yield _SteadyReader(_decoder(path, source), _BUFFER_BYTES)
         except DAMAGE_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -60,12 +60,51 @@ def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     if path.endswith(".zst"):
         return _ZstdReader(raw)
     if path.endswith(".xz"):
-        return cast(io.RawIOBase, lzma.LZMAFile(raw))
+        return _PieceReader(lzma.LZMAFile(raw))
     if path.endswith(".bz2"):
-        return cast(io.RawIOBase, bz2.BZ2File(raw))
+        return _PieceReader(bz2.BZ2File(raw))
     if path.endswith(".gz"):
-        return cast(io.RawIOBase, gzip.GzipFile(fileobj=raw, mode="rb"))
+        return _PieceReader(gzip.GzipFile(fileobj=raw, mode="rb"))
     return cast(io.RawIOBase, raw)
+
+
+class _SteadyReader(io.BufferedReader):
+    """Hands out what came before an error, then raises it; `BufferedReader` forgets what it has already filled in."""
+
+    _problem: Exception | None = None
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer as far as the stream goes."""
+        if self._problem is not None:
+            raise self._problem
+        target = memoryview(buffer).cast("B")
+        size = 0
+        try:
+            while size < len(target) and (got := self.readinto1(target[size:])):
+                size += got
+        except DAMAGE_ERRORS as error:
+            if not size:
+                raise
+            self._problem = error
+        return size
+
+
+class _PieceReader(io.RawIOBase):
+    """Reads of a decoder what is ready; asked for more at once, it forgets what it has when an error comes."""
+
+    def __init__(self, decoder: lzma.LZMAFile | bz2.BZ2File | gzip.GzipFile) -> None:
+        self._decoder = decoder
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer; return 0 at the end of the data."""
+        target = memoryview(buffer).cast("B")
+        data = self._decoder.read1(len(target))
+        target[: len(data)] = data
+        return len(data)
 
 
 class _ReportedReader(io.RawIOBase):
