@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from pipelines.core.errors import InputError
-from pipelines.core.shards import ShardWriter
 from pipelines.stages.scrape.sources import SourceFile
 
 REJECT_SCHEMA = pa.schema(
@@ -29,10 +28,17 @@ MAX_LINE_BYTES = 32 << 20
 _SHOWN_CHARACTERS = 200
 
 
+class RowWriter(Protocol):
+    """Takes rows of REJECT_SCHEMA."""
+
+    def write(self, record: Any) -> None:
+        """Add one row."""
+
+
 class Rejects:
     """Lists the lines of one file that hold no submission."""
 
-    def __init__(self, file: SourceFile, writer: ShardWriter) -> None:
+    def __init__(self, file: SourceFile, writer: RowWriter) -> None:
         self._file = file
         self._writer = writer
         self.count = 0

@@ -37,7 +37,7 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     selection = make_selection(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
-        with stage_run(STAGE, config, _rules(selection), output, options) as run:
+        with stage_run(STAGE, config, rule_inputs(selection), output, options) as run:
             if not run.finished:
                 _make_links(run, config, selection, fetch_listings(run, config, selection))
             return run.finish()
@@ -45,7 +45,7 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
         parts = {file.label: file.fingerprint for file in files}
-        with stage_run(STAGE, config, _rules(selection), output, options, parts=parts) as run:
+        with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=parts) as run:
             if not run.finished:
                 _make_links(run, config, selection, files)
             return run.finish()
@@ -61,7 +61,8 @@ def named_dumps(dumps: Sequence[str]) -> Sequence[str]:
     return dumps
 
 
-def _rules(selection: Selection) -> dict[str, str]:
+def rule_inputs(selection: Selection) -> dict[str, str]:
+    """Return the fingerprints of the rules that decide the result beside the options."""
     # The rules, the form of URLs and what a domain is are data, not options, but they decide the result all the same.
     return {
         f"profile {selection.profile.name}": selection.profile.fingerprint,
