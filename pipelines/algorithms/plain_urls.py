@@ -134,3 +134,19 @@ def _is_plain_piece(buffer, start, name_end, stop):  # type: ignore[no-untyped-d
         if head == _HEADS[number]:
             return False
     return True
+
+
+@_kernel
+def extensions(buffer, spans, hosts, found):  # type: ignore[no-untyped-def]
+    """Set `found[i]` to the span of what follows the last dot of the path of a plain URL, (0, 0) where none does."""
+    for number in range(len(spans)):
+        at, stop = np.int64(hosts[number, 1]), np.int64(spans[number, 1])
+        end = at
+        while end < stop and byte_at(buffer, end) != _QUERY:
+            end += 1
+        last = end - 1
+        while byte_at(buffer, last) != _SLASH and byte_at(buffer, last) != _DOT:
+            last -= 1
+        has_dot = byte_at(buffer, last) == _DOT
+        found[number, 0] = last + 1 if has_dot else 0
+        found[number, 1] = end if has_dot else 0

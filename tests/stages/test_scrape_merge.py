@@ -17,7 +17,7 @@ from pipelines.core.records import LINK_SCHEMA
 from pipelines.stages.scrape import buckets, merge
 from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
-from pipelines.stages.scrape.partition import SUBMISSION_SCHEMA
+from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
 Row = dict[str, Any]
 

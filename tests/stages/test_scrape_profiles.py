@@ -150,7 +150,7 @@ def test_endless_names_of_subreddits_are_not_all_remembered(monkeypatch: pytest.
         asked = _submission("http://example.com/", f"x{number}" + "nsfw" * (number % 2))
         reason = tables.first(asked, "http://example.com/", "example.com")
         assert reason == ("explicit_subreddit_name" if number % 2 else None)
-    assert len(tables._subreddits) <= 10
+    assert len(tables.subreddits) <= 10
 
 
 def _reasons(profile: str, *urls: str, **fields: Any) -> list[str | None]:

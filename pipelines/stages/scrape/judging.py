@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,36 +12,50 @@ from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import DamagedFileError
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import month_numbers, months_of
+from pipelines.stages.scrape.plain_rows import PlainRowJudge, PlainRows
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines, scanned_lines
 from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
 
-
-class JudgedRows(NamedTuple):
-    """Submissions with their links: those that are kept, and those whose score has to be fetched first."""
-
-    kept: list[tuple[RawSubmission, Verdict]]
-    pending: list[tuple[RawSubmission, Verdict]]
-
-
 Rows = npt.NDArray[np.bool_]
 
 
-def judged_dump(
-    file: SourceFile, selection: Selection, unscored_months: tuple[str, ...], rejects: Rejects, stats: FileStats
-) -> Iterator[JudgedRows]:
-    """Yield the submissions of a dump that make a link, some hundred at a time.
+@dataclasses.dataclass
+class Judged:
+    """Submissions that make a link: those whose URL is plain as columns, the others one by one."""
 
-    Those of `unscored_months` (YYYY-MM) are not judged by their score and come apart. Everything is counted in
+    plain: PlainRows
+    others: list[tuple[RawSubmission, Verdict]]
+
+    def __len__(self) -> int:
+        """Return the number of submissions."""
+        return len(self.plain.rows) + len(self.others)
+
+
+def judged_dump(
+    file: SourceFile,
+    selection: Selection,
+    buckets: int,
+    unscored_months: tuple[str, ...],
+    rejects: Rejects,
+    stats: FileStats,
+) -> Iterator[tuple[Judged, Judged]]:
+    """Yield the submissions of a dump that make a link, some hundred at a time: those that are kept, and the pending.
+
+    Pending are those of `unscored_months` (YYYY-MM), which are not judged by their score. Everything is counted in
     `stats`. A damaged file ends early, which stands in `stats`; compressed bytes are reported as progress.
     """
     months = month_numbers(unscored_months)
+    judge = PlainRowJudge(selection.profile.tables, buckets)
     try:
         with open_decompressed(file.path, report_bytes=True) as stream:
             for lines in scanned_lines(stream, rejects):
-                yield _judged(lines, selection, months, stats)
+                kept, pending = _judged(lines, selection, judge, months, stats)
+                stats.kept += len(kept)
+                stats.pending += len(pending)
+                yield kept, pending
     except DamagedFileError as error:
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     stats.bad_lines = rejects.count
@@ -50,30 +64,41 @@ def judged_dump(
         stats.check_fields(file.path)
 
 
-def _judged(lines: Lines, selection: Selection, unscored_months: npt.NDArray[np.int64], stats: FileStats) -> JudgedRows:
+def _judged(
+    lines: Lines,
+    selection: Selection,
+    judge: PlainRowJudge,
+    unscored_months: npt.NDArray[np.int64],
+    stats: FileStats,
+) -> tuple[Judged, Judged]:
+    count_lines(lines, stats)
+    unscored = np.isin(months_of(lines.created_utc), unscored_months)
+    rows = np.flatnonzero(_good_posts(lines, selection, unscored, stats))
+    hosts = lines.hosts_of_plain_urls(rows)
+    is_plain = hosts[:, 1] > 0
+    kept, pending = judge.judge(lines, rows[is_plain], hosts[is_plain], stats.dropped).split(unscored)
+    others: tuple[list[tuple[RawSubmission, Verdict]], list[tuple[RawSubmission, Verdict]]] = ([], [])
+    for row in rows[~is_plain].tolist():
+        submission = lines.submission(row)
+        verdict = selection.judge_url(submission)
+        if verdict.reason is not None:
+            stats.dropped[verdict.reason] += 1
+        else:
+            others[int(unscored[row])].append((submission, verdict))
+    return Judged(kept, others[0]), Judged(pending, others[1])
+
+
+def count_lines(lines: Lines, stats: FileStats) -> None:
+    """Count lines and their days, before anything is judged."""
     good = lines.good
     stats.lines += len(good) - lines.blank_lines
     stats.with_url += int((good & lines.has_url).sum())
     stats.with_score += int((good & lines.has_score).sum())
     is_link = ~(lines.is_self | lines.promoted)
     stats.days.add(lines.created_utc[good], lines.score[good], lines.has_score[good], is_link[good])
-    unscored = np.isin(months_of(lines.created_utc), unscored_months) if len(unscored_months) else ~np.True_
-    rows = np.flatnonzero(_good_posts(lines, selection, unscored, stats))
-    judged = JudgedRows([], [])
-    pending = np.broadcast_to(unscored, good.shape)[rows].tolist()
-    judge_url, dropped = selection.judge_url, stats.dropped
-    for (submission, host), is_pending in zip(lines.submissions(rows), pending, strict=True):
-        verdict = judge_url(submission, host)
-        if verdict.reason is not None:
-            dropped[verdict.reason] += 1
-        else:
-            (judged.pending if is_pending else judged.kept).append((submission, verdict))
-    stats.kept += len(judged.kept)
-    stats.pending += len(judged.pending)
-    return judged
 
 
-def _good_posts(lines: Lines, selection: Selection, unscored: Rows | np.bool_, stats: FileStats) -> Rows:
+def _good_posts(lines: Lines, selection: Selection, unscored: Rows, stats: FileStats) -> Rows:
     """Return which lines are good posts; the same reasons in the same order as `Selection.reason_against_post`."""
     left = lines.good.copy()
 

@@ -22,7 +22,7 @@ from pipelines.core import progress, shards, storage
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import BucketPart, bucket_part, write_buckets
-from pipelines.stages.scrape.partition import SUBMISSION_SCHEMA
+from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
 # A bucket beyond this is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
 _SORTED_BYTES = 160 << 20
@@ -82,7 +82,7 @@ def _sorted_rows(parts: list[BucketPart]) -> pa.RecordBatch:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Groups:
+class Groups:
     """The submissions of each URL: their row numbers, URL after URL, and where in these each URL begins and ends."""
 
     rows: Ints
@@ -91,20 +91,21 @@ class _Groups:
 
     @property
     def sizes(self) -> Ints:
+        """The number of submissions of each URL."""
         return self.ends - self.starts
 
-    def only(self, kept: Bools | slice) -> _Groups:
+    def only(self, kept: Bools | slice) -> Groups:
         """Return the groups of some of the URLs."""
-        return _Groups(self.rows, self.starts[kept], self.ends[kept])
+        return Groups(self.rows, self.starts[kept], self.ends[kept])
 
 
 def _links(rows: pa.RecordBatch, task: MergeTask, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
     """Yield the links of submissions in order of their URLs, and count the submissions that they leave out."""
     if rows.num_rows == 0:
         return
-    groups = _distinct_by_url(rows)
+    groups = distinct_by_url(rows)
     dropped["duplicate_submission"] += rows.num_rows - len(groups.rows)
-    scores = _scores(rows, groups, task.karma)
+    scores = link_scores(rows, groups, task.karma)
     over_18 = np.logical_or.reduceat(_numpy(rows.column("over_18"))[groups.rows], groups.starts)
     kept = np.ones(len(scores), dtype=bool) if task.least_score is None else scores >= task.least_score
     dropped["low_score"] += int(groups.sizes[~kept].sum())
@@ -116,7 +117,7 @@ def _links(rows: pa.RecordBatch, task: MergeTask, dropped: Counter[str]) -> Iter
     progress.advance(rows.num_rows)
 
 
-def _distinct_by_url(rows: pa.RecordBatch) -> _Groups:
+def distinct_by_url(rows: pa.RecordBatch) -> Groups:
     """Return the submissions of each URL in order of time, then id, each id once; the rows are sorted by URL."""
     urls = rows.column("url")
     order = np.arange(rows.num_rows)
@@ -132,7 +133,7 @@ def _distinct_by_url(rows: pa.RecordBatch) -> _Groups:
         stays[repeated] = is_kept
         order, group = order[stays], group[stays]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
-    return _Groups(order, starts, np.append(starts[1:], len(order)))
+    return Groups(order, starts, np.append(starts[1:], len(order)))
 
 
 def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
@@ -158,7 +159,8 @@ def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
     return order, is_kept | _numpy(pc.equal(ids, ""))
 
 
-def _scores(rows: pa.RecordBatch, groups: _Groups, karma: str) -> Ints:
+def link_scores(rows: pa.RecordBatch, groups: Groups, karma: str) -> Ints:
+    """Return the score of each URL's link."""
     scores = _numpy(rows.column("score"))[groups.rows]
     if karma == "first":
         return scores[groups.starts]
@@ -171,7 +173,7 @@ def _scores(rows: pa.RecordBatch, groups: _Groups, karma: str) -> Ints:
     return np.where(overflowed, np.where(nearly > 0, _INT64_MAX, -_INT64_MAX - 1), total)
 
 
-def _batch(rows: pa.RecordBatch, groups: _Groups, scores: Ints, over_18: Bools) -> pa.RecordBatch:
+def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -> pa.RecordBatch:
     """Make the links of some URLs."""
     first = rows.select(["url", "original_url", "domain", "title", "created_utc"]).take(groups.rows[groups.starts])
     url, original_url, domain, title, created_utc = first.columns
@@ -193,7 +195,7 @@ def _batch(rows: pa.RecordBatch, groups: _Groups, scores: Ints, over_18: Bools) 
     )
 
 
-def _lists(rows: pa.RecordBatch, groups: _Groups) -> tuple[pa.ListArray, pa.ListArray]:
+def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray]:
     """Return for each URL the ids and the subreddits of those of its submissions that have an id."""
     lengths = groups.sizes
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -5,44 +5,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core import shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.core.shards import ShardWriter
-from pipelines.stages.scrape.buckets import BucketWriter, write_buckets
+from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.judging import JudgedRows, judged_dump
+from pipelines.stages.scrape.judging import Judged, judged_dump
+from pipelines.stages.scrape.plain_rows import no_plain_rows
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
 from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain, submission_batch
 from pipelines.stages.scrape.url_lists import read_url_list
-
-# A submission that makes a link; `original_url` is null where it equals the canonical one.
-SUBMISSION_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("original_url", pa.string()),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("subreddit", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("created_utc", pa.int64(), nullable=False),
-        pa.field("over_18", pa.bool_(), nullable=False),
-    ]
-)
 
 _BATCH_ROWS = 4096
 
-Judged = Iterator[JudgedRows]
-Write = Callable[[list[tuple[RawSubmission, Verdict]]], None]
+Write = Callable[[pa.RecordBatch, npt.NDArray[np.int32]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,49 +86,31 @@ def partition_file(task: PartitionTask) -> TaskResult:
         rejected = stack.enter_context(shards.write_shard(task.output, task.rejects_name, REJECT_SCHEMA))
         path = storage.join(task.output, task.submissions_name)
         written = stack.enter_context(write_buckets(path, SUBMISSION_SCHEMA))
-        writers = [_by_bucket(written.writer, task.shards)]
+        writing = [_Writing(written.writer.write, task.shards)]
         parquet = [rejected]
         if task.unscored_months:
-            parquet.append(stack.enter_context(shards.write_shard(task.output, task.pending_name, SUBMISSION_SCHEMA)))
-            writers.append(_as_they_come(parquet[-1].writer))
-        _write(_judged(task, Rejects(task.file, rejected.writer), stats), writers)
+            pending = stack.enter_context(shards.write_shard(task.output, task.pending_name, SUBMISSION_SCHEMA))
+            parquet.append(pending)
+            writing.append(_Writing(lambda batch, _: pending.writer.write_batch(batch), task.shards))
+        for parts in _judged(task, Rejects(task.file, rejected.writer), stats):
+            for each, judged in zip(writing, parts, strict=False):
+                each.add(judged)
+        for each in writing:
+            each.flush()
     entry = FileEntry(task.submissions_name, written.size_bytes, written.sha256)
     stats_entry = shards.write_file(task.output, task.stats_name, stats.to_json())
     return TaskResult(files=(entry, *(each.entry for each in parquet), stats_entry))
 
 
-def bucket_of_domain(domain: str, buckets: int) -> int:
-    """Return the bucket of a registered domain: the same on every machine, unlike `hash`."""
-    return zlib.crc32(domain.encode()) % buckets
-
-
-def submission_batch(judged: list[tuple[RawSubmission, Verdict]]) -> pa.RecordBatch:
-    """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
-    submissions, verdicts = zip(*judged, strict=True)
-    ids, times, originals, scores, subreddits, titles, over_18, _, _ = zip(*submissions, strict=True)
-    _, urls, domains = zip(*verdicts, strict=True)
-    columns: dict[str, list[object] | tuple[object, ...]] = {
-        "url": urls,
-        "original_url": [None if mine == url else mine for mine, url in zip(originals, urls, strict=True)],
-        "domain": domains,
-        "score": [score or 0 for score in scores],
-        "id": ids,
-        "subreddit": subreddits,
-        "title": titles,
-        "created_utc": times,
-        "over_18": over_18,
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in SUBMISSION_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SUBMISSION_SCHEMA)
-
-
-def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Judged:
+def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
     if task.source == "urls":
         return _judged_list(task, rejects, stats)
-    return judged_dump(task.file, task.selection, task.unscored_months, rejects, stats)
+    return judged_dump(task.file, task.selection, task.shards, task.unscored_months, rejects, stats)
 
 
-def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Judged:
+def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
+    """Judge the URLs of a list one by one."""
+    none = Judged(no_plain_rows(), [])
     for submission in read_url_list(task.file, rejects, task.url_column):
         stats.lines += 1
         verdict = task.selection.judge(submission)
@@ -151,34 +118,28 @@ def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Jud
             stats.dropped[verdict.reason] += 1
         else:
             stats.kept += 1
-            yield JudgedRows([(submission, verdict)], [])
+            yield Judged(none.plain, [(submission, verdict)]), none
     stats.bad_lines = rejects.count
     stats.lines += rejects.count
 
 
-def _by_bucket(writer: BucketWriter, buckets: int) -> Write:
-    bucket_of = functools.lru_cache(maxsize=1 << 16)(lambda domain: bucket_of_domain(domain, buckets))
+class _Writing:
+    """Hands submissions to a writer as batches; those that come one by one, thousands at a time."""
 
-    def write(rows: list[tuple[RawSubmission, Verdict]]) -> None:
-        found = np.array([bucket_of(verdict.domain) for _, verdict in rows], np.int32)
-        writer.write(submission_batch(rows), found)
+    def __init__(self, write: Write, buckets: int) -> None:
+        self._write = write
+        self._bucket_of = functools.lru_cache(maxsize=1 << 16)(lambda domain: bucket_of_domain(domain, buckets))
+        self._waiting: list[tuple[RawSubmission, Verdict]] = []
 
-    return write
+    def add(self, judged: Judged) -> None:
+        if judged.plain.batch.num_rows:
+            self._write(judged.plain.batch, judged.plain.buckets)
+        self._waiting += judged.others
+        if len(self._waiting) >= _BATCH_ROWS:
+            self.flush()
 
-
-def _as_they_come(writer: ShardWriter) -> Write:
-    return lambda rows: writer.write_batch(submission_batch(rows))
-
-
-def _write(judged: Judged, writers: list[Write]) -> None:
-    """Hand the kept submissions to the first writer, those that are pending to the second, thousands at a time."""
-    waiting: list[list[tuple[RawSubmission, Verdict]]] = [[] for _ in writers]
-    for part in judged:
-        for number, rows in enumerate(part[: len(writers)]):
-            waiting[number] += rows
-            if len(waiting[number]) >= _BATCH_ROWS:
-                writers[number](waiting[number])
-                waiting[number] = []
-    for write, rows in zip(writers, waiting, strict=True):
-        if rows:
-            write(rows)
+    def flush(self) -> None:
+        if self._waiting:
+            buckets = np.array([self._bucket_of(verdict.domain) for _, verdict in self._waiting], np.int32)
+            self._write(submission_batch(self._waiting), buckets)
+            self._waiting = []

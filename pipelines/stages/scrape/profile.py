@@ -48,7 +48,12 @@ class Profile:
 
         It returns the rule's name, or None. It is kept here, not defined, to spare a call for each of the submissions.
         """
-        return RuleTables(self.rules).first
+        return self.tables.first
+
+    @functools.cached_property
+    def tables(self) -> RuleTables:
+        """The tables by which the first rule that drops a submission is found."""
+        return RuleTables(self.rules)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker, which makes the tables itself."""

@@ -20,8 +20,9 @@ from pipelines.stages.scrape.accounting import read_stats
 from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.partition import SUBMISSION_SCHEMA, PartitionTask, bucket_of_domain, partition_file
+from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.scores import batch_size, fetch_scores
+from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain
 
 SCORE_SCHEMA = pa.schema(
     [

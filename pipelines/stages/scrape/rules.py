@@ -40,63 +40,68 @@ class Rule:
 class RuleTables:
     """For every condition a table from a value to the place of the first rule that drops it; the least place wins.
 
-    A table is not asked where a rule before all of its own fits already.
+    A table is not asked where a rule before all of its own fits already. `none` is the place after the last rule.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._names = (*(rule.name for rule in rules), None)
-        self._none = none = len(rules)
-        self._domains = _first_places(rule.domains for rule in rules)
-        self._hosts = _first_places(rule.hosts for rule in rules)
-        self._domains_of_hosts = frozenset(registered_domain(f"http://{host}/") for host in self._hosts)
-        self._extensions = _first_places(rule.extensions for rule in rules)
-        self._least_by_extension = min(self._extensions.values(), default=none)
-        self._days, self._place_by_day = _places_of_days(rules)
-        self._least_by_day = self._place_by_day[-1]
-        self._over_18 = min((place for place, rule in enumerate(rules) if rule.over_18), default=none)
-        self._subreddits = _SubredditPlaces(rules)
+        self.names = (*(rule.name for rule in rules), None)
+        self.none = none = len(rules)
+        self.domains = _first_places(rule.domains for rule in rules)
+        self.hosts = _first_places(rule.hosts for rule in rules)
+        self.domains_of_hosts = frozenset(registered_domain(f"http://{host}/") for host in self.hosts)
+        self.extensions = _first_places(rule.extensions for rule in rules)
+        self.least_by_extension = min(self.extensions.values(), default=none)
+        self.days, self.place_by_day = _places_of_days(rules)
+        self.least_by_day = self.place_by_day[-1]
+        self.over_18 = min((place for place, rule in enumerate(rules) if rule.over_18), default=none)
+        self.subreddits = _SubredditPlaces(rules)
         by_subreddit = (place for place, rule in enumerate(rules) if rule.subreddits or rule.subreddit_words)
-        self._least_by_subreddit = min(by_subreddit, default=none)
-        self._endings = _first_places(rule.endings for rule in rules)
-        self._short = _places_of_lengths(rules)
-        self._unlike = [
+        self.least_by_subreddit = min(by_subreddit, default=none)
+        self.endings = _first_places(rule.endings for rule in rules)
+        self.short = _places_of_lengths(rules)
+        self.unlike = [
             (place, re.compile(rule.unlike, re.IGNORECASE)) for place, rule in enumerate(rules) if rule.unlike
         ]
-        by_submitted = (*self._endings.values(), *self._short, *(place for place, _ in self._unlike))
-        self._least_by_submitted = min(by_submitted, default=none)
+        by_submitted = (*self.endings.values(), *self.short, *(place for place, _ in self.unlike))
+        self.least_by_submitted = min(by_submitted, default=none)
+
+    def place_of_host(self, host: str, domain: str) -> int:
+        """Return the place of the first rule that drops a host with this registered domain, whatever the rest."""
+        first = self.domains.get(domain, self.none)
+        return min(first, self.hosts.get(host, first)) if domain in self.domains_of_hosts else first
 
     def first(self, submission: RawSubmission, url: str, domain: str) -> str | None:
         """Return the name of the first rule that drops a submission with this canonical URL and registered domain."""
-        first = self._domains.get(domain, self._none)
-        if domain in self._domains_of_hosts:
-            first = min(first, self._hosts.get(host_of(url) or "", first))
-        if self._least_by_extension < first:
+        first = self.domains.get(domain, self.none)
+        if domain in self.domains_of_hosts:
+            first = self.place_of_host(host_of(url) or "", domain)
+        if self.least_by_extension < first:
             path = url.partition("#")[0].partition("?")[0] if "?" in url or "#" in url else url
             # What follows the last dot may hold a slash and more, but then it is in no table.
-            place = self._extensions.get(path[path.rfind(".") + 1 :].lower(), first)
+            place = self.extensions.get(path[path.rfind(".") + 1 :].lower(), first)
             if place < first:
                 first = place
-        if self._least_by_day < first:
-            place = self._place_by_day[bisect.bisect_right(self._days, submission.created_utc)]
+        if self.least_by_day < first:
+            place = self.place_by_day[bisect.bisect_right(self.days, submission.created_utc)]
             if place < first:
                 first = place
-        if self._over_18 < first and submission.over_18:
-            first = self._over_18
-        if self._least_by_subreddit < first:
-            place = self._subreddits[submission.subreddit]
+        if self.over_18 < first and submission.over_18:
+            first = self.over_18
+        if self.least_by_subreddit < first:
+            place = self.subreddits[submission.subreddit]
             if place < first:
                 first = place
-        if self._least_by_submitted < first:
+        if self.least_by_submitted < first:
             first = self._first_by_submitted(submission.url or "", first)
-        return self._names[first]
+        return self.names[first]
 
     def _first_by_submitted(self, submitted: str, first: int) -> int:
-        if self._endings:
+        if self.endings:
             head = submitted.partition("?")[0] if "?" in submitted else submitted
-            first = min(first, self._endings.get(head[head.rfind(".") + 1 :].lower(), first))
-        if len(submitted) < len(self._short):
-            first = min(first, self._short[len(submitted)])
-        for place, pattern in self._unlike:
+            first = min(first, self.endings.get(head[head.rfind(".") + 1 :].lower(), first))
+        if len(submitted) < len(self.short):
+            first = min(first, self.short[len(submitted)])
+        for place, pattern in self.unlike:
             if place < first and not pattern.fullmatch(submitted):
                 return place
         return first

@@ -12,8 +12,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipelines.algorithms.byte_scan import BLOCK
+from pipelines.algorithms.json_texts import text_column
 from pipelines.algorithms.plain_urls import plain_hosts
 from pipelines.algorithms.submission_scan import (
     ESCAPED,
@@ -35,8 +37,9 @@ from pipelines.core.compression import DAMAGE_ERRORS
 from pipelines.stages.scrape.reading import MAX_LINE_BYTES, Rejects
 from pipelines.stages.scrape.submission import BadLineError, RawSubmission, parse_line, text_of_json
 
-_BLOCK_BYTES = 2 << 20
-_LINES_AT_ONCE = 4096
+# What is done once a block, in Python, is little beside what its lines cost.
+_BLOCK_BYTES = 8 << 20
+_LINES_AT_ONCE = 1 << 15
 
 _ESCAPED_URL = 1 << (ESCAPED + URL) | 1 << (ESCAPED + OVERRIDE)
 
@@ -103,12 +106,13 @@ def _skip_line(stream: BinaryIO, buffer: bytearray) -> int:
 class Lines:
     """The submissions of some lines, as arrays: time and score, what they are, where their texts lie.
 
-    `good` are the lines that hold a submission; all arrays are of all lines.
+    `good` are the lines that hold a submission; all arrays are of all lines. Spans are (start, end) in `array`.
     """
 
     def __init__(self, block: Block, first_line: int, count: int, scan: _Scan, rejects: Rejects) -> None:
+        self.first_line = first_line
+        self.array = np.frombuffer(block.buffer, np.uint8)
         self._buffer = block.buffer
-        self._array = np.frombuffer(block.buffer, np.uint8)
         self._spans = scan.spans[:count]
         self._flags = scan.flags[:count]
         self._parsed: dict[int, RawSubmission] = {}
@@ -116,30 +120,31 @@ class Lines:
         self.score = scan.numbers[:count, 1]
         self.good = np.ones(count, np.bool_)
         self.blank_lines = 0
-        self._decide_slow_lines(first_line, scan.bounds[:count], scan.kinds[:count], rejects)
-        spans = self._spans
-        with_override = spans[:, OVERRIDE, 1] > spans[:, OVERRIDE, 0]
-        self._url_column = np.where(with_override, OVERRIDE, URL)
-        self._url_spans = np.where(with_override[:, None], spans[:, OVERRIDE], spans[:, URL])
-        self.has_url = self._url_spans[:, 1] > self._url_spans[:, 0]
+        self._decide_slow_lines(scan.bounds[:count], scan.kinds[:count], rejects)
+        overridden = self._spans[:, OVERRIDE, 1] > self._spans[:, OVERRIDE, 0]
+        self._url_field = np.where(overridden, OVERRIDE, URL)
+        self.url_spans = np.where(overridden[:, None], self._spans[:, OVERRIDE], self._spans[:, URL])
+        self.has_url = self.url_spans[:, 1] > self.url_spans[:, 0]
         for row, submission in self._parsed.items():
             self.has_url[row] = submission.url is not None
         self.has_score = self._has(HAS_SCORE)
         self.is_self = self._has(IS_SELF)
         self.promoted = self._has(PROMOTED)
+        self.over_18 = self._has(OVER_18)
 
     def _has(self, bit: int) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = (self._flags & bit) != 0
         return found
 
-    def _decide_slow_lines(self, first_line: int, bounds: Array, kinds: Array, rejects: Rejects) -> None:
+    def _decide_slow_lines(self, bounds: Array, kinds: Array, rejects: Rejects) -> None:
         odd = np.flatnonzero((kinds == SLOW) | self._has(NOT_ASCII))
         for row in odd.tolist():
             line = bytes(self._buffer[bounds[row, 0] : bounds[row, 1]])
             if kinds[row] == SLOW or not _is_utf8(line):
-                self._parse(row, first_line + row, line, rejects)
+                self._parse(row, line, rejects)
 
-    def _parse(self, row: int, number: int, line: bytes, rejects: Rejects) -> None:
+    def _parse(self, row: int, line: bytes, rejects: Rejects) -> None:
+        self._spans[row] = 0
         if not line or line.isspace():
             self.good[row] = False
             self.blank_lines += 1
@@ -148,7 +153,7 @@ class Lines:
             submission = parse_line(line)
         except BadLineError as error:
             self.good[row] = False
-            rejects.add(number, str(error), line)
+            rejects.add(self.first_line + row, str(error), line)
             return
         self._parsed[row] = submission
         self.created_utc[row] = submission.created_utc
@@ -156,87 +161,46 @@ class Lines:
         flags = IS_SELF * submission.is_self | PROMOTED * submission.promoted | OVER_18 * submission.over_18
         self._flags[row] = flags | HAS_SCORE * (submission.score is not None)
 
+    def hosts_of_plain_urls(self, rows: Array) -> Array:
+        """Return where the host lies of the URLs that are surely canonical as they are, (0, 0) for other rows."""
+        hosts = np.zeros((len(rows), 2), np.int64)
+        spans = self.url_spans[rows]
+        spans[(self._flags[rows] & _ESCAPED_URL) != 0] = 0
+        plain_hosts(self.array, spans, hosts)
+        return hosts
+
+    def column(self, spans: Array) -> pa.StringArray:
+        """Return the bytes of spans, as they are, as a column."""
+        return text_column(self.array, spans, np.zeros(len(spans), np.bool_))
+
+    def text(self, field: int, rows: Array) -> pa.StringArray:
+        """Return a field (ID, SUBREDDIT, TITLE) of rows whose URL is plain as a column."""
+        return text_column(self.array, self._spans[rows, field], (self._flags[rows] >> (ESCAPED + field) & 1) != 0)
+
     def subreddit(self, row: int) -> str:
         """Return the subreddit of a line."""
+        return self._parsed[row].subreddit if row in self._parsed else self._text(SUBREDDIT, row)
+
+    def submission(self, row: int) -> RawSubmission:
+        """Return the submission of a good line."""
         if row in self._parsed:
-            return self._parsed[row].subreddit
-        text = self._buffer[slice(*self._spans[row, SUBREDDIT])].decode()
-        return text_of_json(text) if int(self._flags[row]) >> (ESCAPED + SUBREDDIT) & 1 else text
-
-    def submissions(self, rows: Array) -> Iterator[tuple[RawSubmission, str | None]]:
-        """Yield the submissions of some lines, with the host of those whose URL is surely canonical as it is."""
-        hosts = np.zeros((len(rows), 2), np.int64)
-        plain_hosts(self._array, self._url_spans[rows], hosts)
-        spans, flags = self._spans[rows], self._flags[rows]
-        columns = zip(
-            rows.tolist(),
-            *(spans[:, field, edge].tolist() for field in (ID, SUBREDDIT, TITLE) for edge in (0, 1)),
-            *self._url_spans[rows].T.tolist(),
-            *hosts.T.tolist(),
-            self.created_utc[rows].tolist(),
-            self.score[rows].tolist(),
-            flags.tolist(),
-            self.has_score[rows].tolist(),
-            ((flags & OVER_18) != 0).tolist(),
-            ((flags & IS_SELF) != 0).tolist(),
-            ((flags & PROMOTED) != 0).tolist(),
-            strict=True,
+            return self._parsed[row]
+        return RawSubmission(
+            id=self._text(ID, row),
+            created_utc=int(self.created_utc[row]),
+            url=self._text(int(self._url_field[row]), row) or None,
+            score=int(self.score[row]) if self.has_score[row] else None,
+            subreddit=self._text(SUBREDDIT, row),
+            title=self._text(TITLE, row),
+            over_18=bool(self.over_18[row]),
+            is_self=bool(self.is_self[row]),
+            promoted=bool(self.promoted[row]),
         )
-        buffer, parsed = self._buffer, self._parsed
-        for (
-            row,
-            i0,
-            i1,
-            s0,
-            s1,
-            t0,
-            t1,
-            u0,
-            u1,
-            h0,
-            h1,
-            created,
-            score,
-            bits,
-            scored,
-            over_18,
-            is_self,
-            ad,
-        ) in columns:
-            if row in parsed:
-                yield parsed[row], None
-                continue
-            url = buffer[u0:u1].decode() or None
-            title = buffer[t0:t1].decode()
-            subreddit = buffer[s0:s1].decode()
-            if bits >> ESCAPED:
-                url, subreddit, title = self._unescaped(row, bits, url, subreddit, title)
-                if bits & _ESCAPED_URL:
-                    h1 = 0
-            submission = RawSubmission(
-                buffer[i0:i1].decode(),
-                created,
-                url,
-                score if scored else None,
-                subreddit,
-                title,
-                over_18,
-                is_self,
-                ad,
-            )
-            yield submission, buffer[h0:h1].decode() if h1 else None
 
-    def _unescaped(
-        self, row: int, bits: int, url: str | None, subreddit: str, title: str
-    ) -> tuple[str | None, str, str]:
-        """Resolve the escapes of the fields that have some."""
-        if bits >> (ESCAPED + int(self._url_column[row])) & 1:
-            url = text_of_json(url or "") or None
-        if bits >> (ESCAPED + SUBREDDIT) & 1:
-            subreddit = text_of_json(subreddit)
-        if bits >> (ESCAPED + TITLE) & 1:
-            title = text_of_json(title)
-        return url, subreddit, title
+    def _text(self, field: int, row: int) -> str:
+        start, stop = self._spans[row, field].tolist()
+        text = self._buffer[start:stop].decode()
+        return text_of_json(text) if int(self._flags[row]) >> (ESCAPED + field) & 1 else text
 
 
 @dataclasses.dataclass

@@ -7,7 +7,7 @@ import datetime as dt
 import re
 from typing import NamedTuple
 
-from pipelines.algorithms.urls import canonical_url, domain_of_host, registered_domain
+from pipelines.algorithms.urls import canonical_url, registered_domain
 from pipelines.core.config import spec_of
 from pipelines.core.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
@@ -48,19 +48,12 @@ class Selection:
         reason = self.reason_against_post(submission)
         return Verdict(reason) if reason is not None else self.judge_url(submission)
 
-    def judge_url(self, submission: RawSubmission, plain_host: str | None = None) -> Verdict:
-        """Return the link of a submission that is a good post, or the first reason against its URL.
-
-        `plain_host` is the host of a URL that is known to be canonical as it is.
-        """
+    def judge_url(self, submission: RawSubmission) -> Verdict:
+        """Return the link of a submission that is a good post, or the first reason against its URL."""
         if submission.url is None:
             return Verdict("missing_url")
-        url: str | None = submission.url
-        if plain_host is not None:
-            domain: str | None = domain_of_host(plain_host)
-        else:
-            url = canonical_url(submission.url)
-            domain = None if url is None else registered_domain(url)
+        url = canonical_url(submission.url)
+        domain = None if url is None else registered_domain(url)
         if url is None or domain is None:
             return Verdict("not_http")
         reason = self.profile.reason_to_drop(submission, url, domain)
