@@ -61,11 +61,11 @@ class ScrapeConfig:
     accept_fresh_scores: bool = option(
         False, "Go on although the scores of a month look taken at ingestion.", identity=False
     )
-
     refresh_scores: str | None = option(
         None,
         "Fetch the scores of such months anew: from Arctic Shift, 500 submissions a request, or from Reddit, 100.",
         choices=("arctic-shift", "praw"),
+        identity=False,  # so that a run that was refused for its scores goes on; it stands among the inputs instead
     )
     skip_damaged: bool = option(
         False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -48,9 +49,15 @@ class PartitionTask:
     unscored_months: tuple[str, ...] = ()
 
     @property
+    def key(self) -> str:
+        """A short name for what the file holds and for the months that are not judged."""
+        months = zlib.crc32(" ".join(self.unscored_months).encode())
+        return f"{self.file.key}-unscored-{months:08x}" if self.unscored_months else self.file.key
+
+    @property
     def name(self) -> str:
-        """The label of the file and what it holds."""
-        return f"{self.file.label}-{self.file.key}"
+        """The label of the file and what is read of it."""
+        return f"{self.file.label}-{self.key}"
 
     @property
     def submissions_name(self) -> str:
@@ -73,7 +80,7 @@ class PartitionTask:
         return self._work_file("stats", "json")
 
     def _work_file(self, what: str, suffix: str) -> str:
-        return f"{self.work}/{what}-{self.file.key}{'-unscored' if self.unscored_months else ''}.{suffix}"
+        return f"{self.work}/{what}-{self.key}.{suffix}"
 
 
 def partition_file(task: PartitionTask) -> TaskResult:

@@ -57,7 +57,7 @@ class Refreshed:
 
 @dataclasses.dataclass(frozen=True)
 class ScoresTask:
-    """One row group of submissions that wait for their scores."""
+    """One row group of submissions that wait for their scores; `key` says which submissions."""
 
     key: str
     pending: str
@@ -71,7 +71,7 @@ class ScoresTask:
     @property
     def name(self) -> str:
         """The name of the task."""
-        return f"{self.key}-{self.row_group:06d}"
+        return f"{self.key}-{self.service}-{self.row_group:06d}"
 
     @property
     def scores_name(self) -> str:
@@ -85,17 +85,18 @@ class ApplyTask:
 
     source: PartitionTask
     scores: tuple[ScoresTask, ...]
+    service: str
     least_score: int | None
 
     @property
     def name(self) -> str:
-        """The name of the file's task."""
-        return self.source.name
+        """The name of the file's task, and whose scores judge."""
+        return f"{self.source.name}-{self.service}"
 
     @property
     def refreshed_name(self) -> str:
         """The name of the work file of submissions in the output folder."""
-        return f"{self.source.work}/refreshed-{self.source.file.key}.buckets"
+        return f"{self.source.work}/refreshed-{self.source.key}-{self.service}.buckets"
 
 
 def refresh_scores(
@@ -116,14 +117,15 @@ def refresh_scores(
     to_fetch = [each for of_file in scores for each in of_file]
     total = sum(each.rows for each in to_fetch)
     requests = sum(-(-each.rows // batch_size(each.service)) for each in to_fetch)
-    minutes = requests / _REQUESTS_A_SECOND[config.refresh_scores or ""] / 60
+    service = config.refresh_scores or ""
+    minutes = requests / _REQUESTS_A_SECOND[service] / 60
     run.note(
         f"scores of {', '.join(months)}: {total} submissions are asked for anew in {requests} requests, "
         f"which takes {minutes:.0f} minutes or more"
     )
     run.map(fetch_row_group, to_fetch, phase="scores", work=True, unit="scores", cost=_rows, serial=True)
     least_score = tasks[0].selection.least_score
-    apply = [ApplyTask(task, tuple(of_file), least_score) for task, of_file in zip(again, scores, strict=True)]
+    apply = [ApplyTask(task, tuple(of_file), service, least_score) for task, of_file in zip(again, scores, strict=True)]
     entries = run.map(apply_scores, apply, phase="judge-again", work=True, unit="submissions")
     stats = read_stats(tasks)
     for task, entry in zip(again, entries, strict=True):
@@ -184,7 +186,7 @@ def _scores_tasks(task: PartitionTask, config: ScrapeConfig) -> list[ScoresTask]
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     service = config.refresh_scores or ""
     return [
-        ScoresTask(task.file.key, path, number, rows, service, config.api_url, task.output, task.work)
+        ScoresTask(task.key, path, number, rows, service, config.api_url, task.output, task.work)
         for number, rows in enumerate(sizes)
     ]
 
