@@ -39,7 +39,9 @@ _HTTP, _HTTPS = as_word(b"http://"), as_word(b"https://")
 _SEVEN_BYTES = np.uint64(0xFFFFFFFFFFFFFF)
 _XN = as_word(b"xn--")
 
-_HYPHEN, _DOT, _SLASH, _QUERY, _AMPERSAND, _SEMICOLON, _EQUALS = 45, 46, 47, 63, 38, 59, 61
+_AMP = as_word(b"amp;")
+
+_DOT, _SLASH, _QUERY, _AMPERSAND, _SEMICOLON, _EQUALS, _HASH, _EXCLAMATION = 46, 47, 63, 38, 59, 61, 35, 33
 
 _kernel: Any = numba.njit(cache=True, nogil=True)
 
@@ -150,3 +152,55 @@ def extensions(buffer, spans, hosts, found):  # type: ignore[no-untyped-def]
         has_dot = byte_at(buffer, last) == _DOT
         found[number, 0] = last + 1 if has_dot else 0
         found[number, 1] = end if has_dot else 0
+
+
+@_kernel
+def simplify(buffer, spans, simpler, found):  # type: ignore[no-untyped-def]
+    """Write URLs anew with what is most often wrong with them put right; they may be plain then.
+
+    That is `&amp;` made `&`, capitals of the host made small, a slash after a bare host, and no fragment. Where what is
+    written, at `found[i]` in `simpler`, is plain, it is what `canonical_url` makes of the URL; (0, 0) where that is
+    not sure. `simpler` has room for one byte more than each URL, and for what may be read after the last.
+    """
+    size = 0
+    for number in range(len(spans)):
+        start, stop = np.int64(spans[number, 0]), np.int64(spans[number, 1])
+        host = _host_start(buffer, start, stop)
+        end = _copy_simplified(buffer, start, host, stop, simpler, size) if host > 0 else -1
+        found[number, 0] = size if end > 0 else 0
+        found[number, 1] = end if end > 0 else 0
+        size = max(size, end)
+
+
+@_kernel
+def _copy_simplified(buffer, at, host, stop, simpler, size):  # type: ignore[no-untyped-def]
+    """Copy one URL and return the end of the copy, -1 where its fragment is none that can be left out."""
+    while at < stop and not (at >= host and _ends_host(byte_at(buffer, at))):
+        byte = byte_at(buffer, at)
+        simpler[size] = byte | 32 if 65 <= byte <= 90 else byte
+        size += 1
+        at += 1
+    if at == stop or byte_at(buffer, at) != _SLASH:
+        simpler[size] = _SLASH
+        size += 1
+    while at < stop and byte_at(buffer, at) != _HASH:
+        byte = byte_at(buffer, at)
+        simpler[size] = byte
+        size += 1
+        at += 1
+        if byte == _AMPERSAND:
+            while at + 4 <= stop and word_at(buffer, at) & _FOUR_BYTES == _AMP:
+                at += 4
+    # `&#39;` is an entity, `#!` names a page, and what is not ASCII may be an invisible mark.
+    if at < stop and (simpler[size - 1] == _AMPERSAND or byte_at(buffer, at + 1) == _EXCLAMATION):
+        return -1
+    while at < stop:
+        if not 32 < byte_at(buffer, at) < 127:
+            return -1
+        at += 1
+    return size
+
+
+@_kernel
+def _ends_host(byte):  # type: ignore[no-untyped-def]
+    return byte == _SLASH or byte == _QUERY or byte == _HASH

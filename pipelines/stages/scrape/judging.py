@@ -12,7 +12,7 @@ from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import DamagedFileError
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import month_numbers, months_of
-from pipelines.stages.scrape.plain_rows import PlainRowJudge, PlainRows
+from pipelines.stages.scrape.plain_rows import PlainRowJudge, PlainRows, plain_urls, simplified_urls
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines, scanned_lines
 from pipelines.stages.scrape.selection import Selection, Verdict
@@ -26,12 +26,12 @@ Rows = npt.NDArray[np.bool_]
 class Judged:
     """Submissions that make a link: those whose URL is plain as columns, the others one by one."""
 
-    plain: PlainRows
+    plain: list[PlainRows]
     others: list[tuple[RawSubmission, Verdict]]
 
     def __len__(self) -> int:
         """Return the number of submissions."""
-        return len(self.plain.rows) + len(self.others)
+        return sum(len(part.rows) for part in self.plain) + len(self.others)
 
 
 def judged_dump(
@@ -49,19 +49,26 @@ def judged_dump(
     """
     months = month_numbers(unscored_months)
     judge = PlainRowJudge(selection.profile.tables, buckets)
+    for lines in counted_lines(file, rejects, stats):
+        kept, pending = _judged(lines, selection, judge, months, stats)
+        stats.kept += len(kept)
+        stats.pending += len(pending)
+        yield kept, pending
+    if stats.damaged_at is None:
+        stats.check_fields(file.path)
+
+
+def counted_lines(file: SourceFile, rejects: Rejects, stats: FileStats) -> Iterator[Lines]:
+    """Yield the lines of a dump and count them, before anything is judged; a damaged one ends early."""
     try:
         with open_decompressed(file.path, report_bytes=True) as stream:
             for lines in scanned_lines(stream, rejects):
-                kept, pending = _judged(lines, selection, judge, months, stats)
-                stats.kept += len(kept)
-                stats.pending += len(pending)
-                yield kept, pending
+                _count_lines(lines, stats)
+                yield lines
     except DamagedFileError as error:
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     stats.bad_lines = rejects.count
     stats.too_many_bad = rejects.too_many(stats.lines)
-    if stats.damaged_at is None:
-        stats.check_fields(file.path)
 
 
 def _judged(
@@ -71,25 +78,27 @@ def _judged(
     unscored_months: npt.NDArray[np.int64],
     stats: FileStats,
 ) -> tuple[Judged, Judged]:
-    count_lines(lines, stats)
     unscored = np.isin(months_of(lines.created_utc), unscored_months)
     rows = np.flatnonzero(_good_posts(lines, selection, unscored, stats))
-    hosts = lines.hosts_of_plain_urls(rows)
-    is_plain = hosts[:, 1] > 0
-    kept, pending = judge.judge(lines, rows[is_plain], hosts[is_plain], stats.dropped).split(unscored)
+    plain = plain_urls(lines, rows)
+    rows = np.setdiff1d(rows, plain.rows, assume_unique=True)
+    found = [judge.judge(lines, plain, stats.dropped).split(unscored)]
+    if not judge.needs_submitted:
+        simplified = simplified_urls(lines, rows)
+        rows = np.setdiff1d(rows, simplified.rows, assume_unique=True)
+        found.append(judge.judge(lines, simplified, stats.dropped).split(unscored))
     others: tuple[list[tuple[RawSubmission, Verdict]], list[tuple[RawSubmission, Verdict]]] = ([], [])
-    for row in rows[~is_plain].tolist():
+    for row in rows.tolist():
         submission = lines.submission(row)
         verdict = selection.judge_url(submission)
         if verdict.reason is not None:
             stats.dropped[verdict.reason] += 1
         else:
             others[int(unscored[row])].append((submission, verdict))
-    return Judged(kept, others[0]), Judged(pending, others[1])
+    return Judged([kept for kept, _ in found], others[0]), Judged([pending for _, pending in found], others[1])
 
 
-def count_lines(lines: Lines, stats: FileStats) -> None:
-    """Count lines and their days, before anything is judged."""
+def _count_lines(lines: Lines, stats: FileStats) -> None:
     good = lines.good
     stats.lines += len(good) - lines.blank_lines
     stats.with_url += int((good & lines.has_url).sum())

@@ -18,7 +18,6 @@ from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.judging import Judged, judged_dump
-from pipelines.stages.scrape.plain_rows import no_plain_rows
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
 from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
@@ -117,7 +116,7 @@ def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator
 
 def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
     """Judge the URLs of a list one by one."""
-    none = Judged(no_plain_rows(), [])
+    none = Judged([], [])
     for submission in read_url_list(task.file, rejects, task.url_column):
         stats.lines += 1
         verdict = task.selection.judge(submission)
@@ -125,7 +124,7 @@ def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Ite
             stats.dropped[verdict.reason] += 1
         else:
             stats.kept += 1
-            yield Judged(none.plain, [(submission, verdict)]), none
+            yield Judged([], [(submission, verdict)]), none
     stats.bad_lines = rejects.count
     stats.lines += rejects.count
 
@@ -139,8 +138,9 @@ class _Writing:
         self._waiting: list[tuple[RawSubmission, Verdict]] = []
 
     def add(self, judged: Judged) -> None:
-        if judged.plain.batch.num_rows:
-            self._write(judged.plain.batch, judged.plain.buckets)
+        for part in judged.plain:
+            if part.batch.num_rows:
+                self._write(part.batch, part.buckets)
         self._waiting += judged.others
         if len(self._waiting) >= _BATCH_ROWS:
             self.flush()

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.plain_urls import extensions
+from pipelines.algorithms.byte_scan import BLOCK
+from pipelines.algorithms.json_texts import text_column
+from pipelines.algorithms.plain_urls import extensions, plain_hosts, simplify
 from pipelines.algorithms.submission_scan import ID, SUBREDDIT, TITLE
 from pipelines.algorithms.urls import domain_of_host
 from pipelines.stages.scrape.rules import RuleTables
@@ -24,6 +26,46 @@ Array = npt.NDArray[Any]
 
 # A month holds some hundred thousand hosts; a hostile dump may hold endless ones.
 _REMEMBERED_HOSTS = 1 << 18
+
+
+@dataclasses.dataclass
+class PlainUrls:
+    """The URLs of some lines in a form that is surely canonical; spans of them and of their hosts lie in `array`.
+
+    `as_submitted` is true where that is the form in which they were submitted.
+    """
+
+    rows: Array
+    array: npt.NDArray[np.uint8]
+    spans: Array
+    hosts: Array
+    as_submitted: bool
+
+    def taken(self, mask: npt.NDArray[np.bool_]) -> PlainUrls:
+        """Return those of a mask."""
+        return PlainUrls(self.rows[mask], self.array, self.spans[mask], self.hosts[mask], self.as_submitted)
+
+    def column(self, spans: Array) -> pa.StringArray:
+        """Return the bytes of spans as a column."""
+        return text_column(self.array, spans, np.zeros(len(spans), np.bool_))
+
+
+def plain_urls(lines: Lines, rows: Array) -> PlainUrls:
+    """Return those of some lines whose URL is surely canonical as it was submitted."""
+    hosts = lines.hosts_of_plain_urls(rows)
+    return PlainUrls(rows, lines.array, lines.url_spans[rows], hosts, as_submitted=True).taken(hosts[:, 1] > 0)
+
+
+def simplified_urls(lines: Lines, rows: Array) -> PlainUrls:
+    """Return those of some lines of whose URL the canonical form is sure once it was simplified."""
+    spans = lines.url_spans[rows]
+    spans[lines.has_escaped_url[rows]] = 0
+    array = np.zeros(int((spans[:, 1] - spans[:, 0] + 1).sum()) + BLOCK, np.uint8)
+    found = np.zeros_like(spans)
+    simplify(lines.array, spans, array, found)
+    hosts = np.zeros_like(found)
+    plain_hosts(array, found, hosts)
+    return PlainUrls(rows, array, found, hosts, as_submitted=False).taken(hosts[:, 1] > 0)
 
 
 @dataclasses.dataclass
@@ -43,13 +85,6 @@ class PlainRows:
         return PlainRows(self.batch.filter(pa.array(mask)), self.buckets[mask], self.rows[mask])
 
 
-def no_plain_rows() -> PlainRows:
-    """Return none."""
-    return PlainRows(
-        pa.RecordBatch.from_pylist([], schema=SUBMISSION_SCHEMA), np.zeros(0, np.int32), np.zeros(0, np.int64)
-    )
-
-
 class PlainRowJudge:
     """Judges by the rules of a profile; remembers what it found of hosts."""
 
@@ -58,15 +93,20 @@ class PlainRowJudge:
         self._buckets = buckets
         self._hosts: dict[str, tuple[str, int, int]] = {}
 
-    def judge(self, lines: Lines, rows: Array, hosts: Array, dropped: Counter[str]) -> PlainRows:
+    @property
+    def needs_submitted(self) -> bool:
+        """Whether a rule judges URLs as they were submitted."""
+        return self._tables.least_by_submitted < self._tables.none
+
+    def judge(self, lines: Lines, urls: PlainUrls, dropped: Counter[str]) -> PlainRows:
         """Return those of some lines that make a link; count the others by the rule that drops them.
 
-        `rows` are good posts whose URL is canonical as it is, and `hosts` where the host of each lies.
+        The lines are good posts. Where a rule judges URLs as they were submitted, `urls` have to be so.
         """
-        tables = self._tables
-        domains, host_places, host_buckets, codes = self._by_host(lines.column(hosts))
+        tables, rows = self._tables, urls.rows
+        domains, host_places, host_buckets, codes = self._by_host(urls.column(urls.hosts))
         places = host_places[codes]
-        self._judge_url_endings(lines, rows, hosts, places)
+        self._judge_url_endings(urls, places)
         if tables.least_by_day < tables.none:
             days = np.searchsorted(np.array(tables.days), lines.created_utc[rows], side="right")
             np.minimum(places, np.array(tables.place_by_day)[days], out=places)
@@ -75,12 +115,12 @@ class PlainRowJudge:
         if tables.least_by_subreddit < tables.none:
             self._judge_subreddits(lines, rows, places)
         if tables.unlike:
-            self._judge_patterns(lines, rows, places)
+            self._judge_patterns(urls, places)
         for place, count in enumerate(np.bincount(places, minlength=tables.none)[: tables.none].tolist()):
             if count:
                 dropped[str(tables.names[place])] += count
         kept = places == tables.none
-        batch = _batch(lines, rows[kept], domains.take(pa.array(codes[kept])))
+        batch = _batch(lines, urls.taken(kept), domains.take(pa.array(codes[kept])))
         return PlainRows(batch, host_buckets[codes[kept]], rows[kept])
 
     def _by_host(self, hosts: pa.StringArray) -> tuple[pa.StringArray, Array, npt.NDArray[np.int32], Array]:
@@ -99,23 +139,20 @@ class PlainRowJudge:
         self._hosts[host] = found
         return found
 
-    def _judge_url_endings(self, lines: Lines, rows: Array, hosts: Array, places: Array) -> None:
+    def _judge_url_endings(self, urls: PlainUrls, places: Array) -> None:
         tables = self._tables
-        spans = lines.url_spans[rows]
         if tables.extensions or tables.endings:
-            found = np.zeros_like(spans)
-            extensions(lines.array, spans, hosts, found)
-            encoded = lines.column(found).dictionary_encode()
+            found = np.zeros_like(urls.spans)
+            extensions(urls.array, urls.spans, urls.hosts, found)
+            encoded = urls.column(found).dictionary_encode()
             names = [name.lower() for name in encoded.dictionary.to_pylist()]
-            # A plain URL is the same as it was submitted, so its ending is its extension.
-            first = [
-                min(tables.extensions.get(name, tables.none), tables.endings.get(name, tables.none)) if name else None
-                for name in names
+            # The ending of what was submitted is the extension of the canonical URL where the two are the same.
+            by_code = [
+                min(tables.extensions.get(name, tables.none), tables.endings.get(name, tables.none)) for name in names
             ]
-            by_code = np.array([tables.none if place is None else place for place in first], np.int64)
-            np.minimum(places, by_code[encoded.indices.to_numpy()], out=places)
+            np.minimum(places, np.array(by_code, np.int64)[encoded.indices.to_numpy()], out=places)
         if tables.short:
-            sizes = spans[:, 1] - spans[:, 0]
+            sizes = urls.spans[:, 1] - urls.spans[:, 0]
             limits = np.array([*tables.short, tables.none])
             np.minimum(places, limits[np.minimum(sizes, len(tables.short))], out=places)
 
@@ -124,18 +161,20 @@ class PlainRowJudge:
         by_code = np.array([self._tables.subreddits[name] for name in encoded.dictionary.to_pylist()], np.int64)
         np.minimum(places, by_code[encoded.indices.to_numpy()], out=places)
 
-    def _judge_patterns(self, lines: Lines, rows: Array, places: Array) -> None:
-        urls = lines.column(lines.url_spans[rows]).to_pylist()
+    def _judge_patterns(self, urls: PlainUrls, places: Array) -> None:
+        texts = urls.column(urls.spans).to_pylist()
         for place, pattern in self._tables.unlike:
             for row in np.flatnonzero(places > place).tolist():
-                if not pattern.fullmatch(urls[row]):
+                if not pattern.fullmatch(texts[row]):
                     places[row] = place
 
 
-def _batch(lines: Lines, rows: Array, domains: pa.StringArray) -> pa.RecordBatch:
+def _batch(lines: Lines, urls: PlainUrls, domains: pa.StringArray) -> pa.RecordBatch:
+    rows = urls.rows
+    submitted = pa.nulls(len(rows), pa.string()) if urls.as_submitted else lines.column(lines.url_spans[rows])
     columns = {
-        "url": lines.column(lines.url_spans[rows]),
-        "original_url": pa.nulls(len(rows), pa.string()),
+        "url": urls.column(urls.spans),
+        "original_url": submitted,
         "domain": domains,
         "score": pa.array(np.where(lines.has_score[rows], lines.score[rows], 0)),
         "id": lines.text(ID, rows),

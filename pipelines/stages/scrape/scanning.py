@@ -124,6 +124,7 @@ class Lines:
         overridden = self._spans[:, OVERRIDE, 1] > self._spans[:, OVERRIDE, 0]
         self._url_field = np.where(overridden, OVERRIDE, URL)
         self.url_spans = np.where(overridden[:, None], self._spans[:, OVERRIDE], self._spans[:, URL])
+        self.has_escaped_url = self._has(_ESCAPED_URL)
         self.has_url = self.url_spans[:, 1] > self.url_spans[:, 0]
         for row, submission in self._parsed.items():
             self.has_url[row] = submission.url is not None
@@ -163,9 +164,9 @@ class Lines:
 
     def hosts_of_plain_urls(self, rows: Array) -> Array:
         """Return where the host lies of the URLs that are surely canonical as they are, (0, 0) for other rows."""
-        hosts = np.zeros((len(rows), 2), np.int64)
         spans = self.url_spans[rows]
-        spans[(self._flags[rows] & _ESCAPED_URL) != 0] = 0
+        spans[self.has_escaped_url[rows]] = 0
+        hosts = np.zeros_like(spans)
         plain_hosts(self.array, spans, hosts)
         return hosts
 
