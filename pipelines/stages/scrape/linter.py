@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, MonthCounts, known_months
+from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, MonthCounts, known_months, month_span
+from pipelines.stages.scrape.selection import Selection
 
 MONTH_SCHEMA = pa.schema(
     [
@@ -87,6 +88,17 @@ def month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[M
         )
         for counts in days.months()
     ]
+
+
+def unusable_months(reports: Sequence[MonthReport], selection: Selection) -> list[MonthReport]:
+    """Return the months whose scores cannot be used, without those that are left out by date as a whole."""
+    return [report for report in reports if report.problem and _is_asked_for(report.month, selection)]
+
+
+def _is_asked_for(month: str, selection: Selection) -> bool:
+    first, end = month_span(month)
+    is_early = selection.after is not None and end <= selection.after
+    return not is_early and (selection.before is None or first < selection.before)
 
 
 def _early_end(counts: MonthCounts) -> str | None:

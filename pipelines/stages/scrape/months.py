@@ -6,6 +6,7 @@ keeps almost nothing of them, so they are looked for before any score is used.
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import datetime as dt
 import tomllib
@@ -142,8 +143,8 @@ class MonthCounts:
     @property
     def days_in_month(self) -> int:
         """The number of days that the month has."""
-        first = _date(min(self.days)).replace(day=1)
-        return ((first + dt.timedelta(days=31)).replace(day=1) - first).days
+        first = _date(min(self.days))
+        return calendar.monthrange(first.year, first.month)[1]
 
     @property
     def empty_days(self) -> int:
@@ -192,6 +193,13 @@ def known_months() -> dict[str, KnownMonth]:
 def month_numbers(months: Iterable[str]) -> Counts:
     """Return months `YYYY-MM` as months since 1970."""
     return np.array([np.datetime64(month, "M").astype(np.int64) for month in months], np.int64)
+
+
+def month_span(month: str) -> tuple[int, int]:
+    """Return the first second of a month `YYYY-MM` and that of the month after it, since 1970, UTC."""
+    start = np.datetime64(month, "M")
+    first, end = (int(each.astype("datetime64[s]").astype(np.int64)) for each in (start, start + 1))
+    return first, end
 
 
 def months_of(created_utc: Counts) -> Counts:

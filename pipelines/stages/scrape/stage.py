@@ -11,7 +11,7 @@ from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
 from pipelines.stages.scrape.accounting import read_stats, write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.linter import MonthReport, month_reports
+from pipelines.stages.scrape.linter import MonthReport, month_reports, unusable_months
 from pipelines.stages.scrape.listings import check_listing_options, fetch_listings
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
@@ -86,7 +86,7 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
     stats = read_stats(tasks)
     _refuse_damaged(run, config, tasks, stats)
     reports = month_reports([(task.file.label, each) for task, each in zip(tasks, stats, strict=True)], config.source)
-    fresh = [report for report in reports if report.problem]
+    fresh = unusable_months(reports, selection)
     _refuse_fresh(run, config, fresh)
     work_files = [task.submissions_name for task in tasks]
     refreshed = None
