@@ -37,14 +37,14 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     selection = make_selection(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
-        with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=_score_input(config)) as run:
+        with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=score_input(config)) as run:
             if not run.finished:
                 _make_links(run, config, selection, fetch_listings(run, config, selection))
             return run.finish()
     with with_standard_input(named_dumps(dumps), output) as paths:
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
-        parts = {file.label: file.fingerprint for file in files} | _score_input(config)
+        parts = {file.label: file.fingerprint for file in files} | score_input(config)
         with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=parts) as run:
             if not run.finished:
                 _make_links(run, config, selection, files)
@@ -71,7 +71,7 @@ def rule_inputs(selection: Selection) -> dict[str, str]:
     }
 
 
-def _score_input(config: ScrapeConfig) -> dict[str, str]:
+def score_input(config: ScrapeConfig) -> dict[str, str]:
     """Return where scores are fetched anew: a part of the result, yet what was read before stays good without it."""
     return {"refreshed scores": config.refresh_scores} if config.refresh_scores else {}
 
