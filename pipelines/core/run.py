@@ -36,7 +36,7 @@ from pipelines.core.manifest import (
 )
 from pipelines.core.progress import Progress, Silent
 
-_JOURNAL = "_journal"
+JOURNAL = "_journal"
 _WORK = "_work"
 _HEADER = "run.json"
 _PARTS = "inputs_of_tasks"
@@ -198,7 +198,7 @@ class StageRun:
                 )
             self._empty_folder()
             found = None
-        for folder in (self.output, self.work, storage.join(self.output, _JOURNAL)):
+        for folder in (self.output, self.work, storage.join(self.output, JOURNAL)):
             storage.remove_temporaries(folder)
         if found is None:
             self._write_header()
@@ -209,14 +209,14 @@ class StageRun:
 
     def _result_names(self) -> list[str]:
         names = storage.list_folder(self.output)
-        return [name for name in names if not name.startswith(".") and name not in (_JOURNAL, _WORK)]
+        return [name for name in names if not name.startswith(".") and name not in (JOURNAL, _WORK)]
 
     def _is_own(self, name: str) -> bool:
         return name in self._stage.writes or name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
 
     def _is_bare(self) -> bool:
         """Whether a run began here but made nothing yet, so that there is no result that another could differ from."""
-        journal = storage.list_folder(storage.join(self.output, _JOURNAL))
+        journal = storage.list_folder(storage.join(self.output, JOURNAL))
         return not self._result_names() and not storage.list_folder(self.work) and set(journal) <= {_HEADER}
 
     def _run_tasks(
@@ -276,7 +276,7 @@ class StageRun:
 
     def _forget_tasks(self) -> None:
         storage.remove(self.work)
-        for name in storage.list_folder(storage.join(self.output, _JOURNAL)):
+        for name in storage.list_folder(storage.join(self.output, JOURNAL)):
             if name != _HEADER:
                 storage.remove(self._journal(name))
 
@@ -306,7 +306,7 @@ class StageRun:
 
     def _keep_work_entries(self) -> None:
         """Forget all but the entries of work phases, whose names say what their tasks read; take up the new inputs."""
-        for name in storage.list_folder(storage.join(self.output, _JOURNAL)):
+        for name in storage.list_folder(storage.join(self.output, JOURNAL)):
             if name != _HEADER and not storage.read_json(self._journal(name))["work"]:
                 storage.remove(self._journal(name))
         self._write_header()
@@ -339,7 +339,7 @@ class StageRun:
         self._known = {(entry.phase, entry.name): entry for entry in intact}
 
     def _take_up_begun(self) -> None:
-        names = storage.list_folder(storage.join(self.output, _JOURNAL))
+        names = storage.list_folder(storage.join(self.output, JOURNAL))
         entries = [ShardEntry.from_json(storage.read_json(self._journal(name))) for name in names if name != _HEADER]
         self._known = {(entry.phase, entry.name): entry for entry in self._intact(entries)}
 
@@ -359,11 +359,11 @@ class StageRun:
         storage.write_json(self._journal(f"{entry.phase}--{entry.name}.json"), entry.to_json())
 
     def _journal(self, name: str) -> str:
-        return storage.join(self.output, _JOURNAL, name)
+        return storage.join(self.output, JOURNAL, name)
 
     def _remove_journal(self) -> None:
         storage.remove(self.work)
-        storage.remove(storage.join(self.output, _JOURNAL))
+        storage.remove(storage.join(self.output, JOURNAL))
 
     def _empty_folder(self) -> None:
         # The manifest goes first, the journal last: a folder that is being emptied must neither look finished nor,
@@ -373,9 +373,9 @@ class StageRun:
             storage.write_json(self._journal(_HEADER), dataclasses.asdict(read_manifest(self.output).identity))
             storage.remove(storage.join(self.output, MANIFEST_FILE))
         for name in storage.list_folder(self.output):
-            if not name.startswith(".lock") and name != _JOURNAL:
+            if not name.startswith(".lock") and name != JOURNAL:
                 storage.remove(storage.join(self.output, name))
-        storage.remove(storage.join(self.output, _JOURNAL))
+        storage.remove(storage.join(self.output, JOURNAL))
 
     def _refuse_foreign_files(self) -> None:
         """Raise InputError, before anything is removed, for a file in the folder that is not of this stage."""

@@ -353,3 +353,15 @@ def test_standard_input_that_is_empty_or_compressed_is_refused(tmp_path: Path, m
             _scrape(["-"], tmp_path / "out")
     with folder_lock(str(tmp_path / "out-stdin")), pytest.raises(LockedError):
         _scrape(["-"], tmp_path / "out")
+
+
+def test_a_corpus_beside_the_dumps_is_not_read_as_dumps(tmp_path: Path) -> None:
+    _write(tmp_path, "RS_2017-11.zst", [_record("a")])
+    _write(tmp_path, "deep/RS_2017-12.zst", [_record("b")])
+    for folder in ("corpus/scrape", "other/scrape"):
+        assert _scrape([str(tmp_path)], tmp_path / folder).records_in == 2
+    (tmp_path / "begun" / "scrape" / "_journal").mkdir(parents=True)
+    (tmp_path / "begun" / "scrape" / "_journal" / "read--RS_2017-11.zst.json").write_text("{}")
+    (tmp_path / "begun" / "scrape" / "_work").mkdir()
+    (tmp_path / "begun" / "scrape" / "_work" / "stats-1.json").write_text("{}")
+    assert _scrape([str(tmp_path)], tmp_path / "again").records_in == 2

@@ -14,6 +14,8 @@ import zstandard
 from pipelines.core import storage
 from pipelines.core.compression import SUFFIXES, strip_compression
 from pipelines.core.errors import InputError
+from pipelines.core.manifest import MANIFEST_FILE
+from pipelines.core.run import JOURNAL
 
 STANDARD_INPUT = "-"
 
@@ -62,13 +64,21 @@ def _files_of(path: str, fits: Callable[[str], bool]) -> list[str]:
     if storage.is_glob(path):
         matches, problem = storage.glob(path), "matches no file of submissions"
     elif storage.is_folder(path):
-        matches, problem = storage.walk_files(path), "holds no file of submissions"
+        matches, problem = _outside_of_results(storage.walk_files(path)), "holds no file of submissions"
     else:
         raise InputError(f"{path}: no such file or folder")
     kept = [match for match in matches if fits(match) and not storage.is_folder(match)]
     if not kept:
         raise InputError(f"{path}: {problem}")
     return kept
+
+
+def _outside_of_results(paths: list[str]) -> list[str]:
+    """Return the files that lie in no folder of a stage, where a corpus stands beside its dumps."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    begun = {folder.removesuffix(f"/{JOURNAL}") for folder in folders if folder.endswith(f"/{JOURNAL}")}
+    results = begun | {folder for folder in folders if f"{folder}/{MANIFEST_FILE}" in paths}
+    return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in results)]
 
 
 def _is_dump(path: str) -> bool:
