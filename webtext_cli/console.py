@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -168,6 +170,15 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def say_wrapped(text: str) -> None:
+    """Write a long line; on a terminal, break it between words and set what follows apart."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(wrapped)
+    say(text)
+
+
 def print_summary(summary: Summary, as_json: bool) -> None:
     """Print the funnel of a stage, or one JSON object."""
     if as_json:
@@ -197,13 +208,16 @@ def figure(value: Any) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
-def print_table(headings: list[str], rows: list[list[str]], title: str | None = None) -> None:
-    """Print a table on standard output; the first column is text, the others are right-aligned."""
+def print_table(headings: list[str], rows: list[list[str]], title: str | None = None, narrow: bool = False) -> None:
+    """Print a table on standard output; the first column is text, the others are right-aligned.
+
+    A narrow one has one space between its columns, where it would not fit into a terminal otherwise.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 0) if narrow else (0, 1))
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position == 0 else "right", overflow="fold")
     for row in rows:

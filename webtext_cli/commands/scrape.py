@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.core.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_options, path_list, stage_config, stage_options
@@ -13,9 +14,17 @@ from webtext_cli.options import Shared, config_options, path_list, stage_config,
 
 @click.command("scrape")
 @click.argument("dumps", nargs=-1, metavar="[DUMP]...")
+@click.option(
+    "--explain", metavar="URL", help="Write nothing: tell which rule takes or drops this URL, by which submissions."
+)
+@click.option(
+    "--lint",
+    is_flag=True,
+    help="Write nothing: show what the dumps hold of each month; exit code 1 if a scrape would refuse something.",
+)
 @config_options(ScrapeConfig)
 @stage_options("Dumps, as the arguments: files, folders, - for standard input")
-def command(shared: Shared, dumps: tuple[str, ...], **given: Any) -> None:
+def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: bool, **given: Any) -> int | None:
     """Collect the links that Reddit users gave at least 3 karma.
 
     DUMP is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a folder or glob of them, or -
@@ -28,12 +37,38 @@ def command(shared: Shared, dumps: tuple[str, ...], **given: Any) -> None:
       webtext scrape urls.txt --source urls --profile none
       webtext scrape --source praw --subreddit python --listing top --profile none
       webtext scrape --source arctic-shift --subreddit programming --before 2017-01-01
+      webtext scrape --lint dumps/
+      webtext scrape --explain http://example.com/page dumps/
     """
-    from pipelines.stages.scrape.stage import scrape
-
+    if explain is not None and lint:
+        raise UsageError("--explain and --lint are two ways to look at the dumps; give one of them")
     config = stage_config(ScrapeConfig, "scrape", shared.corpus, given)
     named = [*dumps, *shared.input]
     if not named and config.needs_files:
         named = path_list(shared.corpus, "scrape")
-    summary = scrape(config, dumps=named, output=shared.stage_output("scrape"), options=shared.run_options())
-    print_summary(summary, shared.as_json)
+    call: dict[str, Any] = {"dumps": named, "output": shared.stage_output("scrape"), "options": shared.run_options()}
+    if explain is not None:
+        return _explain(config, explain, shared.as_json, call)
+    if lint:
+        return _lint(config, shared.as_json, call)
+    from pipelines.stages.scrape.stage import scrape
+
+    print_summary(scrape(config, **call), shared.as_json)
+    return None
+
+
+def _explain(config: ScrapeConfig, url: str, as_json: bool, call: dict[str, Any]) -> int:
+    from pipelines.stages.scrape.explain import explain
+    from webtext_cli.scrape_tables import print_explanation
+
+    print_explanation(explain(config, url, **call), as_json)
+    return 0
+
+
+def _lint(config: ScrapeConfig, as_json: bool, call: dict[str, Any]) -> int:
+    from pipelines.stages.scrape.lint import lint
+    from webtext_cli.scrape_tables import print_lint
+
+    report = lint(config, **call)
+    print_lint(report, as_json)
+    return 1 if report.refused else 0

@@ -1,0 +1,82 @@
+"""Looks one link up in a finished result, in the one shard and the row groups that can hold it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pipelines.core import shards, storage
+from pipelines.core.manifest import Identity, Manifest, has_manifest, read_manifest
+from pipelines.stages.scrape.submission_rows import bucket_of_domain
+
+# The inputs of a result that are no files, beside the profile.
+_RULES = ("canonical URLs", "public suffixes", "refreshed scores")
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkInResult:
+    """A link as a finished result has it (None where it has none), and how that result differs from this call."""
+
+    folder: str
+    shard: str
+    link: dict[str, Any] | None
+    made_otherwise: tuple[str, ...]
+
+
+def find_in_result(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
+    """Look a canonical URL up in a finished folder; None where there is none. `identity` is that of a scrape now."""
+    if not has_manifest(folder):
+        return None
+    manifest = read_manifest(folder)
+    if manifest.identity.stage != identity.stage:
+        return None
+    shard = shards.shard_name("links", bucket_of_domain(domain, int(manifest.identity.config["shards"])))
+    path = storage.join(folder, shard)
+    return LinkInResult(folder, shard, _find(path, url), tuple(_differences(manifest, identity)))
+
+
+def _find(path: str, url: str) -> dict[str, Any] | None:
+    groups = _groups_that_may_hold(path, url)
+    if groups:
+        for batch in shards.read_batches(path, row_groups=groups):
+            rows = [row for row, each in enumerate(batch.column("url").to_pylist()) if each == url]
+            if rows:
+                link: dict[str, Any] = batch.slice(rows[0], 1).to_pylist()[0]
+                return link
+    return None
+
+
+def _groups_that_may_hold(path: str, url: str) -> list[int]:
+    """Return the row groups whose least and greatest URL have this one between them, or that do not say."""
+    with storage.open_read(path) as stream:
+        metadata = shards.open_parquet(stream, path).metadata
+        column = metadata.schema.names.index("url") if metadata.num_row_groups else 0
+        found = []
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(column).statistics
+            if statistics is None or not statistics.has_min_max or statistics.min <= url <= statistics.max:
+                found.append(group)
+        return found
+
+
+def _differences(manifest: Manifest, identity: Identity) -> list[str]:
+    then = manifest.identity
+    # Another profile is told among the options, not by its content too.
+    both = then.inputs.keys() & identity.inputs.keys()
+    rules, rules_now = (
+        {name: value for name, value in each.inputs.items() if name in _RULES or (_is_rule(name) and name in both)}
+        for each in (then, identity)
+    )
+    found = dataclasses.replace(then, inputs=rules).differences(dataclasses.replace(identity, inputs=rules_now))
+    files, files_now = ({*filter(_is_file, each.inputs.items())} for each in (then, identity))
+    if files != files_now:
+        found.append(f"it was made of other files ({len(files & files_now)} of its {len(files)} were read here)")
+    return found
+
+
+def _is_rule(name: str) -> bool:
+    return name in _RULES or name.startswith("profile ")
+
+
+def _is_file(item: tuple[str, str]) -> bool:
+    return not _is_rule(item[0])

@@ -1,0 +1,122 @@
+"""What becomes of the submissions of one URL, by the rules of reading and merging, and which option would change it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.core.errors import UsageError
+from pipelines.stages.scrape.config import KARMA, PROFILES, ScrapeConfig
+from pipelines.stages.scrape.merge import distinct_by_url, link_scores
+from pipelines.stages.scrape.selection import Selection, Verdict, make_selection
+from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.submission_rows import submission_batch
+
+KEPT, MERGED, DUPLICATE, LOW_SCORE = "kept", "merged_into_link", "duplicate_submission", "low_score"
+# The score of a submission that is judged only after its score was fetched again.
+PENDING = "score_to_fetch"
+
+_MOST_WAYS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of each submission, and the link of them: its score, and which submissions it is made of.
+
+    `reasons` are those of the funnel; `kept` is the earliest submission of the link, whose title it has. Where there is
+    no link, `score` is None, and `members` are empty.
+    """
+
+    reasons: tuple[str, ...]
+    score: int | None = None
+    members: tuple[int, ...] = ()
+
+
+def outcome_of(submissions: Sequence[RawSubmission], is_pending: Sequence[bool], selection: Selection) -> Outcome:
+    """Judge submissions that have one canonical URL, as the scrape does. Pending are those whose score is fetched."""
+    without_score = dataclasses.replace(selection, needs_score=False, least_score=None)
+    reasons, good, verdicts = [], [], []
+    for number, (submission, pending) in enumerate(zip(submissions, is_pending, strict=True)):
+        verdict = (without_score if pending else selection).judge(submission)
+        if verdict.reason is None and not pending:
+            good.append(number)
+            verdicts.append(verdict)
+        reasons.append(verdict.reason or (PENDING if pending else KEPT))
+    return _merged(submissions, reasons, good, verdicts, selection) if good else Outcome(tuple(reasons))
+
+
+def _merged(
+    submissions: Sequence[RawSubmission],
+    reasons: list[str],
+    good: list[int],
+    verdicts: list[Verdict],
+    selection: Selection,
+) -> Outcome:
+    rows = submission_batch([(submissions[number], verdict) for number, verdict in zip(good, verdicts, strict=True)])
+    groups = distinct_by_url(rows)
+    members = tuple(good[row] for row in groups.rows.tolist())
+    score = int(link_scores(rows, groups, selection.karma)[0])
+    least = selection.least_link_score
+    is_link = least is None or score >= least
+    for number in good:
+        reasons[number] = DUPLICATE
+    for number in members:
+        reasons[number] = MERGED if is_link else LOW_SCORE
+    if not is_link:
+        return Outcome(tuple(reasons))
+    reasons[members[0]] = KEPT
+    return Outcome(tuple(reasons), score, members)
+
+
+def ways_to_take(submissions: Sequence[RawSubmission], is_pending: Sequence[bool], config: ScrapeConfig) -> list[str]:
+    """Return the changes of options with which a URL's submissions would make a link, none where no two of them do.
+
+    Each is tried: first single changes, then pairs. `config` is as it was given, before its profile's defaults.
+    """
+    changes = list(_changes(config))
+    for together in (1, 2):
+        ways = []
+        for chosen in itertools.combinations(changes, together):
+            fields = {name: value for change in chosen for name, value in change.items()}
+            if len(fields) == sum(map(len, chosen)) and (way := _way(submissions, is_pending, config, fields)):
+                ways.append(way)
+        if ways:
+            return ways[: _MOST_WAYS if together == 1 else 1]
+    return []
+
+
+def _changes(config: ScrapeConfig) -> Iterator[dict[str, Any]]:
+    """Yield single changes, the smallest first."""
+    if config.source != "urls":
+        yield {"min_score": 0}
+        yield from ({"karma": karma} for karma in KARMA)
+    yield from ({name: None} for name in ("after", "before") if getattr(config, name) is not None)
+    if config.subreddits:
+        yield {"subreddits": ()}
+    yield from ({"profile": profile} for profile in reversed(PROFILES) if profile != config.profile)
+
+
+def _way(
+    submissions: Sequence[RawSubmission],
+    is_pending: Sequence[bool],
+    config: ScrapeConfig,
+    fields: Mapping[str, Any],
+) -> str | None:
+    """Return a change in words where it takes the URL; the score is the highest that still does."""
+    changed = dataclasses.replace(config, **fields)
+    try:
+        score = outcome_of(submissions, is_pending, make_selection(changed)).score
+    except UsageError:
+        return None
+    if score is None:
+        return None
+    words = []
+    for name, value in fields.items():
+        flag = "--subreddit" if name == "subreddits" else "--" + name.replace("_", "-")
+        if name == "min_score":
+            words.append(f"{flag} {score}")
+        else:
+            words.append(f"{flag} {value}" if value else f"no {flag}")
+    return " and ".join(words)

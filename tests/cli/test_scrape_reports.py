@@ -1,0 +1,121 @@
+"""`webtext scrape --explain` and `--lint` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webtext_cli.main import main
+
+_PAGE = "http://example.com/a"
+_SEPTEMBER_S = 1693526400
+
+
+def _write(path: Path, records: list[dict[str, Any]]) -> str:
+    fields = {"created_utc": 1420070400, "subreddit": "python", "is_self": False}
+    path.write_text("".join(json.dumps(fields | each) + "\n" for each in records))
+    return str(path)
+
+
+def _output(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int = 0) -> str:
+    assert main(["scrape", *arguments, "--quiet", "--workers", "1"]) == code
+    return capsys.readouterr().out
+
+
+def test_explain_prints_the_submissions_and_the_verdict_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [{"id": f"a{n:02d}", "url": _PAGE, "score": n % 5, "created_utc": 1420070400 + n} for n in range(60)]
+    records[4]["subreddit"] = "py\x1b[31mthon"
+    dump = _write(tmp_path / "RS_2015-01", records)
+    out = str(tmp_path / "out")
+    assert main(["scrape", dump, "-o", out, "--shards", "4", "--quiet", "--workers", "1"]) == 0
+    capsys.readouterr()
+    lines = _output(capsys, ["--explain", "HTTP://Example.com/a#x", dump, "-o", out]).splitlines()
+    assert lines[:3] == [
+        "url     http://example.com/a",
+        "domain  example.com, in links-00057.parquet",
+        "rule    none that drops it by itself",
+    ]
+    table = [line.split() for line in lines if line.startswith(" RS_2015-01")]
+    assert len(table) == 50
+    assert table[0] == ["RS_2015-01", "4", "a03", "python", "2015-01-01", "3", "kept"]
+    assert table[1][-4:] == ["py?[31mthon", "2015-01-01", "4", "merged_into_link"]
+    assert table[-1][-2:] == ["1", "low_score"]
+    assert lines[-4:] == [
+        "and 10 more; of all: kept 1, merged_into_link 23, low_score 36",
+        f"{out} holds it in links-00001.parquet, with score 4 of 24 submissions",
+        "but that was made otherwise: shards was 4, is now 64",
+        "taken: link with score 4 (max of 24 submissions)",
+    ]
+
+
+def test_explain_as_json_and_from_the_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(tmp_path / "RS_2015-01", [{"id": "a", "url": _PAGE, "score": 2}])
+    (tmp_path / "webtext.toml").write_text('[scrape]\ndumps = ["RS_2015-01"]\nshards = 2\n')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    found = json.loads(_output(capsys, ["--explain", _PAGE, "--corpus", str(tmp_path), "--json"]))
+    assert (found["taken"], found["taken_with"], found["lines"]) == (False, ["--min-score 2"], 1)
+    assert found["verdict"] == "dropped: low_score; --min-score 2 would take it"
+    assert found["submissions"] == [
+        {
+            "file": "RS_2015-01",
+            "line": 1,
+            "id": "a",
+            "subreddit": "python",
+            "created_utc": 1420070400,
+            "score": 2,
+            "became": "low_score",
+        }
+    ]
+    assert found["result"] is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_explain_of_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "urls.txt").write_text(f"{_PAGE}\nhttp://b.com/\n{_PAGE}\n")
+    arguments = [str(tmp_path / "urls.txt"), "--source", "urls", "--explain", _PAGE, "-o", str(tmp_path / "out")]
+    lines = _output(capsys, arguments).splitlines()
+    assert [line.split() for line in lines if "urls.txt" in line] == [
+        ["urls.txt", "1", "kept"],
+        ["urls.txt", "3", "merged_into_link"],
+    ]
+    assert lines[-1] == "taken: link without a score, listed 2 times"
+
+
+def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = _write(tmp_path / "RS_2015-01", [{"id": f"a{n}", "url": _PAGE, "score": n} for n in range(4)])
+    Path(good).write_text(Path(good).read_text() + "oops \x1b[31m\n")
+    lines = _output(capsys, ["--lint", good, "-o", str(tmp_path / "out")]).splitlines()
+    row = next(line.split() for line in lines if line.startswith(" 2015-01"))
+    assert row == ["2015-01", "4", "100", "1/31", "0", "1.5", "25", "25", "25", "25", "0", "0", "0"]
+    assert lines[-2:] == [
+        "RS_2015-01: bad lines: not_json 1; the first, line 5: oops ?[31m",
+        "5 lines of 1 file, 1 month: nothing that a scrape refuses",
+    ]
+    records = [{"id": f"b{n}", "url": _PAGE, "score": 1, "created_utc": _SEPTEMBER_S} for n in range(1500)]
+    records[0]["score"] = 7
+    fresh = _write(tmp_path / "RS_2023-09", records)
+    lines = _output(capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out")], code=1).splitlines()
+    assert any(line.startswith("2023-09: 0.1% of 1500 submissions have 3 points or more") for line in lines)
+    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 of these"
+    accepted = ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--accept-fresh-scores"]
+    assert "nothing that a scrape refuses" in _output(capsys, accepted)
+    report = json.loads(_output(capsys, ["--lint", fresh, "-o", str(tmp_path / "out"), "--json"], code=1))
+    assert [month["score_1"] for month in report["months"]] == [1499]
+    assert len(report["refused"]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["--lint", "--explain", _PAGE], "--explain and --lint are two ways to look at the dumps; give one of them"),
+        (["--explain", "example.com", "x"], "--explain example.com: is no http(s) URL"),
+        (["--lint", "--source", "praw"], "--lint reads files, and --source praw asks an API; scrape first"),
+        (["--lint", "--source", "urls", "x"], "lists of URLs (--source urls) have none"),
+    ):
+        assert main(["scrape", *arguments, "-o", str(tmp_path / "out")]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,310 @@
+"""`--explain`: what it says of every URL is what the scrape really did."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipelines.algorithms.urls import canonical_url
+from pipelines.core import compression
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.executor import LocalExecutor
+from pipelines.core.run import RunOptions
+from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.explain import Explanation, explain
+from pipelines.stages.scrape.reading import Rejects
+from pipelines.stages.scrape.scanning import scanned_lines
+from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.stage import scrape
+from pipelines.stages.scrape.survey import BadLines, rows_of_url
+
+_FIRST_SECOND = 1483228800  # 2017-01-01
+_DAY_S = 86400
+
+_PAGES = [
+    "http://example.com/a",
+    "http://example.com/a?b=1",
+    "https://news.example.org/2016/story",
+    "http://i.imgur.com/x.jpg",
+    "http://www.youtube.com/watch?v=1",
+    "http://www.reddit.com/r/x/comments/1/",
+    "http://b.example.net/caf%C3%A9",
+    "http://c.example.net/it's",
+    "http://d.example.net/film.mp4",
+    "ftp://example.com/a",
+]
+_SPELLINGS = [
+    lambda url: url,
+    lambda url: url,
+    lambda url: url.replace("example", "EXAMPLE"),
+    lambda url: url + "#top",
+    lambda url: url + ("&" if "?" in url else "?") + "utm_source=x",
+    lambda url: url.replace("?", "?x=1&amp;"),
+    lambda url: url.replace("%C3%A9", "é"),
+    lambda url: url.replace("://", "://user@"),
+]
+
+
+def _random_record(random: random.Random) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "id": f"{random.randrange(200):x}",
+        "url": random.choice(_SPELLINGS)(random.choice(_PAGES) + random.choice(["", "", "/1", "/2"])),
+        "score": random.choice([0, 1, 1, 2, 2, 3, 12, None]),
+        "created_utc": _FIRST_SECOND + random.randrange(500) * _DAY_S,
+        "subreddit": random.choice(["python", "Programming", "gonewild", "news"]),
+        "title": "é" * random.randrange(2),
+        "is_self": random.random() < 0.05,
+        "over_18": random.random() < 0.1,
+    }
+    if random.random() < 0.05:
+        record["promoted"] = True
+    if random.random() < 0.05:
+        record["url"] = None
+    return record
+
+
+def _random_dumps(folder: Path, seed: int) -> list[str]:
+    numbers = random.Random(seed)
+    paths = []
+    for name in ("RS_2017-01", "RS_2017-02.zst", "RS_2018-01.zst"):
+        lines = []
+        for _ in range(100):
+            text = json.dumps(_random_record(numbers), ensure_ascii=numbers.random() < 0.5)
+            lines.append(text.replace("/", "\\/") if numbers.random() < 0.2 else text)
+        lines[7] = "{broken"
+        lines[20] = ""
+        data = "\n".join(lines).encode()
+        (folder / name).write_bytes(zstandard.compress(data) if name.endswith(".zst") else data)
+        paths.append(str(folder / name))
+    return paths
+
+
+def _links(output: Path) -> dict[str, dict[str, Any]]:
+    return {
+        row["url"]: row for path in sorted(output.glob("links-*.parquet")) for row in pq.read_table(path).to_pylist()
+    }
+
+
+def _explain(config: ScrapeConfig, url: str, dumps: list[str], output: Path, **options: Any) -> Explanation:
+    return explain(config, url, dumps=dumps, output=str(output), options=RunOptions(**options))
+
+
+def _canonical_urls(dumps: list[str]) -> list[str | None]:
+    """Return the canonical URL of each line, None where it has none."""
+    lines = []
+    for path in dumps:
+        with compression.open_decompressed(path) as stream:
+            lines += [line for line in stream if line.strip()]
+    return [canonical_url(json.loads(line)["url"] or "") if line.startswith(b'{"') else None for line in lines]
+
+
+_CONFIGS = [
+    ScrapeConfig(shards=4),
+    ScrapeConfig(shards=4, profile="none", karma="sum"),
+    ScrapeConfig(shards=4, karma="first", min_score=2),
+    ScrapeConfig(shards=4, profile="openwebtext2", after="2017-02-01", before="2018-03-01"),
+    ScrapeConfig(shards=4, profile="openwebtext", subreddits=("python", "r/News")),
+]
+
+
+@pytest.mark.parametrize("number", range(len(_CONFIGS)))
+def test_it_says_of_every_url_what_the_scrape_did(tmp_path: Path, number: int) -> None:
+    config = _CONFIGS[number]
+    dumps = _random_dumps(tmp_path, number)
+    summary = scrape(config, dumps=dumps, output=str(tmp_path / "out"), options=RunOptions())
+    links = _links(tmp_path / "out")
+    every = _canonical_urls(dumps)
+    urls = {url for url in every if url is not None}
+    assert len(urls) > 15
+    assert len(links) > 3
+    became: Counter[str] = Counter()
+    ways: dict[str, set[str]] = {}
+    for url in sorted(urls):
+        found = _explain(config, url, dumps, tmp_path / "out")
+        assert found.canonical_url == url
+        assert found.taken is (url in links), found.verdict
+        became.update(each.became for each in found.submissions)
+        assert found.result is not None
+        assert found.result.made_otherwise == ()
+        assert found.result.link == links.get(url)
+        if url in links:
+            ids = [each.id for each in found.submissions if each.became in ("kept", "merged_into_link")]
+            assert (found.score, ids) == (links[url]["score"], links[url]["submission_ids"])
+            assert found.verdict.startswith(f"taken: link with score {found.score} (")
+        else:
+            assert found.verdict.startswith("dropped: ")
+            for way in found.taken_with:
+                ways.setdefault(way, set()).add(url)
+    # The explanations of all URLs add up to the funnel, but for the submissions that have no canonical URL.
+    assert became.pop("kept") == summary.records_out
+    assert became <= Counter(summary.dropped)
+    assert (Counter(summary.dropped) - became).total() == every.count(None)
+    assert ways
+    for number, (way, dropped) in enumerate(sorted(ways.items())):
+        output = tmp_path / f"way{number}"
+        scrape(
+            dataclasses.replace(_changed(config, way), shards=1), dumps=dumps, output=str(output), options=RunOptions()
+        )
+        assert dropped <= _links(output).keys(), way
+
+
+def _changed(config: ScrapeConfig, way: str) -> ScrapeConfig:
+    """Return a config with the options that a way names: `--min-score 2 and no --before`."""
+    fields: dict[str, Any] = {}
+    for part in way.split(" and "):
+        flag, _, value = part.removeprefix("no ").partition(" ")
+        name = {"--subreddit": "subreddits"}.get(flag, flag[2:].replace("-", "_"))
+        none = () if name == "subreddits" else None
+        fields[name] = int(value) if name == "min_score" else none if part.startswith("no ") else value
+    return dataclasses.replace(config, **fields)
+
+
+def test_looking_for_bytes_finds_what_the_slow_way_finds(tmp_path: Path) -> None:
+    for path in _random_dumps(tmp_path, 99):
+        with compression.open_decompressed(path) as stream:
+            for lines in scanned_lines(stream, Rejects(SourceFile("f", path, ""), BadLines())):
+                rows = [row for row in range(len(lines.good)) if lines.good[row] and lines.submission(row).url]
+                forms = {row: canonical_url(lines.submission(row).url or "") for row in rows}
+                for url in filter(None, set(forms.values())):
+                    assert rows_of_url(lines, url) == [row for row in rows if forms[row] == url]
+
+
+def _dump(path: Path, records: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps({"created_utc": _FIRST_SECOND} | each) + "\n" for each in records))
+    return str(path)
+
+
+def test_the_words_of_the_verdict(tmp_path: Path) -> None:
+    page = "http://example.com/"
+    records = [
+        {"id": "a", "url": page, "score": 1, "subreddit": "x"},
+        {"id": "b", "url": page, "score": 2, "subreddit": "y"},
+        {"id": "c", "url": "http://i.imgur.com/1", "score": 1, "subreddit": "x"},
+        {"id": "d", "url": "http://self.example/", "score": 9, "subreddit": "x", "is_self": True},
+    ]
+    dumps = [_dump(tmp_path / "RS_2017-01", records)]
+    out = tmp_path / "out"
+
+    def verdict(url: str, **fields: Any) -> str:
+        return _explain(ScrapeConfig(**fields), url, dumps, out).verdict
+
+    assert verdict(page) == (
+        "dropped: low_score; --min-score 2, or --karma sum, or --profile openwebtext2 would take it"
+    )
+    assert verdict(page, min_score=2) == "taken: link with score 2 (1 submission)"
+    assert verdict(page, karma="sum") == "taken: link with score 3 (sum of 2 submissions)"
+    assert verdict(page, subreddits=("z",)) == (
+        "dropped: other_subreddit; --min-score 2 and no --subreddit would take it"
+    )
+    assert verdict("HTTP://I.imgur.com:80/1").startswith(
+        "dropped: low_score; --min-score 1 and --profile none would take it"
+    )
+    assert verdict("http://self.example/") == "dropped: self_post; no option takes it"
+    assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
+    imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
+    assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", imgur.shard, None)
+    (only,) = imgur.submissions
+    assert (only.file, only.line, only.id, only.score, only.became) == ("RS_2017-01", 3, "c", 1, "low_score")
+    assert json.loads(json.dumps(imgur.to_json()))["submissions"][0]["became"] == "low_score"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-01"]
+
+
+def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
+    one = _dump(tmp_path / "RS_2017-01", [{"id": f"{n}", "url": f"http://a.com/{n}", "score": n} for n in range(9)])
+    two = _dump(tmp_path / "RS_2017-02", [{"id": "z", "url": "http://b.com/", "score": 9}])
+    out = tmp_path / "out"
+    scrape(ScrapeConfig(shards=3, min_score=5), dumps=[one], output=str(out), options=RunOptions())
+    found = _explain(ScrapeConfig(), "http://a.com/4", [one, two], out)
+    assert found.taken
+    assert found.result is not None
+    assert found.result.link is None
+    assert found.result.made_otherwise == (
+        "min_score was 5, is now 3",
+        "shards was 3, is now 64",
+        "it was made of other files (1 of its 1 were read here)",
+    )
+    found = _explain(ScrapeConfig(shards=3, min_score=5, profile="none"), "http://a.com/4", [one], out)
+    assert found.result is not None
+    assert found.result.made_otherwise == ('profile was "webtext-2019", is now "none"',)
+    found = _explain(ScrapeConfig(shards=3, min_score=5), "http://a.com/8", [one], out)
+    assert found.result is not None
+    assert found.result.link is not None
+    assert (found.result.link["score"], found.result.made_otherwise) == (8, ())
+
+
+def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
+    fresh = [{"id": f"{n:x}", "url": f"http://a.com/{n}", "score": 1, "created_utc": 1693526400} for n in range(1200)]
+    fresh.append({"id": "old", "url": "http://a.com/7", "score": 5})
+    dump = _dump(tmp_path / "RS_2023-09", fresh)
+    out = tmp_path / "out"
+    config = ScrapeConfig(profile="none")
+    found = _explain(config, "http://a.com/8", [dump], out)
+    assert found.verdict == "dropped: low_score; --min-score 1 would take it"
+    (note,) = found.notes
+    assert note.startswith("the scores of 2023-09 look taken at ingestion: 0.0% of 1200 submissions have 3 points")
+    assert note.endswith("scrape refuses the month without --refresh-scores or --accept-fresh-scores")
+    config = dataclasses.replace(config, refresh_scores="arctic-shift")
+    found = _explain(config, "http://a.com/8", [dump], out)
+    assert (found.taken, found.verdict) == (
+        None,
+        "open: judges 1 submission after --refresh-scores arctic-shift fetched the score",
+    )
+    assert [each.became for each in found.submissions] == ["score_to_fetch"]
+    found = _explain(config, "http://a.com/7", [dump], out)
+    assert found.verdict.startswith("taken: link with score 5 (1 submission); and 1 submission after --refresh-scores")
+    data = zstandard.compress((tmp_path / "RS_2023-09").read_bytes())
+    (tmp_path / "cut.zst").write_bytes(data[: len(data) // 2])
+    found = _explain(ScrapeConfig(), "http://nowhere.com/", [str(tmp_path / "cut.zst")], out)
+    assert "cut.zst: is truncated or corrupt near compressed byte" in found.notes[0]
+    assert found.notes[0].endswith("scrape needs --skip-damaged to use the rest")
+
+
+def test_lists_of_urls(tmp_path: Path) -> None:
+    (tmp_path / "urls.txt").write_text("http://a.com/\nhttp://b.com/\nHTTP://A.com\nhttp://youtu.be/1\nftp://x\n")
+    config = ScrapeConfig(source="urls")
+    dumps = [str(tmp_path / "urls.txt")]
+    found = _explain(config, "http://a.com/", dumps, tmp_path / "out")
+    assert found.verdict == "taken: link without a score, listed 2 times"
+    assert [(each.line, each.became) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
+    assert _explain(config, "http://a.com/", dumps, tmp_path / "out", executor=LocalExecutor(2)) == found
+    found = _explain(config, "http://b.com", dumps, tmp_path / "out")
+    assert (found.verdict, found.lines) == ("taken: link without a score", 5)
+    found = _explain(config, "http://youtu.be/1", dumps, tmp_path / "out")
+    assert (found.verdict, found.rule) == ("dropped: media_host; --profile none would take it", "media_host")
+
+
+def test_errors(tmp_path: Path) -> None:
+    dump = _dump(tmp_path / "RS_2017-01", [{"id": "a", "url": "http://a.com/", "score": 1}])
+    comments = _dump(tmp_path / "comments", [{"id": "a", "body": "x", "score": 1}])
+    for config, url, dumps, message in (
+        (ScrapeConfig(), "example.com", [dump], "--explain example.com: is no http.s. URL"),
+        (ScrapeConfig(source="praw"), "http://a.com/", [], "--explain reads files, and --source praw asks an API"),
+        (ScrapeConfig(), "http://a.com/", [], "no dumps were named"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            _explain(config, url, dumps, tmp_path / "out")
+    with pytest.raises(InputError, match="none of its 1 lines has a usable `url`"):
+        _explain(ScrapeConfig(), "http://a.com/", [comments], tmp_path / "out")
+
+
+def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:
+    dumps = [str(shared_data / "reddit" / name) for name in ("submissions-2013.ndjson.zst", "RS_v2_2005-07.xz")]
+    config = ScrapeConfig(shards=2)
+    scrape(config, dumps=dumps, output=str(tmp_path / "out"), options=RunOptions())
+    links = _links(tmp_path / "out")
+    several = max(links, key=lambda url: (len(links[url]["submission_ids"]), url))
+    odd = min(url for url in links if url != links[url]["original_url"])
+    for url in (several, odd):
+        found = _explain(config, links[url]["original_url"], dumps, tmp_path / "out")
+        ids = [each.id for each in found.submissions if each.became in ("kept", "merged_into_link")]
+        assert (found.canonical_url, found.score, ids) == (url, links[url]["score"], links[url]["submission_ids"])
+        assert found.result is not None
+        assert found.result.link == links[url]

@@ -1,0 +1,133 @@
+"""What `webtext scrape --explain` and `--lint` print on standard output."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, counts_of
+from pipelines.stages.scrape.link_lookup import LinkInResult
+from pipelines.stages.scrape.lint import FileReport, LintReport
+from pipelines.stages.scrape.linter import MonthReport
+from pipelines.stages.scrape.months import SCORE_LABELS
+from webtext_cli.console import print_table, say, say_wrapped
+
+_SHOWN = 50
+_SHOWN_CHARACTERS = 60
+
+
+def print_explanation(explanation: Explanation, as_json: bool) -> None:
+    """Print what became of a URL, the verdict last, or one JSON object."""
+    if as_json:
+        say(json.dumps(explanation.to_json(), ensure_ascii=False))
+        return
+    rule = f"{explanation.rule} drops it, whoever submits it" if explanation.rule else "none that drops it by itself"
+    say(f"url     {explanation.canonical_url}")
+    say(f"domain  {explanation.domain}, in {explanation.shard}")
+    say(f"rule    {rule}")
+    if explanation.submissions:
+        _print_submissions(explanation)
+    for note in explanation.notes:
+        say_wrapped(f"note: {note}")
+    if explanation.result is not None:
+        _print_result(explanation.result)
+    say_wrapped(explanation.verdict)
+
+
+def _print_submissions(explanation: Explanation) -> None:
+    shown = explanation.submissions[:_SHOWN]
+    if explanation.source == "urls":
+        print_table(["file", "url no.", "became"], [[each.file, f"{each.line:,}", each.became] for each in shown])
+    else:
+        headings = ["file", "line", "id", "subreddit", "date", "score", "became"]
+        print_table(headings, [_submission_row(each) for each in shown], narrow=True)
+    more = len(explanation.submissions) - len(shown)
+    if more:
+        counts = ", ".join(f"{name} {count:,}" for name, count in counts_of(explanation.submissions).items())
+        say_wrapped(f"and {more:,} more; of all: {counts}")
+
+
+def _submission_row(each: ExplainedSubmission) -> list[str]:
+    date = dt.datetime.fromtimestamp(each.created_utc, dt.UTC).strftime("%Y-%m-%d")
+    score = "null" if each.score is None else f"{each.score:,}"
+    return [each.file, f"{each.line:,}", _printable(each.id), _printable(each.subreddit), date, score, each.became]
+
+
+def _printable(text: str) -> str:
+    """Return a text of a dump without what would move the cursor or colour the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _print_result(result: LinkInResult) -> None:
+    if result.link is None:
+        say(f"{result.folder} holds no such link")
+    else:
+        count = len(result.link["submission_ids"])
+        of = f", with score {result.link['score']:,} of {_number(count, 'submission')}" if count else ""
+        say_wrapped(f"{result.folder} holds it in {result.shard}{of}")
+    if result.made_otherwise:
+        say_wrapped(f"but that was made otherwise: {'; '.join(result.made_otherwise)}")
+
+
+def print_lint(report: LintReport, as_json: bool) -> None:
+    """Print the months, the files that are not sound, and what a scrape would refuse, or one JSON object."""
+    if as_json:
+        say(json.dumps(report.to_json(), ensure_ascii=False))
+        return
+    if report.months:
+        headings = ["month", "submitted", "links", "days", "null", "mean", *map(_score_heading, SCORE_LABELS)]
+        print_table(headings, [_month_row(month) for month in report.months], narrow=True)
+        say_wrapped(
+            "links: % of the submissions that link somewhere; days: with submissions; null: % without a score; mean: "
+            "of the scores; then % of the scores: 0 or less, 1, 2, 3 to 9, 10 to 99, 100 to 999, more"
+        )
+    for month in report.months:
+        for what in filter(None, (month.truncated, month.problem)):
+            say_wrapped(f"{month.month}: {what}")
+    for file in report.files:
+        _print_file(file)
+    counts = (sum(file.lines for file in report.files), len(report.files), len(report.months))
+    read = "{} of {}, {}".format(*map(_number, counts, ("line", "file", "month")))
+    refused = f"a scrape refuses {len(report.refused)} of these" if report.refused else "nothing that a scrape refuses"
+    say(f"{read}: {refused}")
+
+
+def _print_file(file: FileReport) -> None:
+    if file.problem:
+        say_wrapped(file.problem)
+    if file.bad_lines and file.first_bad:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in file.bad_reasons.items())
+        text = _printable(file.first_bad["text"])
+        text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+        say_wrapped(f"{file.file}: bad lines: {reasons}; the first, line {file.first_bad['line']:,}: {text}")
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _score_heading(label: str) -> str:
+    return label.partition("-")[0] + "+" if "-" in label else label
+
+
+def _month_row(month: MonthReport) -> list[str]:
+    counts = month.counts
+    days = f"{counts.days_in_month - counts.empty_days}/{counts.days_in_month}"
+    scored = sum(counts.histogram)
+    return [
+        counts.month,
+        f"{counts.submissions:,}",
+        _share(counts.links, counts.submissions),
+        days,
+        _share(counts.without_score, counts.submissions),
+        f"{counts.mean_score:,.1f}",
+        *(_share(count, scored) for count in counts.histogram),
+    ]
+
+
+def _share(count: int, total: int) -> str:
+    """Write a share in percent: `74`, `0.3`, `0` only for none, `100` only for all."""
+    if count in (0, total):
+        return "0" if count == 0 else "100"
+    percent = 100 * count / total
+    return "<.1" if percent < 0.1 else f"{percent:.1f}" if percent < 9.95 else f"{min(percent, 99):.0f}"
