@@ -1,0 +1,44 @@
+"""Scrapes dumps in a process that kills itself right before or after it renames a file for the n-th time.
+
+python killed_scrape_dumps.py OUTPUT N before|after OPTIONS_JSON DUMP...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from scrape_run import run_scrape
+
+from pipelines.core import storage
+from pipelines.stages.scrape import api_client, partition
+
+
+def main() -> None:
+    """Run the scrape of the arguments and die on the way."""
+    output, count, moment, options, *dumps = sys.argv[1:]
+    api_client._SPACING_S = 0.0
+    config = json.loads(options)
+    partition._BATCH_ROWS = config.pop("batch_rows", partition._BATCH_ROWS)
+    rename = storage._rename
+    renames = 0
+
+    def counted(file_system: Any, temporary: str, final: str) -> None:
+        nonlocal renames
+        renames += 1
+        if renames == int(count) and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(file_system, temporary, final)
+        if renames == int(count) and moment == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    storage._rename = counted
+    run_scrape([Path(dump) for dump in dumps], Path(output), **config)
+
+
+if __name__ == "__main__":
+    main()
