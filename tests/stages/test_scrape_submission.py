@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.algorithms.submission_scan import END_OF_TIME_S
 from pipelines.core.errors import UsageError
+from pipelines.stages.scrape import submission
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.reading import numbered_lines
 from pipelines.stages.scrape.selection import make_selection
@@ -215,3 +217,7 @@ def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
 def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_selection(config)
+
+
+def test_the_end_of_time_is_the_same_for_the_scanner() -> None:
+    assert submission._END_OF_TIME_S == END_OF_TIME_S

@@ -99,7 +99,7 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
         for bucket in range(config.shards)
     ]
     run.map(merge_bucket, buckets, phase="merge", total=kept, unit="submissions")
-    run.once("accounts", lambda: write_accounts(run.output, tasks, stats, reports, refreshed))
+    run.once("lists", lambda: write_accounts(run.output, tasks, stats, reports, refreshed))
 
 
 def _file_bytes(task: PartitionTask) -> int:

@@ -14,9 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pipelines.algorithms.submission_scan import END_OF_TIME_S
-
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
+_END_OF_TIME_S = 253402300800  # the year 10000, as in the scanner, which is slow to import
 _INT64_END = 2**63
 
 
@@ -55,7 +54,7 @@ def parse_line(line: bytes) -> RawSubmission:
 def parse_submission(record: Mapping[str, Any]) -> RawSubmission:
     """Return the submission in a JSON object; raise BadLineError where it has no id or no time."""
     created_utc = _whole_number(record.get("created_utc"))
-    if created_utc is None or not 0 <= created_utc < END_OF_TIME_S:
+    if created_utc is None or not 0 <= created_utc < _END_OF_TIME_S:
         raise BadLineError("no_created_utc")
     repeated = _repeated_post(record)
     return RawSubmission(
