@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,13 +27,18 @@ def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
 class ShardWriter:
     """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
-    def __init__(self, stream: storage.HashingWriter, schema: pa.Schema) -> None:
+    def __init__(
+        self, stream: storage.HashingWriter, schema: pa.Schema, repetitive: Sequence[str] | None = None
+    ) -> None:
         self._schema = schema
         self._rows: list[Mapping[str, Any]] = []
         self._batches: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._writer = pq.ParquetWriter(stream, schema, compression="zstd", compression_level=3)
+        dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
+        self._writer = pq.ParquetWriter(
+            stream, schema, compression="zstd", compression_level=3, use_dictionary=dictionary
+        )
         self.records = 0
 
     def write(self, record: Any) -> None:
@@ -94,10 +99,16 @@ class WrittenShard:
 
 
 @contextlib.contextmanager
-def write_shard(folder: str, name: str, schema: pa.Schema) -> Iterator[WrittenShard]:
-    """Yield a `WrittenShard`; the file appears when the block ends without an error."""
+def write_shard(
+    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None
+) -> Iterator[WrittenShard]:
+    """Yield a `WrittenShard`; the file appears when the block ends without an error.
+
+    `repetitive` names the columns (of a list: `COLUMN.list.element`) that repeat their values, where the others are
+    known not to: looking for repetitions in columns of URLs and titles costs time and space for nothing.
+    """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        shard = WrittenShard(ShardWriter(stream, schema))
+        shard = WrittenShard(ShardWriter(stream, schema, repetitive))
         try:
             yield shard
             shard.writer.close()

@@ -60,7 +60,8 @@ def merge_bucket(task: MergeTask) -> TaskResult:
     (`merged_into_link`), and all of a URL whose link has too low a score (`low_score`).
     """
     dropped: Counter[str] = Counter()
-    with shards.write_shard(task.output, shards.shard_name("links", task.bucket), LINK_SCHEMA) as written:
+    name = shards.shard_name("links", task.bucket)
+    with shards.write_shard(task.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
         for batch in _in_equal_batches(_all_links(task, dropped)):
             written.writer.write_batch(batch)
     counted = {reason: count for reason, count in dropped.items() if count}
