@@ -29,6 +29,7 @@ _SORTED_BYTES = 160 << 20
 _SAMPLES_PER_RANGE = 100
 _SAMPLED_FRAMES = 8
 _LINKS_AT_ONCE = 4096
+_REPETITIVE = ("domain", "subreddits.list.element")
 
 _INT64_MAX = 2**63 - 1
 
