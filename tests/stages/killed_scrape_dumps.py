@@ -1,6 +1,8 @@
 """Scrapes dumps in a process that kills itself right before or after it renames a file for the n-th time.
 
 python killed_scrape_dumps.py OUTPUT N before|after OPTIONS_JSON DUMP...
+
+`task_rows` among the options is how many scores are fetched by one task.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 from scrape_run import run_scrape
 
 from pipelines.core import storage
-from pipelines.stages.scrape import api_client, partition
+from pipelines.stages.scrape import api_client, refresh
 
 
 def main() -> None:
@@ -23,7 +25,7 @@ def main() -> None:
     output, count, moment, options, *dumps = sys.argv[1:]
     api_client._SPACING_S = 0.0
     config = json.loads(options)
-    partition._BATCH_ROWS = config.pop("batch_rows", partition._BATCH_ROWS)
+    refresh._TASK_ROWS = config.pop("task_rows", refresh._TASK_ROWS)
     rename = storage._rename
     renames = 0
 

@@ -35,6 +35,9 @@ SCORE_SCHEMA = pa.schema(
 # What the services allow, for the estimate that is shown beforehand: some two requests a second, a hundred a minute.
 _REQUESTS_A_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
 
+# The rows that a task asks for, and a run that was killed again: whole requests of either service.
+_TASK_ROWS = 5000
+
 
 @dataclasses.dataclass(frozen=True)
 class Refreshed:
@@ -57,11 +60,12 @@ class Refreshed:
 
 @dataclasses.dataclass(frozen=True)
 class ScoresTask:
-    """One row group of submissions that wait for their scores; `key` says which submissions."""
+    """Some rows of a row group of submissions that wait for their scores; `key` says which submissions."""
 
     key: str
     pending: str
     row_group: int
+    start: int
     rows: int
     service: str
     api_url: str
@@ -71,7 +75,7 @@ class ScoresTask:
     @property
     def name(self) -> str:
         """The name of the task."""
-        return f"{self.key}-{self.service}-{self.row_group:06d}"
+        return f"{self.key}-{self.service}-{self.row_group:06d}-{self.start:06d}"
 
     @property
     def scores_name(self) -> str:
@@ -123,7 +127,7 @@ def refresh_scores(
         f"scores of {', '.join(months)}: {total} submissions are asked for anew in {requests} requests, "
         f"which takes {minutes:.0f} minutes or more"
     )
-    run.map(fetch_row_group, to_fetch, phase="scores", work=True, unit="scores", cost=_rows, serial=True)
+    run.map(fetch_rows, to_fetch, phase="scores", work=True, unit="scores", cost=_rows, serial=True)
     least_score = tasks[0].selection.least_score
     apply = [ApplyTask(task, tuple(of_file), service, least_score) for task, of_file in zip(again, scores, strict=True)]
     entries = run.map(apply_scores, apply, phase="judge-again", work=True, unit="submissions")
@@ -142,8 +146,8 @@ def refresh_scores(
     )
 
 
-def fetch_row_group(task: ScoresTask) -> TaskResult:
-    """Ask for the scores of a row group of submissions and write them; null where the service does not know one."""
+def fetch_rows(task: ScoresTask) -> TaskResult:
+    """Ask for the scores of some submissions and write them; null where the service does not know one."""
     rows = _pending_rows(task)
     ids, old = rows.column("id").to_pylist(), rows.column("score").to_pylist()
     size = batch_size(task.service)
@@ -186,14 +190,26 @@ def _scores_tasks(task: PartitionTask, config: ScrapeConfig) -> list[ScoresTask]
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     service = config.refresh_scores or ""
     return [
-        ScoresTask(task.key, path, number, rows, service, config.api_url, task.output, task.work)
+        ScoresTask(
+            task.key,
+            path,
+            number,
+            start,
+            min(_TASK_ROWS, rows - start),
+            service,
+            config.api_url,
+            task.output,
+            task.work,
+        )
         for number, rows in enumerate(sizes)
+        for start in range(0, rows, _TASK_ROWS)
     ]
 
 
 def _pending_rows(task: ScoresTask) -> pa.RecordBatch:
     batches = list(shards.read_batches(task.pending, row_groups=[task.row_group]))
-    return pa.Table.from_batches(batches, schema=SUBMISSION_SCHEMA).combine_chunks().to_batches()[0]
+    rows = pa.Table.from_batches(batches, schema=SUBMISSION_SCHEMA).slice(task.start, task.rows)
+    return rows.combine_chunks().to_batches()[0]
 
 
 def _rows_and_scores(tasks: Sequence[ScoresTask]) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
