@@ -12,12 +12,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from local_apis import ArcticShift
+from scrape_run import records, write_dump
 
 from pipelines.algorithms.urls import canonical_url
 from pipelines.core import compression
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
+from pipelines.stages.scrape import api_client, scores
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.explain import Explanation, explain
 from pipelines.stages.scrape.reading import Rejects
@@ -265,6 +268,36 @@ def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
     found = _explain(ScrapeConfig(), "http://nowhere.com/", [str(tmp_path / "cut.zst")], out)
     assert "cut.zst: is truncated or corrupt near compressed byte" in found.notes[0]
     assert found.notes[0].endswith("scrape needs --skip-damaged to use the rest")
+
+
+@pytest.mark.parametrize("karma", ["max", "sum"])
+def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, karma: str) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    scores._client.cache_clear()
+    chance = random.Random(3)
+    posts = records("2023-08", [chance.choice([0, 1, 2, 3, 90]) for _ in range(200)])
+    for post in posts[::4]:
+        post["url"] = f"http://i.imgur.com/{post['id']}"
+    dump = str(write_dump(tmp_path, "RS_2023-08.zst", [{**post, "score": 1} for post in posts]))
+    known = [post for number, post in enumerate(posts) if number % 7]
+    config = ScrapeConfig(shards=2, karma=karma, refresh_scores="arctic-shift", profile="openwebtext")
+    with ArcticShift(known).serving() as api:
+        config = dataclasses.replace(config, api_url=api.address)
+        summary = scrape(config, dumps=[dump], output=str(tmp_path / "out"), options=RunOptions())
+    links = _links(tmp_path / "out")
+    became: Counter[str] = Counter()
+    for url in sorted({post["url"] for post in posts}):
+        found = _explain(config, url, [dump], tmp_path / "out")
+        assert (found.taken, found.score) == ((True, links[url]["score"]) if url in links else (False, None))
+        assert found.result is not None
+        assert (found.result.link, found.result.made_otherwise) == (links.get(url), ())
+        became.update(each.became for each in found.submissions)
+    assert became.pop("kept") == summary.records_out
+    assert became == Counter(summary.dropped)
+    assert became["score_not_found"] > 5
+    found = _explain(config, posts[1]["url"], [dump], tmp_path / "elsewhere")
+    assert {each.became for each in found.submissions} == {"score_to_fetch"}
 
 
 def test_lists_of_urls(tmp_path: Path) -> None:

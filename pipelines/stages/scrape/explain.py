@@ -15,9 +15,9 @@ from pipelines.core.errors import UsageError
 from pipelines.core.manifest import Identity
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.link_lookup import LinkInResult, find_in_result
+from pipelines.stages.scrape.link_lookup import LinkInResult, find_in_result, find_scores
 from pipelines.stages.scrape.linter import month_reports, unusable_months
-from pipelines.stages.scrape.outcome import KEPT, MERGED, PENDING, Outcome, outcome_of, ways_to_take
+from pipelines.stages.scrape.outcome import FETCHED, KEPT, MERGED, NOT_FOUND, PENDING, Outcome, outcome_of, ways_to_take
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.stage import STAGE, named_dumps, rule_inputs, score_input
@@ -88,22 +88,14 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
     if canonical is None or domain is None:
         raise UsageError(f"--explain {url}: is no http(s) URL; give a whole one, such as http://example.com/page")
     selection = make_selection(config)
-    with with_standard_input(named_dumps(dumps), output) as paths:
-        files = find_files(paths, config.source)
-        check_url_column(config.url_column, files)
-        tasks = [SurveyTask(file, config.source, config.url_column, canonical) for file in files]
-        surveys = survey_files("explain: read", survey_file, tasks, options)
-    if config.source == "dump":
-        for survey in surveys:
-            if survey.stats.damaged_at is None:
-                survey.stats.check_fields(survey.file.path)
+    surveys = _read(config, canonical, dumps, output, options)
     fresh = _fresh_months(surveys, config, selection)
     found = [each for survey in surveys for each in survey.found]
+    found, waiting = _with_fetched_scores(found, fresh, config, output)
     submissions = [each.submission for each in found]
-    is_pending = [bool(config.refresh_scores) and _month(each) in fresh for each in submissions]
-    outcome = outcome_of(submissions, is_pending, selection)
+    outcome = outcome_of(submissions, waiting, selection)
     taken = True if outcome.score is not None else None if PENDING in outcome.reasons else False
-    ways = ways_to_take(submissions, is_pending, config) if found and taken is False else []
+    ways = ways_to_take(submissions, waiting, config) if found and taken is False else []
     return Explanation(
         url=url,
         canonical_url=canonical,
@@ -111,7 +103,7 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         shard=shards.shard_name("links", bucket_of_domain(domain, config.shards)),
         rule=_rule_against(url, selection),
         source=config.source,
-        files=len(files),
+        files=len(surveys),
         lines=sum(survey.stats.lines for survey in surveys),
         taken=taken,
         score=outcome.score,
@@ -119,8 +111,24 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         taken_with=tuple(ways),
         notes=(*_notes_of_files(surveys, config), *_notes_of_months(submissions, fresh, config)),
         submissions=tuple(_explained(found, outcome)),
-        result=find_in_result(output, canonical, domain, _identity(config, selection, files)),
+        result=find_in_result(
+            output, canonical, domain, _identity(config, selection, [survey.file for survey in surveys])
+        ),
     )
+
+
+def _read(
+    config: ScrapeConfig, canonical: str, dumps: Sequence[str], output: str, options: RunOptions
+) -> list[FileSurvey]:
+    with with_standard_input(named_dumps(dumps), output) as paths:
+        files = find_files(paths, config.source)
+        check_url_column(config.url_column, files)
+        tasks = [SurveyTask(file, config.source, config.url_column, canonical) for file in files]
+        surveys = survey_files("explain: read", survey_file, tasks, options)
+    for survey in surveys:
+        if config.source == "dump" and survey.stats.damaged_at is None:
+            survey.stats.check_fields(survey.file.path)
+    return surveys
 
 
 def _identity(config: ScrapeConfig, selection: Selection, files: Sequence[SourceFile]) -> Identity:
@@ -138,6 +146,26 @@ def _fresh_months(surveys: Sequence[FileSurvey], config: ScrapeConfig, selection
     """Return the months whose scores look taken at ingestion, with the reason."""
     reports = month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
     return {report.month: report.problem or "" for report in unusable_months(reports, selection)}
+
+
+def _with_fetched_scores(
+    found: list[FoundSubmission], fresh: dict[str, str], config: ScrapeConfig, output: str
+) -> tuple[list[FoundSubmission], list[str | None]]:
+    """Return the submissions with the scores that a finished result fetched anew, and how far each of them is."""
+    if not config.refresh_scores:
+        return found, [None] * len(found)
+    scores = find_scores(output, config.refresh_scores, {each.submission.id for each in found})
+    with_scores, waiting = [], []
+    for each in found:
+        waits = None
+        if _month(each.submission) in fresh:
+            score = scores.get(each.submission.id)
+            waits = FETCHED if score is not None else NOT_FOUND if each.submission.id in scores else PENDING
+            if waits != PENDING:
+                each = dataclasses.replace(each, submission=each.submission._replace(score=score))
+        with_scores.append(each)
+        waiting.append(waits)
+    return with_scores, waiting
 
 
 def _month(submission: RawSubmission) -> str:

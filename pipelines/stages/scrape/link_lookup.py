@@ -1,16 +1,21 @@
-"""Looks one link up in a finished result, in the one shard and the row groups that can hold it."""
+"""Looks one link up in a finished result, in the one shard and the row groups that can hold it, and its scores."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.core import shards, storage
 from pipelines.core.manifest import Identity, Manifest, has_manifest, read_manifest
+from pipelines.stages.scrape.stage import SCORE_INPUT
 from pipelines.stages.scrape.submission_rows import bucket_of_domain
 
 # The inputs of a result that are no files, beside the profile.
-_RULES = ("canonical URLs", "public suffixes", "refreshed scores")
+_RULES = ("canonical URLs", "public suffixes", SCORE_INPUT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +38,18 @@ def find_in_result(folder: str, url: str, domain: str, identity: Identity) -> Li
     shard = shards.shard_name("links", bucket_of_domain(domain, int(manifest.identity.config["shards"])))
     path = storage.join(folder, shard)
     return LinkInResult(folder, shard, _find(path, url), tuple(_differences(manifest, identity)))
+
+
+def find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, int | None]:
+    """Return the scores of some ids that a finished result fetched anew from a service; None of those not found."""
+    if not has_manifest(folder) or read_manifest(folder).identity.inputs.get(SCORE_INPUT) != service:
+        return {}
+    found: dict[str, int | None] = {}
+    wanted = pa.array(sorted(ids), pa.string())
+    for batch in shards.read_batches(storage.join(folder, shards.shard_name("scores", 0)), ["id", "score"]):
+        rows = batch.filter(pc.is_in(batch.column("id"), wanted))
+        found |= dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    return found
 
 
 def _find(path: str, url: str) -> dict[str, Any] | None:

@@ -15,10 +15,12 @@ from pipelines.stages.scrape.submission import RawSubmission
 from pipelines.stages.scrape.submission_rows import submission_batch
 
 KEPT, MERGED, DUPLICATE, LOW_SCORE = "kept", "merged_into_link", "duplicate_submission", "low_score"
-# The score of a submission that is judged only after its score was fetched again.
-PENDING = "score_to_fetch"
+# Of a submission that waits for its score: it is still to be fetched, is fetched, or was not found by the service.
+PENDING, FETCHED, NOT_FOUND = "score_to_fetch", "score_fetched", "score_not_found"
 
 _MOST_WAYS = 3
+# Pairs of changes are many; of a URL that was submitted more often, only single ones are tried.
+_MOST_FOR_PAIRS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +36,31 @@ class Outcome:
     members: tuple[int, ...] = ()
 
 
-def outcome_of(submissions: Sequence[RawSubmission], is_pending: Sequence[bool], selection: Selection) -> Outcome:
-    """Judge submissions that have one canonical URL, as the scrape does. Pending are those whose score is fetched."""
-    without_score = dataclasses.replace(selection, needs_score=False, least_score=None)
+def outcome_of(submissions: Sequence[RawSubmission], waiting: Sequence[str | None], selection: Selection) -> Outcome:
+    """Judge submissions that have one canonical URL, as the scrape does.
+
+    `waiting` says of each of a month whose scores are fetched anew how far that is: PENDING, FETCHED (the submission
+    has the new score) or NOT_FOUND; None of the others.
+    """
     reasons, good, verdicts = [], [], []
-    for number, (submission, pending) in enumerate(zip(submissions, is_pending, strict=True)):
-        verdict = (without_score if pending else selection).judge(submission)
-        if verdict.reason is None and not pending:
+    for number, (submission, waits) in enumerate(zip(submissions, waiting, strict=True)):
+        verdict = selection.judge(submission) if waits is None else _judge_waiting(submission, waits, selection)
+        reasons.append(verdict.reason or KEPT)
+        if verdict.reason is None:
             good.append(number)
             verdicts.append(verdict)
-        reasons.append(verdict.reason or (PENDING if pending else KEPT))
     return _merged(submissions, reasons, good, verdicts, selection) if good else Outcome(tuple(reasons))
+
+
+def _judge_waiting(submission: RawSubmission, waits: str, selection: Selection) -> Verdict:
+    """Judge all but the score first, since only then a score is fetched."""
+    verdict = dataclasses.replace(selection, needs_score=False, least_score=None).judge(submission)
+    if verdict.reason is not None:
+        return verdict
+    if waits != FETCHED:
+        return Verdict(waits)
+    least = selection.least_score
+    return Verdict(LOW_SCORE) if least is not None and (submission.score or 0) < least else verdict
 
 
 def _merged(
@@ -70,17 +86,19 @@ def _merged(
     return Outcome(tuple(reasons), score, members)
 
 
-def ways_to_take(submissions: Sequence[RawSubmission], is_pending: Sequence[bool], config: ScrapeConfig) -> list[str]:
+def ways_to_take(
+    submissions: Sequence[RawSubmission], waiting: Sequence[str | None], config: ScrapeConfig
+) -> list[str]:
     """Return the changes of options with which a URL's submissions would make a link, none where no two of them do.
 
     Each is tried: first single changes, then pairs. `config` is as it was given, before its profile's defaults.
     """
     changes = list(_changes(config))
-    for together in (1, 2):
+    for together in (1, 2) if len(submissions) <= _MOST_FOR_PAIRS else (1,):
         ways = []
         for chosen in itertools.combinations(changes, together):
             fields = {name: value for change in chosen for name, value in change.items()}
-            if len(fields) == sum(map(len, chosen)) and (way := _way(submissions, is_pending, config, fields)):
+            if len(fields) == sum(map(len, chosen)) and (way := _way(submissions, waiting, config, fields)):
                 ways.append(way)
         if ways:
             return ways[: _MOST_WAYS if together == 1 else 1]
@@ -100,14 +118,14 @@ def _changes(config: ScrapeConfig) -> Iterator[dict[str, Any]]:
 
 def _way(
     submissions: Sequence[RawSubmission],
-    is_pending: Sequence[bool],
+    waiting: Sequence[str | None],
     config: ScrapeConfig,
     fields: Mapping[str, Any],
 ) -> str | None:
     """Return a change in words where it takes the URL; the score is the highest that still does."""
     changed = dataclasses.replace(config, **fields)
     try:
-        score = outcome_of(submissions, is_pending, make_selection(changed)).score
+        score = outcome_of(submissions, waiting, make_selection(changed)).score
     except UsageError:
         return None
     if score is None:

@@ -21,6 +21,7 @@ from pipelines.stages.scrape.sources import SourceFile, find_files, with_standar
 from pipelines.stages.scrape.url_lists import check_url_column
 
 STAGE = Stage("scrape", 2)
+SCORE_INPUT = "refreshed scores"
 
 _SHOWN = 5
 
@@ -73,7 +74,7 @@ def rule_inputs(selection: Selection) -> dict[str, str]:
 
 def score_input(config: ScrapeConfig) -> dict[str, str]:
     """Return where scores are fetched anew: a part of the result, yet what was read before stays good without it."""
-    return {"refreshed scores": config.refresh_scores} if config.refresh_scores else {}
+    return {SCORE_INPUT: config.refresh_scores} if config.refresh_scores else {}
 
 
 def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files: list[SourceFile]) -> None:
