@@ -117,8 +117,10 @@ def test_the_scores_are_listed_old_and_new(tmp_path: Path, dumps: _Dumps, archiv
         tmp_path / "out",
         RunOptions(progress=notes),
         refresh_scores="arctic-shift",
+        accept_fresh_scores=True,  # which then has nothing to say
         api_url=archive.address,
     )
+    assert not [line for line in notes.lines if "accepted" in line]
     seen = {line["id"]: line["score"] for line in _lines(dumps.fresh)}
     true = {post["id"]: post["score"] for post in dumps.posts}
     wanted = [

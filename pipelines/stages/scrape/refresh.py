@@ -188,20 +188,10 @@ def _scores_tasks(task: PartitionTask, config: ScrapeConfig) -> list[ScoresTask]
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    service = config.refresh_scores or ""
+    service, url = config.refresh_scores or "", config.api_url
     return [
-        ScoresTask(
-            task.key,
-            path,
-            number,
-            start,
-            min(_TASK_ROWS, rows - start),
-            service,
-            config.api_url,
-            task.output,
-            task.work,
-        )
-        for number, rows in enumerate(sizes)
+        ScoresTask(task.key, path, group, start, min(_TASK_ROWS, rows - start), service, url, task.output, task.work)
+        for group, rows in enumerate(sizes)
         for start in range(0, rows, _TASK_ROWS)
     ]
 

@@ -130,6 +130,6 @@ def _refuse_fresh(run: StageRun, config: ScrapeConfig, fresh: list[MonthReport])
             f"almost nothing: {'; '.join(found[:_SHOWN])}{more}. Fetch them again with --refresh-scores arctic-shift "
             "(or praw), leave the months out with --before or --after, or go on with --accept-fresh-scores"
         )
-    if config.accept_fresh_scores:
+    if config.accept_fresh_scores and not config.refresh_scores:
         for line in found:
             run.note(f"{line}; accepted as they are")
