@@ -273,3 +273,17 @@ def test_killed_in_the_middle_it_asks_for_nothing_twice(
     assert sorted(id for ids in asked for id in ids.split(",")) == sorted(_of_links(dumps))
     run_scrape(dumps.named, tmp_path / "undisturbed", **options)
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
+
+
+def test_fetched_scores_that_are_no_better_are_refused(
+    tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 500)
+    archive.posts = [{**post, "score": 1} for post in archive.posts]
+    options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
+    with pytest.raises(InputError, match=r"2023-08 that arctic-shift gives look taken at ingestion too: 0 of 727 "):
+        run_scrape(dumps.named, tmp_path / "out", **options)
+    asked = len(archive.requests)
+    summary = run_scrape(dumps.named, tmp_path / "out", accept_fresh_scores=True, **options)
+    assert summary.extra["refreshed_scores"] == 727
+    assert len(archive.requests) == asked

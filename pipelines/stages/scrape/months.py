@@ -225,5 +225,10 @@ def _good_share(counts: Counts) -> float:
     return float(counts[_FIRST_GOOD_SCORE:_SUM].sum()) / scored if scored else 0.0
 
 
+def look_fresh(scored: int, good: int) -> bool:
+    """Tell whether scores look taken at ingestion, by how many there are and how many of them are 3 or more."""
+    return scored >= _ENOUGH and good < scored * _LEAST_GOOD_SHARE
+
+
 def _is_fresh(counts: Counts) -> bool:
-    return int(counts[_FIRST_SCORE:_SUM].sum()) >= _ENOUGH and _good_share(counts) < _LEAST_GOOD_SHARE
+    return look_fresh(int(counts[_FIRST_SCORE:_SUM].sum()), int(counts[_FIRST_GOOD_SCORE:_SUM].sum()))

@@ -7,6 +7,7 @@ ids are asked for, some thousand a task, so that a run that was killed goes on; 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import progress, shards, storage
+from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.scrape.accounting import read_stats
 from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
+from pipelines.stages.scrape.months import look_fresh
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.scores import batch_size, fetch_scores
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain
@@ -31,6 +34,8 @@ SCORE_SCHEMA = pa.schema(
         pa.field("score_of_dump", pa.int64(), nullable=False),
     ]
 )
+
+_GOOD_SCORE = 3
 
 # What the services allow, for the estimate that is shown beforehand: some two requests a second, a hundred a minute.
 _REQUESTS_A_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
@@ -98,9 +103,25 @@ class ApplyTask:
         return f"{self.source.name}-{self.service}"
 
     @property
+    def judged_name(self) -> str:
+        """The name of the work file of what became of them in the output folder."""
+        return f"{self.source.work}/judged-{self.source.key}-{self.service}.json"
+
+    @property
     def refreshed_name(self) -> str:
         """The name of the work file of submissions in the output folder."""
         return f"{self.source.work}/refreshed-{self.source.key}-{self.service}.buckets"
+
+
+@dataclasses.dataclass
+class Judged:
+    """What became of the submissions of a file; `good` have 3 points or more, of the `known`."""
+
+    known: int = 0
+    good: int = 0
+    kept: int = 0
+    low_score: int = 0
+    not_found: int = 0
 
 
 def refresh_scores(
@@ -130,20 +151,33 @@ def refresh_scores(
     run.map(fetch_rows, to_fetch, phase="scores", work=True, unit="scores", cost=_rows, serial=True)
     least_score = tasks[0].selection.least_score
     apply = [ApplyTask(task, tuple(of_file), service, least_score) for task, of_file in zip(again, scores, strict=True)]
-    entries = run.map(apply_scores, apply, phase="judge-again", work=True, unit="submissions")
+    run.map(apply_scores, apply, phase="judge-again", work=True, unit="submissions")
+    judged = [Judged(**storage.read_json(storage.join(run.output, each.judged_name))) for each in apply]
+    _refuse_fresh(config, months, judged)
     stats = read_stats(tasks)
-    for task, entry in zip(again, entries, strict=True):
+    for task, found in zip(again, judged, strict=True):
         own = stats[tasks.index(task)]
-        own.kept += int(entry.counts["refreshed_kept"])
-        own.dropped["low_score"] += int(entry.counts["refreshed_low_score"])
-        own.dropped["score_not_found"] += int(entry.counts["refreshed_not_found"])
+        own.kept += found.kept
+        own.dropped["low_score"] += found.low_score
+        own.dropped["score_not_found"] += found.not_found
     return Refreshed(
         tasks,
         stats,
         [*(task.submissions_name for task in tasks), *(each.refreshed_name for each in apply)],
         [storage.join(run.output, each.scores_name) for each in to_fetch],
-        total - sum(int(entry.counts["refreshed_not_found"]) for entry in entries),
+        total - sum(found.not_found for found in judged),
     )
+
+
+def _refuse_fresh(config: ScrapeConfig, months: list[str], judged: list[Judged]) -> None:
+    """Raise InputError where the fetched scores are no better: an archive may have lost a month for good."""
+    known, good = sum(found.known for found in judged), sum(found.good for found in judged)
+    if look_fresh(known, good) and not config.accept_fresh_scores:
+        other = "praw" if config.refresh_scores == "arctic-shift" else "arctic-shift"
+        raise InputError(
+            f"the scores of {', '.join(months)} that {config.refresh_scores} gives look taken at ingestion too: {good} "
+            f"of {known} submissions have 3 points. Try --refresh-scores {other}, or go on with --accept-fresh-scores"
+        )
 
 
 def fetch_rows(task: ScoresTask) -> TaskResult:
@@ -163,24 +197,27 @@ def fetch_rows(task: ScoresTask) -> TaskResult:
 
 def apply_scores(task: ApplyTask) -> TaskResult:
     """Judge the submissions of a file by the scores that were fetched, and write those that stay by bucket."""
-    source = task.source
-    counts = {"refreshed_kept": 0, "refreshed_low_score": 0, "refreshed_not_found": 0}
+    source, judged = task.source, Judged()
     with write_buckets(storage.join(source.output, task.refreshed_name), SUBMISSION_SCHEMA) as written:
         for rows, scores in _rows_and_scores(task.scores):
             known = pc.is_valid(scores)
             enough = pc.greater_equal(scores, task.least_score) if task.least_score is not None else known
             stays = pc.fill_null(enough, False)
-            counts["refreshed_not_found"] += rows.num_rows - pc.sum(known).as_py()
-            counts["refreshed_low_score"] += pc.sum(known).as_py() - pc.sum(stays).as_py()
-            counts["refreshed_kept"] += pc.sum(stays).as_py()
+            judged.known += pc.sum(known).as_py()
+            judged.good += pc.sum(pc.greater_equal(scores, _GOOD_SCORE)).as_py() or 0
+            judged.not_found += rows.num_rows - pc.sum(known).as_py()
+            judged.low_score += pc.sum(known).as_py() - pc.sum(stays).as_py()
+            judged.kept += pc.sum(stays).as_py()
             place = SUBMISSION_SCHEMA.get_field_index("score")
             kept = rows.set_column(place, SUBMISSION_SCHEMA.field("score"), pc.fill_null(scores, 0)).filter(stays)
             if kept.num_rows:
                 domains = kept.column("domain").to_pylist()
                 buckets = np.array([bucket_of_domain(domain, source.shards) for domain in domains], np.int32)
                 written.writer.write(kept, buckets)
+            progress.advance(rows.num_rows)
     entry = FileEntry(task.refreshed_name, written.size_bytes, written.sha256)
-    return TaskResult(counts=counts, files=(entry,))
+    data = json.dumps(dataclasses.asdict(judged)).encode()
+    return TaskResult(files=(entry, shards.write_file(source.output, task.judged_name, data)))
 
 
 def _scores_tasks(task: PartitionTask, config: ScrapeConfig) -> list[ScoresTask]:
