@@ -42,7 +42,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
 
 test-all: lint
 	$(BIN)/python -m pytest
