@@ -8,10 +8,11 @@ from typing import Any
 import praw.config
 import pytest
 from local_apis import ArcticShift, Fault, Reddit, post
+from scrape_run import run_scrape
 
 from pipelines.core.errors import InputError, UsageError
 from pipelines.stages.scrape import api_client, scores
-from pipelines.stages.scrape.scores import batch_size, fetch_scores
+from pipelines.stages.scrape.scores import batch_size, check_service, fetch_scores
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +88,18 @@ def test_reddit_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         scores._reddit.cache_clear()
         with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
             fetch_scores("praw", ["60001"], "")
+
+
+def test_missing_credentials_show_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_service("arctic-shift")
+    with Reddit().serving() as reddit:
+        _credentials(reddit.address, tmp_path, monkeypatch)
+        check_service("praw")
+        assert reddit.requests == []
+        scores._reddit.cache_clear()
+    monkeypatch.delenv("praw_client_id")
+    with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
+        check_service("praw")
+    # Even before the file is looked for.
+    with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
+        run_scrape([tmp_path / "missing.zst"], tmp_path / "out", refresh_scores="praw")

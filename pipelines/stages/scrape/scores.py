@@ -20,6 +20,15 @@ def batch_size(service: str) -> int:
     return _BATCH_SIZES[service]
 
 
+def check_service(service: str) -> None:
+    """Raise UsageError where the credentials that a service needs are missing; asks nobody.
+
+    For the start of a run: the scores are fetched only after hours of reading.
+    """
+    if service == "praw":
+        _reddit()
+
+
 def fetch_scores(service: str, ids: Sequence[str], api_url: str) -> dict[str, int]:
     """Return the score of each of the ids (with or without `t3_`) that the service knows, under the id without `t3_`.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipelines.algorithms.urls import CANONICAL_RULES, public_suffix_version
 from pipelines.core import storage
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.manifest import has_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
 from pipelines.stages.scrape.accounting import read_stats, write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
@@ -16,6 +17,7 @@ from pipelines.stages.scrape.listings import check_listing_options, fetch_listin
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.refresh import refresh_scores
+from pipelines.stages.scrape.scores import check_service
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.url_lists import check_url_column
@@ -35,6 +37,8 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     months whose scores were taken too early. Paper, section 2.1.
     """
     config = resolved(config)
+    if config.refresh_scores and (options.overwrite or not has_manifest(output)):
+        check_service(config.refresh_scores)
     selection = make_selection(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
