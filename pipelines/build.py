@@ -44,7 +44,13 @@ def corpus_tables(corpus: str) -> dict[str, dict[str, Any]]:
 
 def stage_table(tables: Tables, stage: str) -> dict[str, Any]:
     """Return a stage's table without the key that names files."""
-    return {key: value for key, value in tables.get(stage, {}).items() if key != BY_NAME[stage].files}
+    return {key: value for key, value in tables.get(stage, {}).items() if key not in other_keys(stage)}
+
+
+def other_keys(stage: str) -> tuple[str, ...]:
+    """Return the keys of a stage's table that are no options: the one that names files, if any."""
+    files = BY_NAME[stage].files
+    return (files,) if files else ()
 
 
 def stage_files(corpus: str, tables: Tables, stage: str) -> list[str]:
@@ -130,7 +136,7 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
 
 def _config(corpus: str, tables: Tables, stage: LineStage) -> Any:
     where = f"{storage.join(corpus, CONFIG_FILE)} [{stage.name}]"
-    return make_config(stage.config_type(), stage_table(tables, stage.name), {}, where)
+    return make_config(stage.config_type(), stage_table(tables, stage.name), {}, where, other_keys(stage.name))
 
 
 def _inputs(corpus: str, tables: Tables, stage: LineStage) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from pipelines.line import LINE, LineStage
 
 _HEAD = """\
 # The corpus in this folder: which stages are run, and how.
-# Every option is shown with its default, commented out; take away the "# " to change one.
+# Every option is shown with its default, commented out; take away the "# " to change one. An option that is not set
+# without its line is shown with an example.
 # Relative paths are meant from this folder.
 
 [build]
@@ -39,13 +40,15 @@ def _table(stage: LineStage) -> str:
         lines += [f"# {words}", f"# {stage.files} = {example}"]
     for field in dataclasses.fields(stage.config_type()):
         spec = spec_of(field)
-        lines += [f"# {line}" for line in textwrap.wrap(spec.help + _bounds(spec), 110)]
-        lines.append(
-            f"# {field.name} = {_toml_value(field.default)}"
-            if field.default is not None
-            else f"# {field.name}: not set"
-        )
+        is_set = field.default is not None
+        words = spec.help + _bounds(spec) + ("" if is_set else " Not set; an example:")
+        lines += [f"# {line}" for line in textwrap.wrap(words, 110, break_on_hyphens=False)]
+        lines.append(f"# {field.name} = {_toml_value(field.default if is_set else _example(spec))}")
     return "\n".join(lines) + "\n"
+
+
+def _example(spec: OptionSpec) -> Any:
+    return spec.choices[0] if spec.choices and spec.example is None else spec.example
 
 
 def _bounds(spec: OptionSpec) -> str:

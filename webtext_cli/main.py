@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result: Any = webtext.main(argv, prog_name="webtext", standalone_mode=False)
     except click.ClickException as error:
-        return _explain_usage(error)
+        return _explain_usage(error, argv)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; what is finished is kept: run the same command again to go on", err=True)
         return 130
@@ -93,9 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _explain_usage(error: click.ClickException) -> int:
+def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
-    where = context.command_path if context else "webtext"
+    # click's parser does not say of which command an option lacks its argument.
+    named = f"webtext {argv[0]}" if argv and argv[0] in COMMANDS else "webtext"
+    where = context.command_path if context else named
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code

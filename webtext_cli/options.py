@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import corpus_tables, stage_files, stage_table
+from pipelines.build import corpus_tables, other_keys, stage_files, stage_table
 from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
 from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
@@ -170,7 +170,8 @@ def stage_config(config_type: type[Config], stage: str, corpus: str, given: dict
     tables = corpus_tables(corpus)
     names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
     flags = {name: value for name, value in given.items() if name in names and value not in (None, ())}
-    return make_config(config_type, stage_table(tables, stage), flags, f"{join(corpus, CONFIG_FILE)} [{stage}]")
+    where = f"{join(corpus, CONFIG_FILE)} [{stage}]"
+    return make_config(config_type, stage_table(tables, stage), flags, where, other_keys(stage))
 
 
 def path_list(corpus: str, stage: str) -> list[str]:

@@ -28,7 +28,7 @@ class OptionSpec:
     """What is known of one option beside its type and default.
 
     `identity` tells whether the option is part of what a result is (False for speed and politeness, which only change
-    how it is made).
+    how it is made). `example` is a value to show where there is no default.
     """
 
     help: str
@@ -37,6 +37,7 @@ class OptionSpec:
     minimum: float | None = None
     maximum: float | None = None
     flag: str | None = None
+    example: Any = None
 
 
 def option(
@@ -48,9 +49,10 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     flag: str | None = None,
+    example: Any = None,
 ) -> Any:
     """Declare a field of a config dataclass; see `OptionSpec`."""
-    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag)
+    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag, example)
     return dataclasses.field(default=default, metadata={"option": spec})
 
 
@@ -96,14 +98,21 @@ def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
     raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
 
 
-def make_config(config_type: type[Config], table: Mapping[str, Any], flags: Mapping[str, Any], where: str) -> Config:
+def make_config(
+    config_type: type[Config],
+    table: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    where: str,
+    other_keys: Sequence[str] = (),
+) -> Config:
     """Build a config from a TOML table and, over it, the flags that were given.
 
+    `other_keys` are keys that the file may have in this table beside the options; they are named to who mistypes them.
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
     fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
     for key in table:
-        check_known(key.replace("-", "_"), list(fields), "option", where)
+        check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
     given = {key.replace("-", "_"): value for key, value in table.items()}
     values = {name: (where, value) for name, value in given.items()}
     values |= {name: ("command line", value) for name, value in flags.items()}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
 
+from pipelines.core.config import make_config
+from pipelines.line import LINE, LineStage
+from pipelines.template import config_template
 from webtext_cli.main import COMMANDS, main, webtext
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -85,6 +90,7 @@ def test_the_generated_reference_is_current() -> None:
     [
         (["scrap"], 2, "error: no command 'scrap'; did you mean scrape?\nsee `webtext --help`\n"),
         (["zzz"], 2, "error: no command 'zzz'; see `webtext --help`\n"),
+        (["scrape", "--min-score"], 2, "requires an argument.\nsee `webtext scrape --help`\n"),
         (["build", "--nope"], 2, "error: No such option '--nope'."),
         (["build", "--workers", "0"], 2, "error: Invalid value for '--workers'"),
         (["build", "--from", "extrct"], 2, "unknown stage 'extrct'; did you mean extract?"),
@@ -158,6 +164,28 @@ def test_an_unknown_table_or_key_of_the_toml_is_named(
     (tmp_path / "webtext.toml").write_text("[scrape]\ndumps = ['x']\n[dedup]\nthreshhold = 0.5\n")
     assert main(["build"]) == 2
     assert "[dedup]: unknown option 'threshhold'; did you mean threshold?" in capsys.readouterr().err
+    (tmp_path / "webtext.toml").write_text("[scrape]\ndump = ['x']\n[overlap-report]\nbenchmark = ['y']\n")
+    assert main(["scrape"]) == 2
+    assert "[scrape]: unknown option 'dump'; did you mean dumps?" in capsys.readouterr().err
+    assert main(["build", "--to", "scrape"]) == 2
+    assert "[scrape]: unknown option 'dump'; did you mean dumps?" in capsys.readouterr().err
+    assert main(["overlap-report"]) == 2
+    assert "[overlap-report]: unknown option 'benchmark'; did you mean benchmarks?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", LINE, ids=lambda stage: stage.name)
+def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: LineStage) -> None:
+    table = config_template().partition(f"[{stage.name}]\n")[2].partition("\n[")[0]
+    commented = [line[2:] for line in table.splitlines() if re.match(r"# \w+ = ", line)]
+    values = tomllib.loads("\n".join(commented))
+    config_type = stage.config_type()
+    fields = {field.name: field.default for field in dataclasses.fields(config_type)}
+    assert list(values) == [*filter(None, [stage.files]), *fields]
+    for name, default in fields.items():
+        config = make_config(config_type, {name: values[name]}, {}, "webtext.toml")
+        assert getattr(config, name) is not None
+        assert default is None or getattr(config, name) == default
+    assert ": not set" not in table
 
 
 def test_a_summary_for_machines_is_one_json_object(

@@ -60,6 +60,11 @@ def test_what_is_wrong_is_named(table: dict[str, Any], message: str) -> None:
         _make(table)
 
 
+def test_the_keys_that_are_no_options_are_named_to_who_mistypes_them() -> None:
+    with pytest.raises(UsageError, match=r"unknown option 'file'; did you mean files\?"):
+        make_config(_Config, {"file": ["x"]}, {}, "webtext.toml", ("files",))
+
+
 def test_a_date_of_toml_is_taken_as_it_is_written() -> None:
     assert _make({"after": dt.date(2016, 1, 1)}).after == "2016-01-01"
 

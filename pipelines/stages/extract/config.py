@@ -13,7 +13,7 @@ class ExtractConfig:
 
     extractor: str = option("trafilatura", "What finds the main text.", choices=("trafilatura", "newspaper"))
     language: str | None = option(
-        None, "Keep only pages whose HTML declares this language (such as en), or declares none."
+        None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
     )
     min_words: int = option(0, "Drop documents of fewer words.", minimum=0)
     timeout_s: float = option(30.0, "Give a page up after this many seconds.", minimum=0.1, flag="--timeout")

@@ -41,7 +41,10 @@ class FetchConfig:
     retries: int = option(2, "Further tries after a failed connection, a 429 or a server error.", minimum=0)
     user_agent: str = option("webtext/0.1", "Who asks; robots.txt is read for the name before the slash.")
     contact: str | None = option(
-        None, "Address or URL at which site owners reach you; it stands in the User-Agent.", identity=False
+        None,
+        "Address or URL at which site owners reach you; it stands in the User-Agent.",
+        identity=False,
+        example="mailto:me@example.org",
     )
     allow_private_addresses: bool = option(
         False, "Also fetch from private, loopback and other addresses that are not of the public internet."

@@ -22,7 +22,7 @@ class ScrapeConfig:
         choices=("dump", "urls", "praw", "arctic-shift"),
     )
     min_score: int | None = option(
-        None, "Least score (karma) of a link; without it what the profile says, 3 in all of them.", minimum=0
+        None, "Least score (karma) of a link; without it what the profile says, 3 in all of them.", minimum=0, example=3
     )
     karma: str | None = option(
         None,
@@ -30,8 +30,8 @@ class ScrapeConfig:
         "what the profile says: sum in openwebtext2, max in the others.",
         choices=KARMA,
     )
-    after: str | None = option(None, "Only submissions from this day on, YYYY-MM-DD (UTC).")
-    before: str | None = option(None, "Only submissions before this day, YYYY-MM-DD (UTC).")
+    after: str | None = option(None, "Only submissions from this day on, YYYY-MM-DD (UTC).", example="2013-01-01")
+    before: str | None = option(None, "Only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01")
     profile: str = option("webtext-2019", "The rules for which links to leave out.", choices=PROFILES)
     subreddits: tuple[str, ...] = option((), "Only this subreddit.", flag="--subreddit")
     shards: int = option(64, "Number of shards; all links of a domain are in the same one.", minimum=1, maximum=10000)
@@ -45,7 +45,9 @@ class ScrapeConfig:
         "With --source praw: which listing of the subreddit.",
         choices=("new", "top", "hot", "controversial", "search"),
     )
-    query: str | None = option(None, "With --listing search: what to search for, in Reddit's own syntax.")
+    query: str | None = option(
+        None, "With --listing search: what to search for, in Reddit's own syntax.", example="site:example.com"
+    )
     time_filter: str = option(
         "all",
         "With --listing top, controversial or search: how far it looks back.",
