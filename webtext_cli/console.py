@@ -49,10 +49,15 @@ class PlainProgress:
         """See `Progress.note`."""
         click.echo(f"note: {message}", err=True)
 
-    def finish(self) -> None:
+    def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""
         seconds = time.monotonic() - self._started
-        if self._done:
+        if not complete:
+            so_far = f", {done_of(self._done, self._total, self._unit)} done" if self._done else ""
+            click.echo(f"{self._label}: stopped after {duration(seconds)}{so_far}", err=True)
+        elif self._done:
+            # A total may have been an estimate.
+            self._total = self._total and self._done
             self._show(self._done / seconds if seconds > 0 else 0.0)
         else:
             click.echo(f"{self._label}: done in {duration(seconds)}", err=True)
@@ -108,12 +113,14 @@ class BarProgress:
             # Through the bar's own console, so that the line stands above the bar and not across it.
             self._bar.console.print(f"note: {message}", markup=False, highlight=False, soft_wrap=True)
 
-    def finish(self) -> None:
+    def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""
         (task,) = self._bar.tasks
         done = task.completed
-        if sys.exc_info()[0] is None:
+        if complete:
             self._bar.update(self._task, total=done or 1, completed=done or 1, counted=bool(done))
+        else:
+            self._bar.update(self._task, description=f"{task.description}: stopped")
         self._bar.stop()
         self._bar = None
 

@@ -15,7 +15,7 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
@@ -46,8 +46,8 @@ class Executor(Protocol):
         function: Callable[[TaskType], Result],
         tasks: Iterable[TaskType],
         on_progress: Callable[[int], None],
-    ) -> Iterator[tuple[TaskType, Result]]:
-        """Yield each task with its result as they finish, in any order.
+    ) -> Generator[tuple[TaskType, Result], None, None]:
+        """Yield each task with its result as they finish, in any order; close it to end early.
 
         The first error ends the map and is raised: a WebtextError as it is, another one as a TaskError with its name.
         """
@@ -61,7 +61,7 @@ class SerialExecutor:
         function: Callable[[TaskType], Result],
         tasks: Iterable[TaskType],
         on_progress: Callable[[int], None],
-    ) -> Iterator[tuple[TaskType, Result]]:
+    ) -> Generator[tuple[TaskType, Result], None, None]:
         """See `Executor.map`."""
         for task in tasks:
             progress.set_sink(on_progress)
@@ -87,7 +87,7 @@ class LocalExecutor:
         function: Callable[[TaskType], Result],
         tasks: Iterable[TaskType],
         on_progress: Callable[[int], None],
-    ) -> Iterator[tuple[TaskType, Result]]:
+    ) -> Generator[tuple[TaskType, Result], None, None]:
         """See `Executor.map`."""
         waiting = list(tasks)
         waiting.reverse()
@@ -105,8 +105,7 @@ class LocalExecutor:
                     yield task, outcome
                 _report(crew, on_progress)
         finally:
-            for worker in crew:
-                worker.end()
+            _end(crew)
 
 
 def make_executor(workers: int) -> Executor:
@@ -125,7 +124,8 @@ class _Worker:
     def __init__(self, function: Callable[[Any], Any]) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._counter = context.Value("q", 0)
+        # Without the lock of a Value: it is a named semaphore, which a parent that is killed leaves behind.
+        self._counter = context.RawValue("q", 0)
         self._reported = 0
         self.task: Any = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
@@ -164,12 +164,24 @@ class _Worker:
         fresh, self._reported = done - self._reported, done
         return fresh
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill the process: whatever it still does is not wanted, and what it finished stands."""
-        self._connection.close()
         self._process.kill()
+
+    def clear_away(self) -> None:
+        """Wait until the killed process is gone, and free what belongs to it."""
         self._process.join()
         self._process.close()
+        self._connection.close()
+
+
+def _end(crew: list[_Worker]) -> None:
+    """Kill all workers, and let a second Ctrl-C wait until none is left."""
+    with interrupts_held():
+        for worker in crew:
+            worker.kill()
+        for worker in crew:
+            worker.clear_away()
 
 
 def _ready(crew: list[_Worker]) -> list[_Worker]:
@@ -188,18 +200,18 @@ def _work(connection: Connection, counter: Any, function: Callable[[Any], Any]) 
     """Serve tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     die_with_parent()
-    progress.set_sink(lambda units: _add(counter, units))
-    while True:
-        try:
+    lock = threading.Lock()  # a task may have threads; the parent only reads
+
+    def add(units: int) -> None:
+        with lock:
+            counter.value += units
+
+    progress.set_sink(add)
+    # The parent may be gone when a task is asked for and when it is answered; nobody is left to be told then.
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
             task = pickle.loads(connection.recv_bytes())
-        except (EOFError, ConnectionError):
-            return
-        connection.send_bytes(_answer(function, task))
-
-
-def _add(counter: Any, units: int) -> None:
-    with counter.get_lock():
-        counter.value += units
+            connection.send_bytes(_answer(function, task))
 
 
 def _answer(function: Callable[[Any], Any], task: Any) -> bytes:

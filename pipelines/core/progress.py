@@ -1,15 +1,18 @@
 """How long work reports how far it is.
 
 A stage calls `advance` where it handles a record. In a worker process the call adds to a counter
-that the parent polls; a stage therefore never knows who is watching.
+that the parent polls; a stage therefore never knows who is watching. `note` says what a user should know while a task
+waits; it is for tasks that run in the parent, and goes nowhere in a worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 _sink: Callable[[int], None] | None = None
+_note_sink: Callable[[str], None] | None = None
 
 
 class Progress(Protocol):
@@ -24,8 +27,8 @@ class Progress(Protocol):
     def note(self, message: str) -> None:
         """Show one line that the user should read."""
 
-    def finish(self) -> None:
-        """End the piece of work that was started last."""
+    def finish(self, complete: bool) -> None:
+        """End the piece of work that was started last; not `complete` where it failed or was interrupted."""
 
 
 class Silent:
@@ -40,14 +43,35 @@ class Silent:
     def note(self, message: str) -> None:
         """Ignore."""
 
-    def finish(self) -> None:
+    def finish(self, complete: bool) -> None:
         """Ignore."""
+
+
+@contextlib.contextmanager
+def shown(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
+    """Show a piece of work from its start to its end, and what its tasks note meanwhile."""
+    global _note_sink
+    progress.start(label, total, unit)
+    before, _note_sink = _note_sink, progress.note
+    complete = False
+    try:
+        yield
+        complete = True
+    finally:
+        _note_sink = before
+        progress.finish(complete)
 
 
 def advance(units: int = 1) -> None:
     """Report `units` of finished work from inside a task."""
     if _sink is not None:
         _sink(units)
+
+
+def note(message: str) -> None:
+    """Show the user one line from inside a task that runs in the parent."""
+    if _note_sink is not None:
+        _note_sink(message)
 
 
 def set_sink(sink: Callable[[int], None] | None) -> None:

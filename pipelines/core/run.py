@@ -34,7 +34,7 @@ from pipelines.core.manifest import (
     read_manifest,
     write_manifest,
 )
-from pipelines.core.progress import Progress, Silent
+from pipelines.core.progress import Progress, Silent, shown
 
 JOURNAL = "_journal"
 _WORK = "_work"
@@ -139,6 +139,8 @@ class StageRun:
         """
         if cost is not None:
             total = sum(cost(task) for task in tasks if (phase, task.name) not in self._known)
+        elif total is not None:
+            total = self._left(total, unit, phase, tasks)
         executor = SerialExecutor() if serial else self._options.executor
         return self._run_tasks(executor, function, tasks, phase, work, total, unit)
 
@@ -232,26 +234,31 @@ class StageRun:
         entries = {task.name: entry for task in tasks if (entry := self._known.get((phase, task.name)))}
         todo = [task for task in tasks if task.name not in entries]
         progress = self._options.progress
-        # What an earlier run finished is no part of this run's work: the rate and the time left are of what remains.
         if entries and todo:
             progress.note(
                 f"{self._identity.stage}: goes on, {len(entries)} of {len(tasks)} {phase} were finished before"
             )
-        if total is not None and unit == "records":
-            total -= sum(entry.records_in for entry in entries.values())
-        progress.start(f"{self._identity.stage}: {phase}", total, unit)
-        try:
-            for task, result in executor.map(function, todo, progress.advance):
+        # Closed at once where it ends early, so that no worker goes on beside what is said of the end.
+        finishing = contextlib.closing(executor.map(function, todo, progress.advance))
+        with shown(progress, f"{self._identity.stage}: {phase}", total, unit), finishing as finished:
+            for task, result in finished:
                 fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
                 fields["dropped"] = dict(sorted(result.dropped.items()))
                 entry = ShardEntry(phase=phase, name=task.name, work=work, **fields)
                 self._write_entry(entry)
                 entries[task.name] = entry
-        finally:
-            progress.finish()
         ordered = [entries[task.name] for task in tasks]
         self._done.extend(ordered)
         return ordered
+
+    def _left(self, total: int, unit: str, phase: str, tasks: Sequence[TaskType]) -> int:
+        """Return what remains of the work of all tasks: the rate and the time left are of what this run does.
+
+        Where the entries of an earlier run do not tell how much that was, its tasks count as of the same size.
+        """
+        done = [entry for task in tasks if (entry := self._known.get((phase, task.name)))]
+        counted = sum(entry.records_in for entry in done) if unit == "records" else 0
+        return total - counted if counted or not done else round(total * (1 - len(done) / len(tasks)))
 
     def _check_funnel(self, manifest: Manifest) -> None:
         name, came, went = self._identity.stage, manifest.records_in, manifest.records_out

@@ -56,7 +56,7 @@ def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
     progress.note("a shard is made again")
     now[0] += 5
     progress.advance(750)
-    progress.finish()
+    progress.finish(complete=True)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [
@@ -65,6 +65,35 @@ def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
         "note: a shard is made again",
         "extract: shards: 1,000 of 1,000 records (100%) in 15.0 s, 67 records/s",
     ]
+
+
+def test_what_failed_is_not_said_to_be_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    progress = PlainProgress()
+    for units in (0, 250):
+        progress.start("scrape: scores", 1000, "scores")
+        progress.advance(units)
+        now[0] += 3
+        progress.finish(complete=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "scrape: scores ...",
+        "scrape: scores: stopped after 3.0 s",
+        "scrape: scores ...",
+        "scrape: scores: stopped after 3.0 s, 250 of 1,000 scores done",
+    ]
+
+
+def test_finished_work_is_all_of_it_whatever_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress()
+    progress.start("scrape: merge", 837, "submissions")
+    progress.advance(213)
+    progress.finish(complete=True)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("scrape: merge: 213 of 213 submissions (100%) in ")
+    assert "left" not in last
 
 
 def test_the_funnel_adds_up_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,17 +112,18 @@ def test_a_table_is_not_folded_without_a_terminal(capsys: pytest.CaptureFixture[
     assert any("[bold]y[/bold]" in line for line in lines)
 
 
-def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
-    script = """
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_terminal_gets_a_bar(tmp_path: Path, complete: bool) -> None:
+    script = f"""
         import time
         from webtext_cli.console import make_progress
         progress = make_progress()
         progress.start("extract: shards", 1000, "records")
-        for _ in range(10):
+        for _ in range({10 if complete else 5}):
             progress.advance(100)
             time.sleep(0.05)
         progress.note("one note")
-        progress.finish()
+        progress.finish({complete})
     """
     path = tmp_path / "bar.py"
     path.write_text(textwrap.dedent(script))
@@ -113,7 +143,8 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert process.wait() == 0
     text = screen.decode()
     assert "extract: shards" in text
-    assert "1,000 of 1,000 records" in text
+    assert ("1,000 of 1,000 records" in text) == complete
+    assert ("extract: shards: stopped" in text) != complete
     assert "records/s" in text
     assert "one note" in text
 
@@ -123,5 +154,5 @@ def test_quiet_shows_only_what_the_user_should_read(capsys: pytest.CaptureFixtur
     progress.start("x", 1, "records")
     progress.advance(1)
     progress.note("a shard is damaged")
-    progress.finish()
+    progress.finish(complete=True)
     assert capsys.readouterr().err == "note: a shard is damaged\n"

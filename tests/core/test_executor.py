@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError, TaskError
-from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, make_executor
+from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _work, make_executor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +126,18 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, with_signal: signal.Signa
     script, folder = tmp_path / "sleepers.py", tmp_path / "started"
     script.write_text(textwrap.dedent(_SLEEPERS))
     folder.mkdir()
-    parent = subprocess.Popen([sys.executable, str(script), str(folder)], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 20
     while len(list(folder.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     workers = [int(path.name.split("-")[1]) for path in folder.iterdir()]
     assert len(workers) == 2
     parent.send_signal(with_signal)
-    output, _ = parent.communicate(timeout=10)
+    # To the end, which is that of the workers and of what tracks them: nothing was left behind to complain of.
+    output, errors = parent.communicate(timeout=10)
+    assert errors == ""
     if with_signal == signal.SIGINT:
         assert (parent.returncode, output) == (130, "interrupted\n")
     deadline = time.monotonic() + 5
@@ -177,3 +184,40 @@ def test_ctrl_c_while_workers_start_shows_no_traceback(tmp_path: Path, after_s: 
     os.killpg(parent.pid, signal.SIGINT)
     _, errors = parent.communicate(timeout=20)
     assert (parent.returncode, errors) == (130, "")
+
+
+def _work_on(task: _Task) -> int:
+    Path(os.environ["STARTED"], f"{task.number}-{os.getpid()}").touch()
+    time.sleep(0 if task.number == 0 else 60)
+    return task.number
+
+
+def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARTED", str(tmp_path))
+    running = LocalExecutor(2).map(_work_on, [_Task(0), _Task(1), _Task(2)], lambda _: None)
+    assert next(running) == (_Task(0), 0)
+    deadline = time.monotonic() + 20
+    while len(list(tmp_path.iterdir())) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.close()
+    workers = [int(path.name.split("-")[1]) for path in tmp_path.iterdir()]
+    assert len(workers) == 3
+    assert all(_gone(worker) for worker in workers)
+
+
+def _answer_to_nobody(connection: Connection) -> None:
+    _work(connection, multiprocessing.get_context("spawn").RawValue("q", 0), _square)
+
+
+def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    ours.send_bytes(pickle.dumps(_Task(3)))
+    # Its task has come, but nobody takes the answer.
+    ours.close()
+    worker = context.Process(target=_answer_to_nobody, args=(theirs,))
+    worker.start()
+    theirs.close()
+    worker.join(20)
+    assert worker.exitcode == 0
+    assert capfd.readouterr().err == ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.core import shards, storage
+from pipelines.core import progress, shards, storage
 from pipelines.core.config import option
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, LockedError, WebtextError
 from pipelines.core.inputs import open_stage
@@ -49,12 +49,16 @@ class _Notes(Silent):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.totals: list[int | None] = []
+        self.ends: list[bool] = []
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         self.totals.append(total)
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+    def finish(self, complete: bool) -> None:
+        self.ends.append(complete)
 
 
 def _run(
@@ -69,6 +73,7 @@ def _run(
     options: RunOptions | None = None,
     writes: tuple[str, ...] = (),
     total: int | None = None,
+    unit: str = "records",
 ) -> tuple[Summary, list[int]]:
     """Run the stage; return its summary and the numbers of the tasks that were really done."""
     config = config or _Config()
@@ -84,7 +89,7 @@ def _run(
     stage = Stage("numbers", version, writes)
     with stage_run(stage, config, inputs or {"a": "1"}, str(output), options or RunOptions()) as run:
         if not run.finished:
-            run.map(work, listed, total=total)
+            run.map(work, listed, total=total, unit=unit)
         return run.finish(), done
 
 
@@ -351,3 +356,32 @@ def test_the_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     with pytest.raises(InputError, match="bare: holds no manifest, so it is not the output of scrape"):
         open_stage(str(tmp_path / "bare"), ["scrape"])
+
+
+def test_a_piece_of_work_that_failed_is_not_complete(tmp_path: Path) -> None:
+    notes = _Notes()
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "out", stop_after=3, options=RunOptions(progress=notes))
+    _run(tmp_path / "out", options=RunOptions(progress=notes))
+    assert notes.ends == [False, True]
+
+
+def test_what_was_finished_before_is_no_part_of_a_total_in_other_units(tmp_path: Path) -> None:
+    notes = _Notes()
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "out", stop_after=3)
+    _run(tmp_path / "out", total=840, unit="submissions", options=RunOptions(progress=notes))
+    assert notes.totals == [210]
+
+
+def test_a_task_can_say_what_it_waits_for(tmp_path: Path) -> None:
+    def wait() -> TaskResult:
+        progress.note("no answer; tries again")
+        return TaskResult(1, 1)
+
+    notes = _Notes()
+    options = RunOptions(progress=notes)
+    with stage_run(Stage("numbers", 1), _Config(), {"a": "1"}, str(tmp_path / "out"), options) as run:
+        run.once("listing", wait)
+    progress.note("nobody listens")
+    assert notes.notes == ["no answer; tries again"]

@@ -38,7 +38,7 @@ class Notes:
     def advance(self, count: int = 1) -> None:
         """See `Progress.advance`."""
 
-    def finish(self) -> None:
+    def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""
 
     def note(self, message: str) -> None:

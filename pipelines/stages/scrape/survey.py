@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
 from pipelines.algorithms.urls import canonical_url
 from pipelines.core import storage
 from pipelines.core.errors import UsageError
+from pipelines.core.progress import shown
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.judging import counted_lines
-from pipelines.stages.scrape.plain_rows import plain_urls, simplified_urls
+from pipelines.stages.scrape.plain_rows import PlainUrls, plain_urls, simplified_urls
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
 from pipelines.stages.scrape.url_lists import DEFAULT_COLUMN, read_url_list
 
+# A file's URLs of one length differ in these last bytes, nearly all of them.
+_COMPARED_BYTES = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class SurveyTask:
-    """One source file, and the canonical URL whose submissions are looked for, if any."""
+    """One source file, and the canonical URL whose submissions are looked for, if any; of those near it are counted."""
 
     file: SourceFile
     source: str = "dump"
     url_column: str = DEFAULT_COLUMN
     url: str | None = None
+    near: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,12 +71,16 @@ class BadLines:
 
 @dataclasses.dataclass(frozen=True)
 class FileSurvey:
-    """What one file holds, and the submissions that were looked for. `bad` are its bad lines."""
+    """What one file holds, and the submissions that were looked for. `bad` are its bad lines.
+
+    `near` has how many submissions there are of each near URL that has any.
+    """
 
     file: SourceFile
     stats: FileStats
     bad: BadLines
     found: tuple[FoundSubmission, ...]
+    near: Counter[str]
 
 
 def survey_file(task: SurveyTask) -> FileSurvey:
@@ -76,11 +88,11 @@ def survey_file(task: SurveyTask) -> FileSurvey:
 
     Raises InputError for a list of URLs that is damaged or has no such column.
     """
-    stats, bad = FileStats(), BadLines()
+    stats, bad, near = FileStats(), BadLines(), Counter[str]()
     rejects = Rejects(task.file, bad)
     find = _found_in_list if task.source == "urls" else _found_in_dump
-    found = tuple(find(task, rejects, stats))
-    return FileSurvey(task.file, stats, bad, found)
+    found = tuple(find(task, rejects, stats, near))
+    return FileSurvey(task.file, stats, bad, found, near)
 
 
 def survey_files(
@@ -88,11 +100,10 @@ def survey_files(
 ) -> list[FileSurvey]:
     """Run a function over files, show how many of their bytes are read, and return the results in their order."""
     progress = options.progress
-    progress.start(label, sum(storage.size_bytes(task.file.path) for task in tasks), "bytes")
-    try:
-        done = {task.name: result for task, result in options.executor.map(function, tasks, progress.advance)}
-    finally:
-        progress.finish()
+    total = sum(storage.size_bytes(task.file.path) for task in tasks)
+    finishing = contextlib.closing(options.executor.map(function, tasks, progress.advance))
+    with shown(progress, label, total, "bytes"), finishing as finished:
+        done = {task.name: result for task, result in finished}
     return [done[task.name] for task in tasks]
 
 
@@ -105,38 +116,73 @@ def require_files_source(config: ScrapeConfig, flag: str) -> None:
         )
 
 
-def _found_in_dump(task: SurveyTask, rejects: Rejects, stats: FileStats) -> Iterator[FoundSubmission]:
+def _found_in_dump(
+    task: SurveyTask, rejects: Rejects, stats: FileStats, near: Counter[str]
+) -> Iterator[FoundSubmission]:
     for lines in counted_lines(task.file, rejects, stats):
         if task.url is not None:
-            for row in rows_of_url(lines, task.url):
+            rows = rows_of_urls(lines, (task.url, *task.near))
+            for row in rows.pop(task.url, []):
                 yield FoundSubmission(task.file.label, lines.first_line + row, lines.submission(row))
+            near.update({url: len(each) for url, each in rows.items()})
 
 
-def rows_of_url(lines: Lines, url: str) -> list[int]:
-    """Return the rows of the lines whose URL has a canonical form.
+def rows_of_urls(lines: Lines, urls: Collection[str]) -> dict[str, list[int]]:
+    """Return the rows of the lines whose URL has one of some canonical forms, by that form.
 
     That of most URLs is known without Python, so that comparing bytes is enough.
     """
-    wanted = url.encode()
     rows = np.flatnonzero(lines.good & lines.has_url)
-    found: list[int] = []
+    found: dict[str, list[int]] = {}
     for plain in (plain_urls, simplified_urls):
-        urls = plain(lines, rows)
-        may_be = np.flatnonzero(urls.spans[:, 1] - urls.spans[:, 0] == len(wanted)).tolist()
-        found += [int(urls.rows[at]) for at in may_be if urls.array[slice(*urls.spans[at])].tobytes() == wanted]
-        rows = np.setdiff1d(rows, urls.rows, assume_unique=True)
-    found += [row for row in rows.tolist() if _is_of_url(lines.submission(row), url)]
-    return sorted(found)
+        forms = plain(lines, rows)
+        for url in urls:
+            if same := _rows_of_form(forms, url.encode()):
+                found.setdefault(url, []).extend(same)
+        rows = np.setdiff1d(rows, forms.rows, assume_unique=True)
+    for row in rows.tolist():
+        if (url_of_row := _canonical(lines.submission(row))) in urls:
+            found.setdefault(str(url_of_row), []).append(row)
+    return {url: sorted(each) for url, each in found.items()}
 
 
-def _found_in_list(task: SurveyTask, rejects: Rejects, stats: FileStats) -> Iterator[FoundSubmission]:
+def _rows_of_form(urls: PlainUrls, wanted: bytes) -> list[int]:
+    """Return the rows whose URL has these bytes: of that length, then of these last bytes, then of all."""
+    ends = urls.spans[:, 1]
+    may_be = np.flatnonzero(ends - urls.spans[:, 0] == len(wanted))
+    for back, byte in enumerate(reversed(wanted[-_COMPARED_BYTES:]), 1):
+        may_be = may_be[urls.array[ends[may_be] - back] == byte]
+    return [int(urls.rows[at]) for at in may_be.tolist() if urls.array[slice(*urls.spans[at])].tobytes() == wanted]
+
+
+def _found_in_list(
+    task: SurveyTask, rejects: Rejects, stats: FileStats, near: Counter[str]
+) -> Iterator[FoundSubmission]:
     urls = 0
     for urls, submission in enumerate(read_url_list(task.file, rejects, task.url_column), 1):
-        if task.url is not None and _is_of_url(submission, task.url):
-            yield FoundSubmission(task.file.label, urls, submission)
+        if task.url is not None:
+            url = _canonical(submission)
+            if url == task.url:
+                yield FoundSubmission(task.file.label, urls, submission)
+            elif url in task.near:
+                near[str(url)] += 1
     stats.bad_lines = rejects.count
     stats.lines = urls + rejects.count
 
 
-def _is_of_url(submission: RawSubmission, url: str) -> bool:
-    return submission.url is not None and canonical_url(submission.url) == url
+def _canonical(submission: RawSubmission) -> str | None:
+    return None if submission.url is None else canonical_url(submission.url)
+
+
+def near_urls(url: str) -> tuple[str, ...]:
+    """Return the canonical URLs that differ from one only in the scheme, `www.`, or a slash at the end of the path."""
+    parts = urlsplit(url)
+    found: dict[str, None] = {}
+    for scheme, www, slash in itertools.product(("http", "https"), ("", "www."), ("", "/")):
+        host = www + parts.netloc.removeprefix("www.")
+        near = canonical_url(
+            urlunsplit((scheme, host, parts.path.removesuffix("/") + slash, parts.query, parts.fragment))
+        )
+        if near is not None and near != url:
+            found[near] = None
+    return tuple(found)
