@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import email.utils
+import socket
 from collections.abc import Iterator
 
 import pytest
+import requests
+import urllib3
 from local_apis import ArcticShift, Fault, post
+from scrape_run import Notes
+from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
 from pipelines.core.errors import InputError
+from pipelines.core.progress import shown
 from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError, requested_wait_s
+from pipelines.stages.scrape.no_answer import Cause, cause_of
 
 _NOW = 1763600000.0
 _ASK = {"ids": "60001", "fields": "id,score"}
@@ -114,18 +121,83 @@ def test_broken_answers_are_asked_for_again(api: ArcticShift, clock: _Clock, fau
 
 def test_tries_are_bounded_and_slower_each_time(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(500, body=b"oops")] * 100
-    with pytest.raises(InputError, match=r"gave no answer in 8 tries \(status 500\); run the same command again later"):
+    with pytest.raises(InputError, match=r"status 500.*, no answer in 8 tries; run the same command again later"):
         _ask(_client(api, clock))
     assert clock.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
 
 
 def test_nobody_there(clock: _Clock) -> None:
     client = ApiClient("http://127.0.0.1:9", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
-    with pytest.raises(InputError, match="gave no answer in 8 tries"):
+    with pytest.raises(
+        InputError, match=r"^127\.0\.0\.1:9: connection refused, no answer in 3 tries; check the network and --api-url"
+    ):
         _ask(client)
+    assert clock.slept == [1.0, 2.0]
     client = ApiClient("example.com", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
     with pytest.raises(InputError, match="check --api-url"):
         _ask(client)
+
+
+def test_failures_are_noted_at_once_and_then_now_and_then(api: ArcticShift, clock: _Clock) -> None:
+    api.faults = [Fault(500, body=b"oops")] * 7
+    notes = Notes()
+    with shown(notes, "scrape: scores", None, "scores"):
+        client = _client(api, clock)
+        _ask(client)
+        api.faults = [Fault(headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "600"})]
+        _ask(client)
+        _ask(client)
+    server = api.address.removeprefix("http://")
+    assert notes.lines == [
+        f"{server}: no answer (status 500 Internal Server Error); tries again, 2 of 8, in 1 s",
+        f"{server}: no answer (status 500 Internal Server Error); tries again, 7 of 8, in 32 s",
+        f"{server}: no answer (status 500 Internal Server Error); tries again, 8 of 8, in 60 s",
+        f"{server}: asks for no request within the next 600 s; goes on then",
+    ]
+
+
+def test_a_server_that_answered_before_is_waited_for_when_it_is_gone(clock: _Clock) -> None:
+    with ArcticShift([post(1, "http://example.com/1", 7)]).serving() as api:
+        client = _client(api, clock)
+        api.faults = [None, Fault(cut=5)]
+        _ask(client)
+    client._session.close()
+    with pytest.raises(InputError, match="connection refused, no answer in 8 tries; run the same command again later"):
+        _ask(client)
+
+
+def _failed_connection(cause: Exception) -> Exception:
+    """What requests raises, as it wraps what urllib3 raises."""
+    pool = urllib3.HTTPSConnectionPool("arctic-shift.example", 443)
+    url = "/api/posts/search?subreddit=python&after=1&sort=asc&limit=auto&fields=" + "x" * 300
+    return requests.ConnectionError(MaxRetryError(pool, url, cause))
+
+
+def _unknown_name() -> Exception:
+    connection = urllib3.connection.HTTPSConnection("arctic-shift.example")
+    cause = socket.gaierror(-2, "Name or service not known")
+    error = NameResolutionError("arctic-shift.example", connection, cause)
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (_failed_connection(_unknown_name()), Cause("name resolution failed", unreachable=True)),
+        (
+            _failed_connection(ProxyError("Unable to connect to proxy", ConnectionRefusedError(111, "refused"))),
+            Cause("the proxy: connection refused", unreachable=True),
+        ),
+        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), Cause("no answer in time")),
+        (_failed_connection(OSError(101, "Network is unreachable")), Cause("network is unreachable")),
+        (requests.ConnectionError("word " * 100), Cause("word " * 39 + "...")),
+        (ValueError(), Cause("ValueError")),
+    ],
+    ids=["name", "proxy", "time", "network", "long", "nothing"],
+)
+def test_causes_are_words_and_no_url(error: Exception, cause: Cause) -> None:
+    assert cause_of(error) == cause
 
 
 def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:

@@ -19,6 +19,7 @@ from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.scrape import reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.no_answer import RetryNotes
 from pipelines.stages.scrape.reddit_api import connect, listing_lines
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.submission import parse_line
@@ -233,6 +234,19 @@ def test_broken_answers_are_asked_for_again(reddit: Reddit, tmp_path: Path, monk
     with pytest.raises(InputError, match=r"r/python: Reddit's API did not answer as expected \(received 500"):
         _scrape(tmp_path / "down")
     assert len(reddit.faults) == 100 - 5 * 3
+
+
+def test_a_reddit_out_of_reach_is_noted_and_soon_given_up(
+    reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ini = "[DEFAULT]\noauth_url=http://127.0.0.1:9\nreddit_url=http://127.0.0.1:9\n"
+    (tmp_path / "settings" / "praw.ini").write_text(ini)
+    monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(reddit_api, "_notes", RetryNotes("Reddit", lambda: 0.0))
+    notes = _Notes()
+    with pytest.raises(InputError, match=r"^r/python: connection refused, Reddit gave no answer; check the network"):
+        _scrape(tmp_path / "out", notes)
+    assert notes.notes == ["Reddit: no answer (connection refused); tries again, 2 of 3, in 1 s"]
 
 
 def test_a_token_that_expires_in_the_middle(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

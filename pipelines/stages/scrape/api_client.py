@@ -12,8 +12,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from pipelines.core.errors import InputError
+from pipelines.stages.scrape.no_answer import Cause, RetryNotes, cause_of, shortened
 
 USER_AGENT = "webtext/0.1"
 
@@ -21,6 +23,8 @@ USER_AGENT = "webtext/0.1"
 _SPACING_S = 0.5
 _TIMEOUT_S = (10.0, 90.0)  # to connect, and between two pieces of an answer
 _TRIES = 8
+# Of a server that never answered: without a network, or by a wrong address, the next minutes bring nothing either.
+_TRIES_OF_UNREACHABLE = 3
 _LONGEST_BACK_OFF_S = 60.0
 # A server that asks for a longer pause than this is not waited for.
 LONGEST_WAIT_S = 3600.0
@@ -33,7 +37,11 @@ class SlowQueryError(InputError):
 
 
 class _NoAnswerError(Exception):
-    """An answer that is worth asking for again; its message says what was wrong with it."""
+    """An answer that is worth asking for again, and what was wrong with it."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.words)
+        self.cause = cause
 
 
 class ApiClient:
@@ -54,26 +62,37 @@ class ApiClient:
         self._session = requests.Session()
         self._session.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json"})
         self._next_request = clock()
+        self._server = urlsplit(self._base_url).netloc or self._base_url
+        self._notes = RetryNotes(self._server, clock)
+        self._has_answered = False
 
     def records(self, path: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the list under `data` in the answer to a question.
 
         Waits as the server asks; tries again, 8 times in all, after failed connections, server errors and broken
-        answers. Raises SlowQueryError where the server gave the query up, InputError for other refusals and where no
-        try brought an answer.
+        answers, 3 times where no server was ever reached. Raises SlowQueryError where the server gave the query up,
+        InputError for other refusals and where no try brought an answer.
         """
-        problem = ""
-        for failures in range(_TRIES):
-            if failures:
-                self._back_off(failures)
+        failures = 0
+        while True:
             try:
                 return self._ask(path, parameters)
             except _NoAnswerError as error:
-                problem = str(error)
-        raise InputError(
-            f"{self._base_url}{path}: gave no answer in {_TRIES} tries ({problem}); run the same command again later: "
-            "it goes on"
-        )
+                failures += 1
+                self._go_on_after(error.cause, failures)
+
+    def _go_on_after(self, cause: Cause, failures: int) -> None:
+        """Put the next try off; raise InputError where there have been enough."""
+        never_reached = cause.unreachable and not self._has_answered
+        tries = _TRIES_OF_UNREACHABLE if never_reached else _TRIES
+        if failures >= tries:
+            way_out = "check the network and --api-url, then run" if never_reached else "run"
+            raise InputError(
+                f"{self._server}: {cause.words}, no answer in {failures} tries; {way_out} the same command again "
+                "later: it goes on"
+            )
+        self._back_off(failures)
+        self._notes.note(cause.words, failures + 1, tries, self._next_request - self._clock())
 
     def _ask(self, path: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
         import requests
@@ -82,18 +101,20 @@ class ApiClient:
         try:
             response = self._session.get(self._base_url + path, params=dict(parameters), timeout=_TIMEOUT_S)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise _NoAnswerError(_first_words(error)) from error
+            raise _NoAnswerError(cause_of(error)) from error
         except requests.RequestException as error:
-            raise InputError(f"{self._base_url}: cannot be asked ({_first_words(error)}); check --api-url") from error
+            raise InputError(f"{self._base_url}: cannot be asked ({shortened(str(error))}); check --api-url") from error
+        self._has_answered = True
         self._heed_limits(response.status_code, response.headers)
         if response.status_code == 429 or response.status_code >= 500:
-            raise _NoAnswerError(f"status {response.status_code}")
+            reason = f" {response.reason}" if response.reason else ""
+            raise _NoAnswerError(Cause(f"status {response.status_code}{reason}"))
         value = _parse(response.content)
         if response.status_code != 200:
             self._refuse(response.status_code, path, value)
         records = value.get("data") if isinstance(value, dict) else None
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-            raise _NoAnswerError(f"no list of records, but {_message(value) or 'something else'}")
+            raise _NoAnswerError(Cause(f"no list of records, but {_message(value) or 'something else'}"))
         return records
 
     def _refuse(self, status: int, path: str, value: Any) -> None:
@@ -108,6 +129,8 @@ class ApiClient:
 
     def _wait_for_turn(self) -> None:
         wait_s = self._next_request - self._clock()
+        if wait_s > _LONGEST_BACK_OFF_S:
+            self._notes.note_pause(wait_s)
         if wait_s > 0:
             self._sleep(wait_s)
         self._next_request = self._clock() + _SPACING_S
@@ -177,14 +200,10 @@ def _parse(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise _NoAnswerError(f"{len(body)} bytes that are no JSON") from error
+        raise _NoAnswerError(Cause(f"{len(body)} bytes that are no JSON")) from error
 
 
 def _message(value: Any) -> str:
     """Return what an answer says of an error."""
     error = value.get("error") if isinstance(value, dict) else None
-    return str(error)[:200] if error else ""
-
-
-def _first_words(error: Exception) -> str:
-    return str(error)[:200] or type(error).__name__
+    return shortened(str(error)) if error else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from pipelines.core.errors import InputError, UsageError
 from pipelines.stages.scrape.api_client import LONGEST_WAIT_S, requested_wait_s
+from pipelines.stages.scrape.no_answer import RetryNotes, cause_of
 
 # What the links are made of; the rest of an answer (authors, texts, votes of the account) is not kept.
 _FIELDS = (
@@ -38,7 +40,11 @@ TIMED_LISTINGS = ("top", "controversial", "search")
 
 # PRAW itself asks three times in a row; these are the rounds of that.
 _TRIES = 5
+_TRIES_OF_UNREACHABLE = 3
 _LONGEST_BACK_OFF_S = 60.0
+
+# Of all requests of this process, which are made one after the other.
+_notes = RetryNotes("Reddit", time.monotonic)
 
 Answer = TypeVar("Answer")
 
@@ -96,7 +102,7 @@ def _tried(ask: Callable[[], Answer], place: str) -> Answer:
     """Return what `ask` returns; wait and ask again where Reddit is busy, failed, or sent half an answer."""
     import prawcore
 
-    for failures in range(1, _TRIES + 1):
+    for failures in itertools.count(1):
         try:
             return ask()
         except (
@@ -105,9 +111,12 @@ def _tried(ask: Callable[[], Answer], place: str) -> Answer:
             prawcore.RequestException,
             prawcore.BadJSON,
         ) as error:
+            cause = cause_of(error)
+            tries = _TRIES_OF_UNREACHABLE if cause.unreachable else _TRIES
             wait_s = _wait_s(error, failures, time.time())
-            if failures == _TRIES or wait_s > LONGEST_WAIT_S:
+            if failures >= tries or wait_s > LONGEST_WAIT_S:
                 raise InputError(_refusal(place, error)) from error
+            _notes.note(cause.words, failures + 1, tries, wait_s)
         except prawcore.PrawcoreException as error:
             raise InputError(_refusal(place, error)) from error
         time.sleep(wait_s)
@@ -141,4 +150,7 @@ def _refusal(place: str, error: Exception) -> str:
         return f"{place}: there is no such subreddit, or it is private ({error})"
     if status == 429:
         return f"{place}: Reddit asks for fewer requests (429); run the same command again in some minutes"
-    return f"{place}: Reddit's API did not answer as expected ({error}); run the same command again"
+    cause = cause_of(error)
+    if cause.unreachable:
+        return f"{place}: {cause.words}, Reddit gave no answer; check the network, then run the same command again"
+    return f"{place}: Reddit's API did not answer as expected ({cause.words}); run the same command again"
