@@ -17,6 +17,7 @@ from pipelines.core.run import Summary
 
 _PLAIN_EVERY_S = 10.0
 _SHOWN_DROPS = 30
+_LEAST_SHORTENED = 8
 
 
 class PlainProgress:
@@ -218,7 +219,8 @@ def figure(value: Any) -> str:
 def print_table(headings: list[str], rows: list[list[str]], title: str | None = None, narrow: bool = False) -> None:
     """Print a table on standard output; the first column is text, the others are right-aligned.
 
-    A narrow one has one space between its columns, where it would not fit into a terminal otherwise.
+    A narrow one has one space between its columns, where it would not fit into a terminal otherwise; its first column
+    is shortened in the middle where it still does not.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -227,10 +229,25 @@ def print_table(headings: list[str], rows: list[list[str]], title: str | None = 
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 0) if narrow else (0, 1))
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position == 0 else "right", overflow="fold")
-    for row in rows:
+    for row in _fitting(headings, rows) if narrow and sys.stdout.isatty() else rows:
         table.add_row(*row)
     # Without a terminal rich would fold at 80 columns; a file or pipe has no width.
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
-    say(captured.get().rstrip("\n"))
+    say("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
+def _fitting(headings: list[str], rows: list[list[str]]) -> list[list[str]]:
+    """Return the rows of a narrow table with their first cells as short as the terminal's width asks for."""
+    others = sum(max(map(len, column)) + 1 for column in list(zip(headings, *rows, strict=True))[1:])
+    width = max(_LEAST_SHORTENED, shutil.get_terminal_size().columns - others - 2)
+    return [[shortened(row[0], width), *row[1:]] for row in rows]
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text with an ellipsis in its middle where it is longer than a width."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"

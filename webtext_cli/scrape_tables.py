@@ -29,6 +29,7 @@ def print_explanation(explanation: Explanation, as_json: bool) -> None:
         _print_submissions(explanation)
     for note in explanation.notes:
         say_wrapped(f"note: {note}")
+    _print_near(explanation)
     if explanation.result is not None:
         _print_result(explanation.result)
     say_wrapped(explanation.verdict)
@@ -58,15 +59,21 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def _print_near(explanation: Explanation) -> None:
+    is_list = explanation.source == "urls"
+    for url, count in explanation.near.items():
+        say(f"near    {url} {'is listed' if is_list else 'has'} {_number(count, 'time' if is_list else 'submission')}")
+
+
 def _print_result(result: LinkInResult) -> None:
     if result.link is None:
-        say(f"{result.folder} holds no such link")
+        what = "holds no such link"
     else:
         count = len(result.link["submission_ids"])
         of = f", with score {result.link['score']:,} of {_number(count, 'submission')}" if count else ""
-        say_wrapped(f"{result.folder} holds it in {result.shard}{of}")
-    if result.made_otherwise:
-        say_wrapped(f"but that was made otherwise: {'; '.join(result.made_otherwise)}")
+        what = f"holds it in {result.shard}{of}"
+    but = f"; that result was made otherwise: {'; '.join(result.made_otherwise)}" if result.made_otherwise else ""
+    say_wrapped(f"{result.folder} {what}{but}")
 
 
 def print_lint(report: LintReport, as_json: bool) -> None:
@@ -103,7 +110,11 @@ def _print_file(file: FileReport) -> None:
 
 
 def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return (
+        f"{count:,} {noun}"
+        if count == 1
+        else f"{count:,} {noun.removesuffix('y') + 'ie' if noun.endswith('y') else noun}s"
+    )
 
 
 def _score_heading(label: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.core.run import Summary
 from webtext_cli import console
-from webtext_cli.console import PlainProgress, amount, duration, figure, print_summary, print_table
+from webtext_cli.console import PlainProgress, amount, duration, figure, print_summary, print_table, shortened
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,11 @@ def test_the_funnel_adds_up_on_the_screen(capsys: pytest.CaptureFixture[str]) ->
     numbers = [int(line.split()[-2].replace(",", "")) for line in lines if line.endswith("%")]
     assert numbers[0] + sum(numbers[1:-1]) == numbers[-1] == 60
     assert any("dropped for 10 other reasons" in line for line in lines)
+
+
+def test_a_long_text_is_shortened_in_its_middle() -> None:
+    shown = [shortened("abcdefghij", width) for width in (11, 10, 9, 8)]
+    assert shown == ["abcdefghij", "abcdefghij", "abcd…ghij", "abcd…hij"]
 
 
 def test_a_table_is_not_folded_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

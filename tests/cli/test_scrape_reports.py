@@ -45,12 +45,38 @@ def test_explain_prints_the_submissions_and_the_verdict_last(
     assert table[0] == ["RS_2015-01", "4", "a03", "python", "2015-01-01", "3", "kept"]
     assert table[1][-4:] == ["py?[31mthon", "2015-01-01", "4", "merged_into_link"]
     assert table[-1][-2:] == ["1", "low_score"]
-    assert lines[-4:] == [
+    assert lines[-3:] == [
         "and 10 more; of all: kept 1, merged_into_link 23, low_score 36",
-        f"{out} holds it in links-00001.parquet, with score 4 of 24 submissions",
-        "but that was made otherwise: shards was 4, is now 64",
+        f"{out} holds it in links-00001.parquet, with score 4 of 24 submissions; that result was made otherwise: "
+        "shards was 4, is now 64",
         "taken: link with score 4 (max of 24 submissions)",
     ]
+
+
+def test_explain_names_urls_that_are_nearly_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = _write(tmp_path / "RS_2015-01", [{"id": f"a{n}", "url": _PAGE, "score": 5} for n in range(4)])
+    arguments = [dump, "-o", str(tmp_path / "out"), "--explain", "https://www.example.com/a/"]
+    assert _output(capsys, arguments).splitlines()[-2:] == [
+        "near    http://example.com/a has 4 submissions",
+        "no submission of it in 4 lines of 1 file",
+    ]
+    assert json.loads(_output(capsys, [*arguments, "--json"]))["near"] == {_PAGE: 4}
+
+
+def test_a_long_file_name_is_shortened_on_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "submissions-of-2015-01.ndjson"
+    dump = _write(tmp_path / name, [{"id": "a1", "url": _PAGE, "score": n} for n in (4, 5)])
+    arguments = [dump, "-o", str(tmp_path / "out"), "--explain", _PAGE]
+    piped = [line for line in _output(capsys, arguments).splitlines() if line.startswith(" ")]
+    assert piped[-1].split()[0] == name
+    assert len({len(line) for line in piped}) == 1
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(len(piped[0]) - 7))
+    rows = [line for line in _output(capsys, arguments).splitlines() if "2015-01-01" in line]
+    assert [row.split()[0] for row in rows] == ["submission…-01.ndjson"] * 2
+    assert [row.split()[-1] for row in rows] == ["kept", "duplicate_submission"]
 
 
 def test_explain_as_json_and_from_the_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,12 +125,16 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
     records = [{"id": f"b{n}", "url": _PAGE, "score": 1, "created_utc": _SEPTEMBER_S} for n in range(1500)]
     records[0]["score"] = 7
     fresh = _write(tmp_path / "RS_2023-09", records)
-    lines = _output(capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out")], code=1).splitlines()
+    lines = _output(
+        capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--profile", "none"], code=1
+    ).splitlines()
     assert any(line.startswith("2023-09: 0.1% of 1500 submissions have 3 points or more") for line in lines)
     assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 of these"
     accepted = ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--accept-fresh-scores"]
     assert "nothing that a scrape refuses" in _output(capsys, accepted)
-    report = json.loads(_output(capsys, ["--lint", fresh, "-o", str(tmp_path / "out"), "--json"], code=1))
+    report = json.loads(
+        _output(capsys, ["--lint", fresh, "-o", str(tmp_path / "out"), "--profile", "none", "--json"], code=1)
+    )
     assert [month["score_1"] for month in report["months"]] == [1499]
     assert len(report["refused"]) == 1
     assert not (tmp_path / "out").exists()

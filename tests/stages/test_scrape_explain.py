@@ -27,7 +27,7 @@ from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import scanned_lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.survey import BadLines, rows_of_url
+from pipelines.stages.scrape.survey import BadLines, near_urls, rows_of_urls
 
 _FIRST_SECOND = 1483228800  # 2017-01-01
 _DAY_S = 86400
@@ -176,8 +176,11 @@ def test_looking_for_bytes_finds_what_the_slow_way_finds(tmp_path: Path) -> None
             for lines in scanned_lines(stream, Rejects(SourceFile("f", path, ""), BadLines())):
                 rows = [row for row in range(len(lines.good)) if lines.good[row] and lines.submission(row).url]
                 forms = {row: canonical_url(lines.submission(row).url or "") for row in rows}
-                for url in filter(None, set(forms.values())):
-                    assert rows_of_url(lines, url) == [row for row in rows if forms[row] == url]
+                urls = set(filter(None, forms.values()))
+                expected = {url: [row for row in rows if forms[row] == url] for url in urls}
+                assert rows_of_urls(lines, urls) == expected
+                for url in urls:
+                    assert rows_of_urls(lines, (url, "http://nowhere.example/")) == {url: expected[url]}
 
 
 def _dump(path: Path, records: list[dict[str, Any]]) -> str:
@@ -210,7 +213,18 @@ def test_the_words_of_the_verdict(tmp_path: Path) -> None:
     assert verdict("HTTP://I.imgur.com:80/1").startswith(
         "dropped: low_score; --min-score 1 and --profile none would take it"
     )
-    assert verdict("http://self.example/") == "dropped: self_post; no option takes it"
+    assert verdict("http://self.example/") == (
+        "dropped: self_post; no other --min-score, --karma or --profile takes it"
+    )
+    assert verdict("http://self.example/", before="2018-01-01", subreddits=("x",)) == (
+        "dropped: self_post; no other --min-score, --karma, --before, --subreddit or --profile takes it"
+    )
+    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddits=("x",)) == (
+        "dropped: too_early; --min-score 1 and no --after and --profile none would take it"
+    )
+    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddits=("y",)) == (
+        "dropped: other_subreddit; --min-score 1 and no --after and no --subreddit and --profile none would take it"
+    )
     assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
     assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", imgur.shard, None)
@@ -232,8 +246,21 @@ def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
     assert found.result.made_otherwise == (
         "min_score was 5, is now 3",
         "shards was 3, is now 64",
-        "it was made of other files (1 of its 1 were read here)",
+        "1 file more than its own are read here",
     )
+    found = _explain(ScrapeConfig(shards=3, min_score=5), "http://b.com/", [two], out)
+    assert found.result is not None
+    assert (found.result.link, found.result.made_otherwise) == (None, ("its one file is not read here",))
+    assert _explain(ScrapeConfig(), "http://b.com/", [two], out).result is None
+    found = _explain(ScrapeConfig(), "http://a.com/8", [two], out)
+    assert found.result is not None
+    assert found.result.link is not None
+    assert found.result.made_otherwise[-1] == "its one file is not read here"
+    both = tmp_path / "both"
+    scrape(ScrapeConfig(shards=3), dumps=[one, two], output=str(both), options=RunOptions())
+    found = _explain(ScrapeConfig(shards=3), "http://a.com/8", [one], both)
+    assert found.result is not None
+    assert found.result.made_otherwise == ("only 1 of its 2 files are read here",)
     found = _explain(ScrapeConfig(shards=3, min_score=5, profile="none"), "http://a.com/4", [one], out)
     assert found.result is not None
     assert found.result.made_otherwise == ('profile was "webtext-2019", is now "none"',)
@@ -241,6 +268,31 @@ def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
     assert found.result is not None
     assert found.result.link is not None
     assert (found.result.link["score"], found.result.made_otherwise) == (8, ())
+
+
+def test_urls_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
+    assert near_urls("https://www.hpb.com/heroes/?a=1") == (
+        "http://hpb.com/heroes?a=1",
+        "http://hpb.com/heroes/?a=1",
+        "http://www.hpb.com/heroes?a=1",
+        "http://www.hpb.com/heroes/?a=1",
+        "https://hpb.com/heroes?a=1",
+        "https://hpb.com/heroes/?a=1",
+        "https://www.hpb.com/heroes?a=1",
+    )
+    assert near_urls("http://hpb.com/") == ("http://www.hpb.com/", "https://hpb.com/", "https://www.hpb.com/")
+    urls = ["http://hpb.com/heroes/"] * 3 + ["HTTPS://hpb.com/heroes#x", "http://hpb.com/heroes/2", "http://x.com"]
+    dump = _dump(tmp_path / "RS_2017-01", [{"id": f"{n}", "url": url, "score": 5} for n, url in enumerate(urls)])
+    other = _dump(tmp_path / "RS_2017-02", [{"id": "z", "url": "http://hpb.com/heroes", "score": 5}])
+    near = {"http://hpb.com/heroes/": 3, "http://hpb.com/heroes": 1, "https://hpb.com/heroes": 1}
+    found = _explain(ScrapeConfig(), "https://www.hpb.com/heroes/", [dump, other], tmp_path / "out")
+    assert (found.submissions, found.near, list(found.near)) == ((), near, list(near))
+    assert found.verdict == "no submission of it in 7 lines of 2 files"
+    found = _explain(ScrapeConfig(), "http://hpb.com/heroes/", [dump, other], tmp_path / "out")
+    assert (len(found.submissions), found.near) == (3, dict.fromkeys(list(near)[1:], 1))
+    (tmp_path / "urls.txt").write_text("\n".join(urls))
+    found = _explain(ScrapeConfig(source="urls"), "http://hpb.com/heroes", [str(tmp_path / "urls.txt")], tmp_path / "o")
+    assert found.near == {"http://hpb.com/heroes/": 3, "https://hpb.com/heroes": 1}
 
 
 def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:

@@ -17,7 +17,17 @@ from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.link_lookup import LinkInResult, find_in_result, find_scores
 from pipelines.stages.scrape.linter import month_reports, unusable_months
-from pipelines.stages.scrape.outcome import FETCHED, KEPT, MERGED, NOT_FOUND, PENDING, Outcome, outcome_of, ways_to_take
+from pipelines.stages.scrape.outcome import (
+    FETCHED,
+    KEPT,
+    MERGED,
+    NOT_FOUND,
+    PENDING,
+    Outcome,
+    outcome_of,
+    tried_options,
+    ways_to_take,
+)
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.stage import STAGE, named_dumps, rule_inputs, score_input
@@ -27,6 +37,7 @@ from pipelines.stages.scrape.survey import (
     FileSurvey,
     FoundSubmission,
     SurveyTask,
+    near_urls,
     require_files_source,
     survey_file,
     survey_files,
@@ -52,7 +63,8 @@ class Explanation:
     """What the scrape makes of a URL.
 
     `rule` is what drops the URL whoever submits it. `submissions` begins with those that make the link. `taken` is None
-    where it depends on scores that are still to be fetched.
+    where it depends on scores that are still to be fetched. `near` has the number of submissions of each URL that
+    differs only in its scheme, `www.` or final slash.
     """
 
     url: str
@@ -69,6 +81,7 @@ class Explanation:
     taken_with: tuple[str, ...]
     notes: tuple[str, ...]
     submissions: tuple[ExplainedSubmission, ...]
+    near: dict[str, int]
     result: LinkInResult | None
 
     def to_json(self) -> dict[str, Any]:
@@ -111,6 +124,7 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         taken_with=tuple(ways),
         notes=(*_notes_of_files(surveys, config), *_notes_of_months(submissions, fresh, config)),
         submissions=tuple(_explained(found, outcome)),
+        near=_near(surveys),
         result=find_in_result(
             output, canonical, domain, _identity(config, selection, [survey.file for survey in surveys])
         ),
@@ -123,7 +137,8 @@ def _read(
     with with_standard_input(named_dumps(dumps), output) as paths:
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
-        tasks = [SurveyTask(file, config.source, config.url_column, canonical) for file in files]
+        near = near_urls(canonical)
+        tasks = [SurveyTask(file, config.source, config.url_column, canonical, near) for file in files]
         surveys = survey_files("explain: read", survey_file, tasks, options)
     for survey in surveys:
         if config.source == "dump" and survey.stats.damaged_at is None:
@@ -207,8 +222,18 @@ def _verdict(outcome: Outcome, config: ScrapeConfig, selection: Selection, ways:
     if pending:
         return f"open: judges {later}"
     reasons = ", ".join(reason if len(counts) == 1 else f"{reason} {count:,}" for reason, count in counts.most_common())
-    way = f"{', or '.join(ways)} would take it" if ways else "no option takes it"
+    way = f"{', or '.join(ways)} would take it" if ways else f"no other {_any_of(tried_options(config))} takes it"
     return f"dropped: {reasons}; {way}"
+
+
+def _any_of(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _near(surveys: Sequence[FileSurvey]) -> dict[str, int]:
+    near = sum((survey.near for survey in surveys), Counter[str]())
+    return dict(sorted(near.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _not_found(surveys: Sequence[FileSurvey]) -> str:

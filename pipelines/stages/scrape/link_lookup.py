@@ -20,7 +20,7 @@ _RULES = ("canonical URLs", "public suffixes", SCORE_INPUT)
 
 @dataclasses.dataclass(frozen=True)
 class LinkInResult:
-    """A link as a finished result has it (None where it has none), and how that result differs from this call."""
+    """A link as a finished result has it (None where it has none), and in what that result differs from this call."""
 
     folder: str
     shard: str
@@ -29,15 +29,23 @@ class LinkInResult:
 
 
 def find_in_result(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
-    """Look a canonical URL up in a finished folder; None where there is none. `identity` is that of a scrape now."""
+    """Look a canonical URL up in a finished folder; None where there is none. `identity` is that of a scrape now.
+
+    A result without the link that was made of other files, and otherwise too, says nothing of this one: None.
+    """
     if not has_manifest(folder):
         return None
     manifest = read_manifest(folder)
     if manifest.identity.stage != identity.stage:
         return None
     shard = shards.shard_name("links", bucket_of_domain(domain, int(manifest.identity.config["shards"])))
-    path = storage.join(folder, shard)
-    return LinkInResult(folder, shard, _find(path, url), tuple(_differences(manifest, identity)))
+    link = _find(storage.join(folder, shard), url)
+    differences = _differences(manifest, identity)
+    if link is None and differences and _shares_no_file(manifest, identity):
+        return None
+    if words := _other_files(manifest, identity):
+        differences.append(words)
+    return LinkInResult(folder, shard, link, tuple(differences))
 
 
 def find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, int | None]:
@@ -84,11 +92,28 @@ def _differences(manifest: Manifest, identity: Identity) -> list[str]:
         {name: value for name, value in each.inputs.items() if name in _RULES or (_is_rule(name) and name in both)}
         for each in (then, identity)
     )
-    found = dataclasses.replace(then, inputs=rules).differences(dataclasses.replace(identity, inputs=rules_now))
-    files, files_now = ({*filter(_is_file, each.inputs.items())} for each in (then, identity))
-    if files != files_now:
-        found.append(f"it was made of other files ({len(files & files_now)} of its {len(files)} were read here)")
-    return found
+    return dataclasses.replace(then, inputs=rules).differences(dataclasses.replace(identity, inputs=rules_now))
+
+
+def _shares_no_file(manifest: Manifest, identity: Identity) -> bool:
+    return not _files(manifest.identity) & _files(identity)
+
+
+def _other_files(manifest: Manifest, identity: Identity) -> str:
+    """Return in words which files differ, nothing where none do."""
+    then, now = _files(manifest.identity), _files(identity)
+    shared, more = len(then & now), len(now - then)
+    if not then:  # it was made of an API's answers, which its option `source` says
+        return ""
+    if not shared:
+        return f"none of its {len(then):,} files is read here" if len(then) > 1 else "its one file is not read here"
+    words = [f"only {shared:,} of its {len(then):,} files are read here"] if shared < len(then) else []
+    words += [f"{more:,} {'file' if more == 1 else 'files'} more than its own are read here"] if more else []
+    return ", and ".join(words)
+
+
+def _files(identity: Identity) -> set[tuple[str, str]]:
+    return {*filter(_is_file, identity.inputs.items())}
 
 
 def _is_rule(name: str) -> bool:

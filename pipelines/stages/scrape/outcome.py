@@ -18,6 +18,7 @@ KEPT, MERGED, DUPLICATE, LOW_SCORE = "kept", "merged_into_link", "duplicate_subm
 # Of a submission that waits for its score: it is still to be fetched, is fetched, or was not found by the service.
 PENDING, FETCHED, NOT_FOUND = "score_to_fetch", "score_fetched", "score_not_found"
 
+LAXEST_PROFILE = "none"
 _MOST_WAYS = 3
 # Pairs of changes are many; of a URL that was submitted more often, only single ones are tried.
 _MOST_FOR_PAIRS = 10_000
@@ -89,9 +90,10 @@ def _merged(
 def ways_to_take(
     submissions: Sequence[RawSubmission], waiting: Sequence[str | None], config: ScrapeConfig
 ) -> list[str]:
-    """Return the changes of options with which a URL's submissions would make a link, none where no two of them do.
+    """Return the changes of options with which a URL's submissions would make a link, none where none do.
 
-    Each is tried: first single changes, then pairs. `config` is as it was given, before its profile's defaults.
+    Tried are first single changes, then pairs, then all that lets most pass, without those of them that are not needed.
+    `config` is as it was given, before its profile's defaults.
     """
     changes = list(_changes(config))
     for together in (1, 2) if len(submissions) <= _MOST_FOR_PAIRS else (1,):
@@ -102,7 +104,35 @@ def ways_to_take(
                 ways.append(way)
         if ways:
             return ways[: _MOST_WAYS if together == 1 else 1]
-    return []
+    way = _way_of_many(submissions, waiting, config, changes)
+    return [way] if way else []
+
+
+def _way_of_many(
+    submissions: Sequence[RawSubmission],
+    waiting: Sequence[str | None],
+    config: ScrapeConfig,
+    changes: Sequence[Mapping[str, Any]],
+) -> str | None:
+    # Nothing lets more pass than no rules and no limits, so that where this drops the URL, any change does.
+    fields = {name: value for change in changes for name, value in change.items() if name != "karma"}
+    fields["profile"] = LAXEST_PROFILE
+    way = _way(submissions, waiting, config, fields)
+    for name in list(fields) if way else []:
+        fewer = {each: value for each, value in fields.items() if each != name}
+        if shorter := _way(submissions, waiting, config, fewer):
+            way, fields = shorter, fewer
+    return way
+
+
+def tried_options(config: ScrapeConfig) -> list[str]:
+    """Return the flags of the options of which changes are tried."""
+    names = dict.fromkeys(name for change in _changes(config) for name in change)
+    return [_flag(name) for name in names]
+
+
+def _flag(name: str) -> str:
+    return "--subreddit" if name == "subreddits" else "--" + name.replace("_", "-")
 
 
 def _changes(config: ScrapeConfig) -> Iterator[dict[str, Any]]:
@@ -132,7 +162,7 @@ def _way(
         return None
     words = []
     for name, value in fields.items():
-        flag = "--subreddit" if name == "subreddits" else "--" + name.replace("_", "-")
+        flag = _flag(name)
         if name == "min_score":
             words.append(f"{flag} {score}")
         else:
