@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 
 from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, counts_of
 from pipelines.stages.scrape.link_lookup import LinkInResult
 from pipelines.stages.scrape.lint import FileReport, LintReport
 from pipelines.stages.scrape.linter import MonthReport
-from pipelines.stages.scrape.months import SCORE_LABELS
+from pipelines.stages.scrape.months import SCORE_LABELS, MonthCounts
 from webtext_cli.console import print_table, say, say_wrapped
 
 _SHOWN = 50
@@ -82,12 +83,10 @@ def print_lint(report: LintReport, as_json: bool) -> None:
         say(json.dumps(report.to_json(), ensure_ascii=False))
         return
     if report.months:
-        headings = ["month", "submitted", "links", "days", "null", "mean", *map(_score_heading, SCORE_LABELS)]
-        print_table(headings, [_month_row(month) for month in report.months], narrow=True)
-        say_wrapped(
-            "links: % of the submissions that link somewhere; days: with submissions; null: % without a score; mean: "
-            "of the scores; then % of the scores: 0 or less, 1, 2, 3 to 9, 10 to 99, 100 to 999, more"
-        )
+        headings = ["month", "submitted", "links", "days", "null", "mean", *SCORE_LABELS]
+        rows = [_month_row(month.counts) for month in report.months]
+        print_table(headings, [*rows, *_total_row(report.months)], narrow=True)
+        say("links, null: % of the submissions; 0 to 1000+: % of those with a score")
     for month in report.months:
         for what in filter(None, (month.truncated, month.problem)):
             say_wrapped(f"{month.month}: {what}")
@@ -95,8 +94,12 @@ def print_lint(report: LintReport, as_json: bool) -> None:
         _print_file(file)
     counts = (sum(file.lines for file in report.files), len(report.files), len(report.months))
     read = "{} of {}, {}".format(*map(_number, counts, ("line", "file", "month")))
-    refused = f"a scrape refuses {len(report.refused)} of these" if report.refused else "nothing that a scrape refuses"
-    say(f"{read}: {refused}")
+    refused = [
+        _number(len(each), noun)
+        for noun, each in (("month", report.refused_months), ("file", report.refused_files))
+        if each
+    ]
+    say(f"{read}: " + (f"a scrape refuses {' and '.join(refused)}" if refused else "nothing that a scrape refuses"))
 
 
 def _print_file(file: FileReport) -> None:
@@ -117,21 +120,27 @@ def _number(count: int, noun: str) -> str:
     )
 
 
-def _score_heading(label: str) -> str:
-    return label.partition("-")[0] + "+" if "-" in label else label
+def _month_row(month: MonthCounts) -> list[str]:
+    days = f"{month.days_in_month - month.empty_days}/{month.days_in_month}"
+    return _row(month, month.month, days)
 
 
-def _month_row(month: MonthReport) -> list[str]:
-    counts = month.counts
-    days = f"{counts.days_in_month - counts.empty_days}/{counts.days_in_month}"
+def _total_row(months: Sequence[MonthReport]) -> list[list[str]]:
+    if len(months) < 2:
+        return []
+    days = {day: counts for month in months for day, counts in month.counts.days.items()}
+    return [_row(MonthCounts("", days), "total", f"{len(days):,}")]
+
+
+def _row(counts: MonthCounts, name: str, days: str) -> list[str]:
     scored = sum(counts.histogram)
     return [
-        counts.month,
+        name,
         f"{counts.submissions:,}",
         _share(counts.links, counts.submissions),
         days,
         _share(counts.without_score, counts.submissions),
-        f"{counts.mean_score:,.1f}",
+        f"{counts.mean_score:,.{0 if counts.mean_score >= 100 else 1}f}",
         *(_share(count, scored) for count in counts.histogram),
     ]
 

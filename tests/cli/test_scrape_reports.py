@@ -128,8 +128,10 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
     lines = _output(
         capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--profile", "none"], code=1
     ).splitlines()
-    assert any(line.startswith("2023-09: 0.1% of 1500 submissions have 3 points or more") for line in lines)
-    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 of these"
+    assert any(line.startswith("2023-09: 0.1% of 1,500 submissions have 3 points or more") for line in lines)
+    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 month"
+    total = next(line.split() for line in lines if line.startswith(" total"))
+    assert total == ["total", "1,504", "100", "2", "0", "1.0", "<.1", "99", "<.1", "0.1", "0", "0", "0"]
     accepted = ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--accept-fresh-scores"]
     assert "nothing that a scrape refuses" in _output(capsys, accepted)
     report = json.loads(
@@ -138,6 +140,25 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
     assert [month["score_1"] for month in report["months"]] == [1499]
     assert len(report["refused"]) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_lint_counts_no_comments_and_names_a_file_in_one_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dumps").mkdir()
+    good = [{"id": f"a{n}", "url": _PAGE, "score": n} for n in range(40)]
+    bad = Path(_write(tmp_path / "dumps" / "RS_2015-01", good))
+    bad.write_text(bad.read_text() + "oops\n" * 1200)
+    comments = [{"id": f"b{n}", "body": "x", "score": n, "created_utc": _SEPTEMBER_S} for n in range(30)]
+    _write(tmp_path / "dumps" / "comments.ndjson", comments)
+    lines = _output(capsys, ["--lint", str(tmp_path / "dumps"), "-o", str(tmp_path / "out")], code=1).splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith(" 2")] == [["2015-01", "40"]]
+    assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are no submissions")
+    assert lines[-3:] == [
+        "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
+        "comments.ndjson: none of its 30 lines has a usable `url`; is it of submissions?",
+        "1,270 lines of 2 files, 1 month: a scrape refuses 2 files",
+    ]
 
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,7 +304,7 @@ def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
     found = _explain(config, "http://a.com/8", [dump], out)
     assert found.verdict == "dropped: low_score; --min-score 1 would take it"
     (note,) = found.notes
-    assert note.startswith("the scores of 2023-09 look taken at ingestion: 0.0% of 1200 submissions have 3 points")
+    assert note.startswith("the scores of 2023-09 look taken at ingestion: 0.0% of 1,200 submissions have 3 points")
     assert note.endswith("scrape refuses the month without --refresh-scores or --accept-fresh-scores")
     config = dataclasses.replace(config, refresh_scores="arctic-shift")
     found = _explain(config, "http://a.com/8", [dump], out)

@@ -125,7 +125,7 @@ def _problem(month: str, scores: list[Any], days: int = 28, source: str = "dump"
 def test_a_month_of_ones_is_fresh_and_a_common_one_is_not() -> None:
     problem = _problem(_UNKNOWN, [1] * 2000)
     assert problem == (
-        "0.0% of 2000 submissions have 3 points or more, mean score 1.0; in other months several in a hundred do"
+        "0.0% of 2,000 submissions have 3 points or more, mean score 1.0; in other months several in a hundred do"
     )
     chance = random.Random(3)
     for good in (0.04, 0.1, 0.4):
@@ -157,7 +157,7 @@ def test_a_month_of_which_some_days_are_fresh() -> None:
     assert report.counts.fresh_days == [5, 6]
     assert report.problem is not None
     assert report.problem.startswith(
-        "on 2 of its days (first: 5) almost no submission has 3 points; 91.7% of 26400 submissions have 3 points"
+        "on 2 of its days (first: 5) almost no submission has 3 points; 91.7% of 26,400 submissions have 3 points"
     )
     # A day of few submissions may well have no good one.
     rows = [(second(_UNKNOWN, 5) + n, 1, True) for n in range(900)] + rows[2200:]
@@ -215,7 +215,7 @@ def test_a_fresh_month_stops_a_run_and_can_be_accepted(tmp_path: Path) -> None:
         run_scrape([good, fresh, known], tmp_path / "out")
     message = str(raised.value)
     for part in (
-        "a limit of 3 points keeps almost nothing: 2017-03: 0.5% of 2000 submissions have 3 points or more, mean score",
+        "a limit of 3 points keeps almost nothing: 2017-03: 0.5% of 2,000 submissions have 3 points or more, mean",
         "; 2023-08: 3.3% of 30 submissions have 3 points or more, mean score 1.1; the public archives hold 2023-08",
         "--refresh-scores arctic-shift",
         "--accept-fresh-scores",
@@ -283,7 +283,7 @@ def test_months_are_counted_over_all_files(tmp_path: Path) -> None:
     ]
     for n, part in enumerate(parts):
         assert "months_with_fresh_scores" not in run_scrape([part], tmp_path / f"alone{n}").extra
-    with pytest.raises(InputError, match=r"2017-03: 0\.0% of 1200 submissions"):
+    with pytest.raises(InputError, match=r"2017-03: 0\.0% of 1,200 submissions"):
         run_scrape(parts, tmp_path / "out")
 
 
@@ -303,7 +303,7 @@ def test_a_fresh_month_that_is_left_out_by_date_stops_nothing(
     months = [("2017-02", [9] * 20), (_UNKNOWN, [1] * 1200), ("2017-04", [9] * 20)]
     dump = write_dump(tmp_path, "RS.json", [each for month, scores in months for each in records(month, scores)])
     if stops:
-        with pytest.raises(InputError, match=r"2017-03: 0\.0% of 1200 submissions"):
+        with pytest.raises(InputError, match=r"2017-03: 0\.0% of 1,200 submissions"):
             run_scrape([dump], tmp_path / "out", **dates)
     else:
         assert run_scrape([dump], tmp_path / "out", **dates).records_out > 0

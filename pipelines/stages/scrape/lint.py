@@ -35,11 +35,17 @@ class FileReport:
 
 @dataclasses.dataclass(frozen=True)
 class LintReport:
-    """The months and files of some dumps; `refused` says what a scrape with these options would stop at."""
+    """The months and files of some dumps, and those that a scrape with these options would stop at, with the reason."""
 
     months: tuple[MonthReport, ...]
     files: tuple[FileReport, ...]
-    refused: tuple[str, ...]
+    refused_files: tuple[str, ...]
+    refused_months: tuple[str, ...]
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """All that a scrape would stop at."""
+        return self.refused_files + self.refused_months
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -62,10 +68,15 @@ def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: Ru
     with with_standard_input(named_dumps(dumps), output) as paths:
         tasks = [SurveyTask(file) for file in find_files(paths, config.source)]
         surveys = survey_files("lint: read", survey_file, tasks, options)
-    months = month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
     files = tuple(_file_report(survey) for survey in surveys)
-    unusable = unusable_months(months, selection)
-    return LintReport(tuple(months), files, tuple(_refused(config, unusable, surveys)))
+    refused = () if config.skip_damaged else tuple(file.problem for file in files if file.problem)
+    # What has no URLs is no dump of submissions (as those of comments are none), and says nothing of their months.
+    counted = [survey for survey in surveys if survey.stats.with_url or config.skip_damaged]
+    months = month_reports([(survey.file.label, survey.stats) for survey in counted], config.source)
+    unusable = (
+        unusable_months(months, selection) if not config.accept_fresh_scores and not config.refresh_scores else []
+    )
+    return LintReport(tuple(months), files, refused, tuple(f"{report.month}: {report.problem}" for report in unusable))
 
 
 def _file_report(survey: FileSurvey) -> FileReport:
@@ -78,24 +89,13 @@ def _file_report(survey: FileSurvey) -> FileReport:
         survey.bad.first,
         stats.damaged_at,
         stats.damage or None,
-        stats.problem(survey.file.path) or _missing_fields(survey),
+        stats.problem(survey.file.label) or _missing_fields(survey),
     )
 
 
 def _missing_fields(survey: FileSurvey) -> str | None:
     try:
-        survey.stats.check_fields(survey.file.path)
+        survey.stats.check_fields(survey.file.label)
     except InputError as error:
         return str(error)
     return None
-
-
-def _refused(config: ScrapeConfig, unusable: Sequence[MonthReport], surveys: Sequence[FileSurvey]) -> list[str]:
-    found = []
-    for survey in surveys:
-        damaged = survey.stats.problem(survey.file.path)
-        if problem := (None if config.skip_damaged else damaged) if damaged else _missing_fields(survey):
-            found.append(problem)
-    if not config.accept_fresh_scores and not config.refresh_scores:
-        found += [f"{month.month}: {month.problem}" for month in unusable]
-    return found

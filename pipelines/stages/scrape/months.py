@@ -164,7 +164,9 @@ class MonthCounts:
         total, fresh_days = self.total, self.fresh_days
         scored = int(total[_FIRST_SCORE:_SUM].sum())
         found = known.get(self.month)
-        good = f"{_good_share(total):.1%} of {scored} submissions have 3 points or more, mean score {_mean(total):.1f}"
+        good = (
+            f"{_good_share(total):.1%} of {scored:,} submissions have 3 points or more, mean score {_mean(total):.1f}"
+        )
         if found and scored >= _ENOUGH_IF_KNOWN and _mean(total) < found.least_mean_score:
             return f"{good}; {found.what}"
         if _is_fresh(total) or (len(fresh_days) == len(self.days) and fresh_days):
