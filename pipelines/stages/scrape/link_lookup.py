@@ -15,7 +15,7 @@ from pipelines.stages.scrape.stage import SCORE_INPUT
 from pipelines.stages.scrape.submission_rows import bucket_of_domain
 
 # The inputs of a result that are no files, beside the profile.
-_RULES = ("canonical URLs", "public suffixes", SCORE_INPUT)
+_RULES = ("canonical URLs", "public suffixes", "months with scores at ingestion", SCORE_INPUT)
 
 
 @dataclasses.dataclass(frozen=True)
