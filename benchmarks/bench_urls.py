@@ -68,7 +68,7 @@ RULES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = Path(os.environ.get("WEBTEXT_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    data = Path(os.environ.get("WEBTEXT_TEST_DATA", ""))
     parser.add_argument("dump", type=Path, nargs="?", default=data / "reddit" / "submissions-2013.ndjson.zst")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()

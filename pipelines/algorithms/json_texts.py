@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.byte_scan import byte_at
+from pipelines.algorithms.compiled import kernel
 
 _BACKSLASH, _LOWER_U = 92, 117
 _REPLACEMENT = 0xFFFD
@@ -18,8 +16,6 @@ _REPLACEMENT = 0xFFFD
 _ESCAPES = np.arange(256, dtype=np.uint8)
 for _letter, _character in (("b", "\b"), ("f", "\f"), ("n", "\n"), ("r", "\r"), ("t", "\t")):
     _ESCAPES[ord(_letter)] = ord(_character)
-
-_kernel: Any = numba.njit(cache=True, nogil=True)
 
 
 def text_column(
@@ -36,7 +32,7 @@ def text_column(
     return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(texts[:size]))
 
 
-@_kernel
+@kernel
 def _copy_texts(buffer, spans, escaped, texts, offsets):  # type: ignore[no-untyped-def]
     size = 0
     for number in range(len(spans)):
@@ -51,7 +47,7 @@ def _copy_texts(buffer, spans, escaped, texts, offsets):  # type: ignore[no-unty
     return size
 
 
-@_kernel
+@kernel
 def _copy_unescaped(buffer, at, stop, texts, size):  # type: ignore[no-untyped-def]
     while at < stop:
         byte = byte_at(buffer, at)
@@ -75,7 +71,7 @@ def _copy_unescaped(buffer, at, stop, texts, size):  # type: ignore[no-untyped-d
     return size
 
 
-@_kernel
+@kernel
 def _code_unit(buffer, at):  # type: ignore[no-untyped-def]
     """Return the number that `\\uXXXX` at a position spells."""
     code = np.int64(0)
@@ -85,7 +81,7 @@ def _code_unit(buffer, at):  # type: ignore[no-untyped-def]
     return code
 
 
-@_kernel
+@kernel
 def _put_character(texts, size, code):  # type: ignore[no-untyped-def]
     """Write a character as UTF-8 and return where the next one goes."""
     if code < 0x80:

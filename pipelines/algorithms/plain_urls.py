@@ -6,12 +6,10 @@ and looking at their bytes is enough to know it. The tests hold that.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from pipelines.algorithms.byte_scan import as_word, byte_at, word_at
+from pipelines.algorithms.compiled import kernel
 from pipelines.algorithms.urls import TRACKING_PARAMETERS
 
 _HOST, _LETTER, _PATH = 1, 2, 4
@@ -43,10 +41,8 @@ _AMP = as_word(b"amp;")
 
 _DOT, _SLASH, _QUERY, _AMPERSAND, _SEMICOLON, _EQUALS, _HASH, _EXCLAMATION = 46, 47, 63, 38, 59, 61, 35, 33
 
-_kernel: Any = numba.njit(cache=True, nogil=True)
 
-
-@_kernel
+@kernel
 def plain_hosts(buffer, spans, hosts):  # type: ignore[no-untyped-def]
     """Set `hosts[i]` to the span of the host where the URL at `spans[i]` is surely canonical, to (0, 0) elsewhere.
 
@@ -61,7 +57,7 @@ def plain_hosts(buffer, spans, hosts):  # type: ignore[no-untyped-def]
         hosts[number, 1] = end if plain else 0
 
 
-@_kernel
+@kernel
 def _host_start(buffer, start, stop):  # type: ignore[no-untyped-def]
     if stop - start > 8:
         head = word_at(buffer, start)
@@ -72,7 +68,7 @@ def _host_start(buffer, start, stop):  # type: ignore[no-untyped-def]
     return -1
 
 
-@_kernel
+@kernel
 def _plain_host_end(buffer, start, stop):  # type: ignore[no-untyped-def]
     """Return the end of a host of plain labels that a slash follows, -1 where it is not one."""
     at = start
@@ -92,7 +88,7 @@ def _plain_host_end(buffer, start, stop):  # type: ignore[no-untyped-def]
         at += 1
 
 
-@_kernel
+@kernel
 def _is_plain_path(buffer, at, stop):  # type: ignore[no-untyped-def]
     """Whether path and query hold nothing to encode, to resolve or to leave out."""
     piece = -1  # where the present piece of the query begins
@@ -120,7 +116,7 @@ def _is_plain_path(buffer, at, stop):  # type: ignore[no-untyped-def]
     return piece < 0 or _is_plain_piece(buffer, piece, equals if equals >= 0 else stop, stop)
 
 
-@_kernel
+@kernel
 def _is_plain_piece(buffer, start, name_end, stop):  # type: ignore[no-untyped-def]
     """Whether a piece of a query stays: it is not empty, and its name is surely no tracking parameter's."""
     size = name_end - start
@@ -138,7 +134,7 @@ def _is_plain_piece(buffer, start, name_end, stop):  # type: ignore[no-untyped-d
     return True
 
 
-@_kernel
+@kernel
 def extensions(buffer, spans, hosts, found):  # type: ignore[no-untyped-def]
     """Set `found[i]` to the span of what follows the last dot of the path of a plain URL, (0, 0) where none does."""
     for number in range(len(spans)):
@@ -154,7 +150,7 @@ def extensions(buffer, spans, hosts, found):  # type: ignore[no-untyped-def]
         found[number, 1] = end if has_dot else 0
 
 
-@_kernel
+@kernel
 def simplify(buffer, spans, simpler, found):  # type: ignore[no-untyped-def]
     """Write URLs anew with what is most often wrong with them put right; they may be plain then.
 
@@ -166,13 +162,14 @@ def simplify(buffer, spans, simpler, found):  # type: ignore[no-untyped-def]
     for number in range(len(spans)):
         start, stop = np.int64(spans[number, 0]), np.int64(spans[number, 1])
         host = _host_start(buffer, start, stop)
-        end = _copy_simplified(buffer, start, host, stop, simpler, size) if host > 0 else -1
+        sure = host > 0 and stop - start <= _MOST_BYTES
+        end = _copy_simplified(buffer, start, host, stop, simpler, size) if sure else -1
         found[number, 0] = size if end > 0 else 0
         found[number, 1] = end if end > 0 else 0
         size = max(size, end)
 
 
-@_kernel
+@kernel
 def _copy_simplified(buffer, at, host, stop, simpler, size):  # type: ignore[no-untyped-def]
     """Copy one URL and return the end of the copy, -1 where its fragment is none that can be left out."""
     while at < stop and not (at >= host and _ends_host(byte_at(buffer, at))):
@@ -194,13 +191,14 @@ def _copy_simplified(buffer, at, host, stop, simpler, size):  # type: ignore[no-
     # `&#39;` is an entity, `#!` names a page, and what is not ASCII may be an invisible mark.
     if at < stop and (simpler[size - 1] == _AMPERSAND or byte_at(buffer, at + 1) == _EXCLAMATION):
         return -1
+    # An entity in the fragment may spell such a mark, or the `!`.
     while at < stop:
-        if not 32 < byte_at(buffer, at) < 127:
+        if not 32 < byte_at(buffer, at) < 127 or byte_at(buffer, at) == _AMPERSAND:
             return -1
         at += 1
     return size
 
 
-@_kernel
+@kernel
 def _ends_host(byte):  # type: ignore[no-untyped-def]
     return byte == _SLASH or byte == _QUERY or byte == _HASH

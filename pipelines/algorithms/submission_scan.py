@@ -10,9 +10,6 @@ position has to be compared with the end of the buffer.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from pipelines.algorithms.byte_scan import (
@@ -25,6 +22,7 @@ from pipelines.algorithms.byte_scan import (
     string_stops,
     word_at,
 )
+from pipelines.algorithms.compiled import kernel
 
 # What a line is: taken, or left to `json`.
 TAKEN, SLOW = 0, 1
@@ -65,8 +63,11 @@ _TRUE, _NULL, _FALS = as_word(b"true"), as_word(b"null"), as_word(b"fals")
 _THREE_BYTES, _FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
 _PREFIX, _SELF_DOMAIN = as_word(b"t3_"), as_word(b"self.")
 
-# Times from the year 10000 on are none.
-END_OF_TIME_S = 253402300800
+# Times from the year 2100 on are none.
+END_OF_TIME_S = 4102444800
+
+# Longer texts than these are odd; Reddit's own limits are far lower.
+MOST_ID_BYTES, MOST_SUBREDDIT_BYTES, MOST_TITLE_BYTES = 64, 128, 4096
 
 # With more digits, a number is not surely one of 64 bits; Python limits longer ones and deeper nesting.
 _MOST_DIGITS = 18
@@ -77,10 +78,8 @@ _SPACE, _TAB, _NEWLINE, _RETURN, _QUOTE, _BACKSLASH = 32, 9, 10, 13, 34, 92
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST, _COLON, _COMMA = 123, 125, 91, 93, 58, 44
 _MINUS, _PLUS, _DOT, _ZERO, _NINE, _LOWER_E, _UPPER_E, _LOWER_U = 45, 43, 46, 48, 57, 101, 69, 117
 
-_kernel: Any = numba.njit(cache=True, nogil=True)
 
-
-@_kernel
+@kernel
 def scan_lines(buffer, at, end, bounds, spans, numbers, flags, kinds):  # type: ignore[no-untyped-def]
     """Scan the lines of `buffer[at:end]` until the arrays are full; return (lines, where the next one begins).
 
@@ -105,7 +104,7 @@ def scan_lines(buffer, at, end, bounds, spans, numbers, flags, kinds):  # type: 
     return line, at
 
 
-@_kernel
+@kernel
 def _scan_line(buffer, at, spans, numbers):  # type: ignore[no-untyped-def]
     """Fill the row of one line; return (end of the object and of white space, flags), -1 where `json` has to decide."""
     for field in range(SPANS):
@@ -177,6 +176,10 @@ def _scan_line(buffer, at, spans, numbers):  # type: ignore[no-untyped-def]
             return -1, flags
     if not has_time or not 0 <= numbers[0] < END_OF_TIME_S or not _is_plain_id(buffer, spans[ID], flags):
         return -1, flags
+    if _is_long(spans[ID], MOST_ID_BYTES) or _is_long(spans[SUBREDDIT], MOST_SUBREDDIT_BYTES):
+        return -1, flags
+    if _is_long(spans[TITLE], MOST_TITLE_BYTES):
+        return -1, flags
     if not flags & (IS_SELF | NOT_SELF):
         if flags & (1 << (ESCAPED + DOMAIN)):
             return -1, flags
@@ -184,7 +187,12 @@ def _scan_line(buffer, at, spans, numbers):  # type: ignore[no-untyped-def]
     return _space_end(buffer, at + 1), flags
 
 
-@_kernel
+@kernel
+def _is_long(span, most):  # type: ignore[no-untyped-def]
+    return span[1] - span[0] > most
+
+
+@kernel
 def _is_plain_id(buffer, span, flags):  # type: ignore[no-untyped-def]
     """Whether an id is there and can be taken as it is: not `t3_...`, which is what `name` holds."""
     if span[1] == span[0] or flags & (1 << (ESCAPED + ID)):
@@ -192,14 +200,14 @@ def _is_plain_id(buffer, span, flags):  # type: ignore[no-untyped-def]
     return word_at(buffer, span[0]) & _THREE_BYTES != _PREFIX
 
 
-@_kernel
+@kernel
 def _self_by_domain(buffer, span):  # type: ignore[no-untyped-def]
     if span[1] - span[0] >= 5 and word_at(buffer, span[0]) & _FIVE_BYTES == _SELF_DOMAIN:
         return IS_SELF
     return NOT_SELF
 
 
-@_kernel
+@kernel
 def _with_word(flags, field, first):  # type: ignore[no-untyped-def]
     """Return the flags with what a word that begins with `first` says of a field."""
     is_true = first == 116
@@ -210,21 +218,21 @@ def _with_word(flags, field, first):  # type: ignore[no-untyped-def]
     return flags | bit if is_true else flags & ~bit
 
 
-@_kernel
+@kernel
 def _space_end(buffer, at):  # type: ignore[no-untyped-def]
     while byte_at(buffer, at) == _SPACE or byte_at(buffer, at) == _TAB or byte_at(buffer, at) == _RETURN:
         at += 1
     return at
 
 
-@_kernel
+@kernel
 def _value_start(buffer, at):  # type: ignore[no-untyped-def]
     """Return where the value begins after a key that ends at `at`; -1 where no colon follows."""
     at = _space_end(buffer, at + 1)
     return _space_end(buffer, at + 1) if byte_at(buffer, at) == _COLON else -1
 
 
-@_kernel
+@kernel
 def _string_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return where the first quote or backslash is, -1 where a control character comes first."""
     stops = string_stops(buffer, at)
@@ -235,7 +243,7 @@ def _string_end(buffer, at):  # type: ignore[no-untyped-def]
     return at if byte_at(buffer, at) >= _SPACE else -1
 
 
-@_kernel
+@kernel
 def _text_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return (where the quote at the end of a string is, whether the string has escapes), -1 where it is invalid."""
     escaped = False
@@ -248,7 +256,7 @@ def _text_end(buffer, at):  # type: ignore[no-untyped-def]
     return at, escaped
 
 
-@_kernel
+@kernel
 def _escape_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return the end of the escape that starts at `at`, -1 where it is none."""
     kind = byte_at(buffer, at + 1)
@@ -263,14 +271,14 @@ def _escape_end(buffer, at):  # type: ignore[no-untyped-def]
     return at + 2 if known else -1
 
 
-@_kernel
+@kernel
 def _digits_end(buffer, at):  # type: ignore[no-untyped-def]
     while _ZERO <= byte_at(buffer, at) <= _NINE:
         at += 1
     return at
 
 
-@_kernel
+@kernel
 def _number_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return the end of a number, -1 where there is none."""
     begin = at
@@ -296,7 +304,7 @@ def _number_end(buffer, at):  # type: ignore[no-untyped-def]
     return at if at - begin <= _MOST_NUMBER_BYTES else -1
 
 
-@_kernel
+@kernel
 def _scalar_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return the end of a string, a number or a word, -1 where there is none."""
     first = byte_at(buffer, at)
@@ -311,7 +319,7 @@ def _scalar_end(buffer, at):  # type: ignore[no-untyped-def]
     return at + 5 if word == _FALS and byte_at(buffer, at + 4) == _LOWER_E else -1
 
 
-@_kernel
+@kernel
 def _value_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return the end of a value of any kind, -1 where there is none."""
     first = byte_at(buffer, at)
@@ -320,7 +328,7 @@ def _value_end(buffer, at):  # type: ignore[no-untyped-def]
     return _scalar_end(buffer, at)
 
 
-@_kernel
+@kernel
 def _nested_end(buffer, at):  # type: ignore[no-untyped-def]
     """Return the end of the object or list that starts at `at`, -1 where it is invalid."""
     kinds = np.uint64(0)  # one bit a level, 1 for an object
@@ -364,7 +372,7 @@ def _nested_end(buffer, at):  # type: ignore[no-untyped-def]
                 return -1
 
 
-@_kernel
+@kernel
 def _field_of_key(buffer, start, stop):  # type: ignore[no-untyped-def]
     """Return the number of a key, _OTHER where the field is not needed."""
     size = stop - start
@@ -384,7 +392,7 @@ def _field_of_key(buffer, start, stop):  # type: ignore[no-untyped-def]
     return _OTHER
 
 
-@_kernel
+@kernel
 def _whole(buffer, start, stop):  # type: ignore[no-untyped-def]
     """Return (a whole number of few digits, True), or (0, False) for anything else."""
     at = start
@@ -402,7 +410,7 @@ def _whole(buffer, start, stop):  # type: ignore[no-untyped-def]
     return (-value if byte_at(buffer, start) == _MINUS else value), True
 
 
-@_kernel
+@kernel
 def _without_zero_fraction(buffer, start, stop):  # type: ignore[no-untyped-def]
     """Return the end of the whole part of `1388534400.0`, the end itself for other numbers."""
     at = stop
@@ -411,7 +419,7 @@ def _without_zero_fraction(buffer, start, stop):  # type: ignore[no-untyped-def]
     return at - 1 if start < at < stop and byte_at(buffer, at - 1) == _DOT else stop
 
 
-@_kernel
+@kernel
 def _is_ascii(buffer, at, stop):  # type: ignore[no-untyped-def]
     while at + BLOCK <= stop:
         if not_ascii(buffer, at):
@@ -421,7 +429,7 @@ def _is_ascii(buffer, at, stop):  # type: ignore[no-untyped-def]
     return found == 0 or at + lowest_bit(found) >= stop
 
 
-@_kernel
+@kernel
 def _newline(buffer, at):  # type: ignore[no-untyped-def]
     """Return where the next newline is."""
     found = newlines(buffer, at)

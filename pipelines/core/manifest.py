@@ -79,7 +79,13 @@ class Identity:
                 found.append(f"{key} was {_short(then)}, is now {_short(now)}")
         names = sorted({*self.inputs, *other.inputs})
         changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
-        return found + [f"its input {name} has changed" for name in changed]
+        return found + [f"its input {name} {_change(name, self.inputs, other.inputs)}" for name in changed]
+
+
+def _change(name: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if name not in then:
+        return "is new"
+    return "has changed" if name in now else "is no longer there"
 
 
 @dataclasses.dataclass(frozen=True)

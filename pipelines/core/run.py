@@ -105,10 +105,17 @@ class StageRun:
     """A run that holds the lock of its output folder; made by `stage_run`."""
 
     def __init__(
-        self, stage: Stage, identity: Identity, output: str, options: RunOptions, parts: Sequence[str] = ()
+        self,
+        stage: Stage,
+        identity: Identity,
+        output: str,
+        options: RunOptions,
+        parts: Sequence[str] = (),
+        of_all_parts: Sequence[str] = (),
     ) -> None:
         self.output = output
         self._parts = list(parts)
+        self._of_all_parts = frozenset(of_all_parts)
         self._stage = stage
         self.work = storage.join(output, _WORK)
         self.finished = False
@@ -188,14 +195,18 @@ class StageRun:
         """Take up the folder: finished, begun, or new; raise ChangedRunError for one that was made otherwise."""
         found = self._recorded_identity()
         if found is not None and self._only_parts_changed(found):
-            self._keep_work_entries()
+            self.note(f"goes on with other inputs: {'; '.join(found.differences(self._identity))}")
+            self._keep_entries_of_parts()
             found = self._identity
         if found is None:
             self._refuse_foreign_folder()
         elif differences := found.differences(self._identity):
             if not self._options.overwrite and not self._is_bare():
+                held = (
+                    "another result" if has_manifest(self.output) else "an unfinished run with other options or inputs"
+                )
                 raise ChangedRunError(
-                    f"{self.output}: holds another result: {'; '.join(differences)}. "
+                    f"{self.output}: holds {held}: {'; '.join(differences)}. "
                     "Use --overwrite to replace it, or another --output or --corpus"
                 )
             self._empty_folder()
@@ -311,12 +322,21 @@ class StageRun:
 
         return without_parts(found) == without_parts(self._identity)
 
-    def _keep_work_entries(self) -> None:
-        """Forget all but the entries of work phases, whose names say what their tasks read; take up the new inputs."""
+    def _keep_entries_of_parts(self) -> None:
+        """Forget what the phases made that read all parts; take up the new inputs."""
         for name in storage.list_folder(storage.join(self.output, JOURNAL)):
-            if name != _HEADER and not storage.read_json(self._journal(name))["work"]:
+            if name != _HEADER and storage.read_json(self._journal(name))["phase"] in self._of_all_parts:
                 storage.remove(self._journal(name))
         self._write_header()
+
+    def forget(self, phase: str, name: str) -> None:
+        """Forget the entry of a finished task, so that it is run again."""
+        if self._known.pop((phase, name), None) is not None:
+            storage.remove(self._journal(f"{phase}--{name}.json"))
+
+    def known(self, phase: str, name: str) -> bool:
+        """Tell whether a task was finished before."""
+        return (phase, name) in self._known
 
     def _refuse_foreign_folder(self) -> None:
         names = self._result_names()
@@ -338,6 +358,7 @@ class StageRun:
             self._remove_journal()
             self._done = list(manifest.shards)
             self.finished = True
+            self.note(f"{self._identity.stage}: was finished before, and its files are intact")
             return
         for entry in intact:
             self._write_entry(entry)
@@ -404,17 +425,18 @@ def stage_run(
     options: RunOptions,
     *,
     parts: Mapping[str, str] | None = None,
+    of_all_parts: Sequence[str] = (),
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
 
     `inputs` maps the name of each input to its fingerprint. Raises LockedError where another process writes the folder,
     ChangedRunError where it holds the result of another config, version or input, and InputError where it is not ours.
 
-    `parts` are further inputs, each read by one task of a work phase whose name says what it read. Where only these
-    changed, a run that was not finished goes on: what such a phase made of the others stays.
+    `parts` are further inputs, each read by tasks whose names say what they read, but for the phases `of_all_parts`.
+    Where only these inputs changed, a run that was not finished goes on: only what those phases made is made again.
     """
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **(parts or {})})
     with storage.folder_lock(output):
-        run = StageRun(stage, identity, output, options, sorted(parts or {}))
+        run = StageRun(stage, identity, output, options, sorted(parts or {}), of_all_parts)
         run.open()
         yield run

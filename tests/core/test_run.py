@@ -135,7 +135,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path,
     [
         ({"config": _Config(least=3)}, "least was 0, is now 3"),
         ({"inputs": {"a": "2"}}, "its input a has changed"),
-        ({"inputs": {"a": "1", "b": "1"}}, "its input b has changed"),
+        ({"inputs": {"a": "1", "b": "1"}}, "its input b is new"),
         ({"version": 2}, "it was made by version 1 of the stage, this is version 2"),
     ],
 )
@@ -148,7 +148,8 @@ def test_another_result_is_refused_unless_overwritten(
     else:
         with pytest.raises(KeyboardInterrupt):
             _run(out, stop_after=2)
-    with pytest.raises(ChangedRunError, match=f"holds another result: {message}. Use --overwrite"):
+    held = "another result" if finished else "an unfinished run with other options or inputs"
+    with pytest.raises(ChangedRunError, match=f"holds {held}: {message}. Use --overwrite"):
         _run(out, **change)
     _, done = _run(out, **change, options=RunOptions(overwrite=True))
     assert len(done) == 4

@@ -19,6 +19,7 @@ import zstandard
 from pipelines.core.errors import ChangedRunError, InputError, LockedError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import read_manifest
+from pipelines.core.progress import Silent
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import RunOptions, Summary
 from pipelines.core.storage import folder_lock
@@ -239,7 +240,7 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
     if passes:
         assert _scrape([dump], tmp_path / "out").dropped == {"bad_line": bad}
         return
-    with pytest.raises(InputError, match=rf"RS_2017-11.zst: {bad} of its {good + bad} lines are no submissions"):
+    with pytest.raises(InputError, match=rf"RS_2017-11.zst: {bad} of its {good + bad:,} lines are no submissions"):
         _scrape([dump], tmp_path / "out")
 
 
@@ -247,7 +248,7 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
     ("records", "message"),
     [
         ([], "RS_2017-11.json: holds no lines at all"),
-        (["oops", "oops"], "RS_2017-11.json: none of its 2 lines has a usable `url`"),
+        (["oops", "oops"], "RS_2017-11.json: none of its 2 lines is a submission"),
         ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
         (
             [_record("a", score=None), _record("b", score=None)],
@@ -306,7 +307,7 @@ def test_of_a_folder_or_glob_only_dumps_of_submissions_are_read(tmp_path: Path) 
 def test_another_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (_write(tmp_path, f"RS_2017-1{n}.zst", [_record(f"{n}")]) for n in (1, 2))
     _scrape([one], tmp_path / "out")
-    with pytest.raises(ChangedRunError, match=r"its input RS_2017-12.zst has changed"):
+    with pytest.raises(ChangedRunError, match=r"its input RS_2017-12.zst is new"):
         _scrape([one, two], tmp_path / "out")
     with pytest.raises(ChangedRunError, match='profile was "none", is now "webtext-2019"'):
         _scrape([one], tmp_path / "out", profile="webtext-2019")
@@ -365,3 +366,36 @@ def test_a_corpus_beside_the_dumps_is_not_read_as_dumps(tmp_path: Path) -> None:
     (tmp_path / "begun" / "scrape" / "_work").mkdir()
     (tmp_path / "begun" / "scrape" / "_work" / "stats-1.json").write_text("{}")
     assert _scrape([str(tmp_path)], tmp_path / "again").records_in == 2
+
+
+def test_archives_and_wrong_suffixes_are_named(tmp_path: Path) -> None:
+    data = _ndjson([_record("a")])
+    tar = b"RS_2017-11".ljust(257, b"\0") + b"ustar\x0000" + bytes(247) + data
+    for name, content, message in [
+        ("RS_2017-11.zip", b"PK\x03\x04" + data, "holds a zip archive, which its name does not say; unpack it first"),
+        ("RS_2017-11", zstandard.compress(data), r"holds zstd data, .*; give it a name that ends in \.zst"),
+        ("RS_2017-11.gz", bz2.compress(data), r"holds bzip2 data, .*\.bz2"),
+        ("RS_2017-11.json", tar, "is a tar archive; unpack it first"),
+        ("RS_2017-11.tar.gz", gzip.compress(tar), "is a tar archive; unpack it first"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            _scrape([str(path)], tmp_path / "out")
+
+
+def test_what_was_let_pass_is_said_again(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Notes(Silent):
+        def note(self, message: str) -> None:
+            said.append(message)
+
+    dump = _write(tmp_path, "RS_2017-11.zst", [*(_record(f"{n}") for n in range(90)), *["oops"] * 10])
+    for _ in range(2):
+        said.clear()
+        _scrape([dump], tmp_path / "out", RunOptions(progress=Notes()), skip_damaged=True)
+    assert said == [
+        "scrape: was finished before, and its files are intact",
+        "damaged files, used as far as they could be read: 1, see files-00000.parquet",
+    ]

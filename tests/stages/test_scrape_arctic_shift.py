@@ -20,7 +20,7 @@ from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.stages.scrape import api_client, listings
+from pipelines.stages.scrape import api_client, listings, scores
 from pipelines.stages.scrape.api_client import ApiClient
 from pipelines.stages.scrape.arctic_shift import Search, Window, domain_queries, subreddit_queries
 
@@ -316,3 +316,22 @@ def test_kill_9_in_the_middle_of_a_window_asks_for_no_page_again(api: ArcticShif
     for one, two in zip(whole, out, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
     assert _rows(tmp_path / "whole") == _rows(tmp_path / "out")
+
+
+def test_scores_fetched_after_a_refusal_leave_the_listing_as_it_is(
+    api: ArcticShift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 100)
+    scores._client.cache_clear()
+    api.posts = _posts(list(range(0, 600, 2)), score=1)
+    with pytest.raises(InputError, match="--refresh-scores arctic-shift"):
+        _scrape(api, tmp_path / "out", subreddits=("python",))
+    searches = len(api.requests)
+    listing = (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes()
+    # By now the archive knows the scores, and has lost half of the posts.
+    api.posts = [{**each, "score": 7} for each in api.posts[::2]]
+    summary, _ = _scrape(api, tmp_path / "out", subreddits=("python",), refresh_scores="arctic-shift")
+    assert {path for path, _ in api.requests[searches:]} == {"/api/posts/ids"}
+    assert (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes() == listing
+    assert (summary.records_in, summary.records_out) == (300, 150)
+    assert summary.dropped == {"score_not_found": 150}

@@ -335,3 +335,19 @@ def test_a_column_is_refused_where_nothing_can_have_it(tmp_path: Path) -> None:
         _scrape([path], tmp_path / "out", source="dump", url_column="link")
     table = _write(tmp_path, "list.csv", "link\nhttp://b.com/\n")
     assert _scrape([path, table], tmp_path / "out", url_column="link").records_out == 2
+
+
+def test_a_dump_and_a_table_are_no_lists_of_lines(tmp_path: Path) -> None:
+    record = {"id": "a", "url": "http://a.com/", "score": 3, "created_utc": 1, "subreddit": "b", "is_self": False}
+    for name, text, message in [
+        (
+            "RS_2017-11.json",
+            json.dumps(record) + "\n",
+            "is a dump of submissions, not a list of URLs; leave out --source",
+        ),
+        ("list", "id,url\n1,http://a.com/\n", r"begins with the header of a table, .* ends in \.csv"),
+        ("list", 'title\t"url"\nx\thttp://a.com/\n', r"begins with the header of a table, .* ends in \.tsv"),
+    ]:
+        path = _write(tmp_path, name, text)
+        with pytest.raises(InputError, match=message):
+            _read(path)

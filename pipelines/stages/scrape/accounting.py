@@ -42,17 +42,21 @@ def write_accounts(
     tasks: Sequence[PartitionTask],
     stats: Sequence[FileStats],
     reports: Sequence[MonthReport],
+    fresh_months: int,
     refreshed: Refreshed | None,
 ) -> TaskResult:
-    """Write the lists, and return the funnel of the reading: what came in and what was dropped before the merge."""
+    """Write the lists, and return the funnel of the reading: what came in and what was dropped before the merge.
+
+    `fresh_months` is the number of months that were asked for although their scores were taken at ingestion.
+    """
     dropped: Counter[str] = Counter()
     for each in stats:
         dropped.update(each.dropped)
         dropped["bad_line"] += each.bad_lines
     counts = {
         "kept_submissions": sum(each.kept for each in stats),
-        "damaged_files": sum(each.damaged_at is not None or each.too_many_bad for each in stats),
-        "months_with_fresh_scores": sum(report.problem is not None for report in reports),
+        "damaged_files": sum(bool(each.damage) for each in stats),
+        "months_with_fresh_scores": fresh_months,
     }
     files = [
         _write_rejects(output, tasks),

@@ -139,11 +139,7 @@ def _read(
         check_url_column(config.url_column, files)
         near = near_urls(canonical)
         tasks = [SurveyTask(file, config.source, config.url_column, canonical, near) for file in files]
-        surveys = survey_files("explain: read", survey_file, tasks, options)
-    for survey in surveys:
-        if config.source == "dump" and survey.stats.damaged_at is None:
-            survey.stats.check_fields(survey.file.path)
-    return surveys
+        return survey_files("explain: read", survey_file, tasks, options)
 
 
 def _identity(config: ScrapeConfig, selection: Selection, files: Sequence[SourceFile]) -> Identity:

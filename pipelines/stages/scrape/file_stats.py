@@ -7,13 +7,16 @@ import json
 from collections import Counter
 from typing import Any
 
-from pipelines.core.errors import InputError
 from pipelines.stages.scrape.months import DayCounts
 
 
 @dataclasses.dataclass
 class FileStats:
-    """The funnel of one file. `damaged_at` is the offset in its compressed bytes, None where it is sound."""
+    """The funnel of one file.
+
+    `damage` says what is wrong with it, if anything is; `damaged_at` is the offset in its compressed bytes where it
+    could not be decoded further. `sha256` is of the whole file, where it is damaged.
+    """
 
     lines: int = 0
     with_url: int = 0
@@ -25,31 +28,36 @@ class FileStats:
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_at: int | None = None
     damage: str = ""
+    sha256: str = ""
     days: DayCounts = dataclasses.field(default_factory=DayCounts)
 
-    def check_fields(self, path: str) -> None:
-        """Raise InputError where a dump has no line at all, or none with a URL or with a score."""
+    def look_over(self) -> None:
+        """Note in `damage` what is wrong with a dump that could be read to its end."""
         if not self.lines:
-            raise InputError(f"{path}: holds no lines at all; is the download complete?")
-        if self.too_many_bad:
-            return
-        for name, usable in (("url", self.with_url), ("score", self.with_score)):
-            if not usable:
-                raise InputError(f"{path}: none of its {self.lines} lines has a usable `{name}`; is it of submissions?")
+            self.damage = "holds no lines at all; is the download complete?"
+        elif self.bad_lines == self.lines:
+            self.damage = (
+                f"none of its {self.lines:,} lines is a submission; is it a dump of Reddit submissions, one JSON "
+                "object a line? (A list of URLs needs --source urls)"
+            )
+        elif self.too_many_bad:
+            self.damage = (
+                f"{self.bad_lines:,} of its {self.lines:,} lines are no submissions (more than 1%); "
+                "is it a dump of Reddit submissions, one JSON object a line?"
+            )
+        else:
+            absent = next((name for name, have in (("url", self.with_url), ("score", self.with_score)) if not have), "")
+            if absent:
+                self.damage = f"none of its {self.lines:,} lines has a usable `{absent}`; is it of submissions?"
 
     def problem(self, path: str) -> str | None:
         """Say what is wrong with the file, None where it is sound."""
         if self.damaged_at is not None:
             return (
                 f"{path}: is truncated or corrupt near compressed byte {self.damaged_at} ({self.damage}); "
-                f"{self.lines} lines before it could be read"
+                f"{self.lines:,} lines before it could be read"
             )
-        if self.too_many_bad:
-            return (
-                f"{path}: {self.bad_lines} of its {self.lines} lines are no submissions (more than 1%); "
-                "is it a dump of Reddit submissions, one JSON object a line?"
-            )
-        return None
+        return f"{path}: {self.damage}" if self.damage else None
 
     def to_json(self) -> bytes:
         """Return the stats as JSON."""

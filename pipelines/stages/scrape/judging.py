@@ -54,8 +54,6 @@ def judged_dump(
         stats.kept += len(kept)
         stats.pending += len(pending)
         yield kept, pending
-    if stats.damaged_at is None:
-        stats.check_fields(file.path)
 
 
 def counted_lines(file: SourceFile, rejects: Rejects, stats: FileStats) -> Iterator[Lines]:
@@ -69,6 +67,8 @@ def counted_lines(file: SourceFile, rejects: Rejects, stats: FileStats) -> Itera
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     stats.bad_lines = rejects.count
     stats.too_many_bad = rejects.too_many(stats.lines)
+    if stats.damaged_at is None:
+        stats.look_over()
 
 
 def _judged(

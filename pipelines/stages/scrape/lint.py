@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import UsageError
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.linter import MonthReport, month_reports, unusable_months
@@ -89,13 +89,5 @@ def _file_report(survey: FileSurvey) -> FileReport:
         survey.bad.first,
         stats.damaged_at,
         stats.damage or None,
-        stats.problem(survey.file.label) or _missing_fields(survey),
+        stats.problem(survey.file.label),
     )
-
-
-def _missing_fields(survey: FileSurvey) -> str | None:
-    try:
-        survey.stats.check_fields(survey.file.label)
-    except InputError as error:
-        return str(error)
-    return None

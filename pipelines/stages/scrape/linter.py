@@ -91,14 +91,15 @@ def month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[M
 
 
 def unusable_months(reports: Sequence[MonthReport], selection: Selection) -> list[MonthReport]:
-    """Return the months whose scores cannot be used, without those that are left out by date as a whole."""
+    """Return the months whose scores cannot be used, without those that an option or the profile leaves out by date."""
     return [report for report in reports if report.problem and _is_asked_for(report.month, selection)]
 
 
 def _is_asked_for(month: str, selection: Selection) -> bool:
     first, end = month_span(month)
     is_early = selection.after is not None and end <= selection.after
-    return not is_early and (selection.before is None or first < selection.before)
+    ends = [selection.before, *(rule.created_from for rule in selection.profile.rules)]
+    return not is_early and all(each is None or first < each for each in ends)
 
 
 def _early_end(counts: MonthCounts) -> str | None:

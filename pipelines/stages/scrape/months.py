@@ -9,6 +9,7 @@ from __future__ import annotations
 import calendar
 import dataclasses
 import datetime as dt
+import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -28,6 +29,7 @@ _SUM = _FIRST_SCORE + len(SCORE_LABELS)
 _COLUMNS = _SUM + 1
 _FIRST_GOOD_SCORE = _FIRST_SCORE + 3
 
+_KNOWN_MONTHS = "reddit-months.toml"
 _DAY_S = 86400
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 # One wrong score must not overflow a sum, nor hide a month.
@@ -188,8 +190,13 @@ class KnownMonth:
 
 def known_months() -> dict[str, KnownMonth]:
     """Return the months in `data/reddit-months.toml`."""
-    tables = tomllib.loads(storage.read_bytes(data_path("reddit-months.toml")).decode())
+    tables = tomllib.loads(storage.read_bytes(data_path(_KNOWN_MONTHS)).decode())
     return {month: KnownMonth(float(table["least_mean_score"]), table["what"]) for month, table in tables.items()}
+
+
+def known_months_version() -> str:
+    """Return the hash of the list of known months, which decides what is refused or fetched again."""
+    return hashlib.sha256(storage.read_bytes(data_path(_KNOWN_MONTHS))).hexdigest()
 
 
 def month_numbers(months: Iterable[str]) -> Counts:

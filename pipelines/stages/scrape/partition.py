@@ -25,6 +25,8 @@ from pipelines.stages.scrape.submission import RawSubmission
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain, submission_batch
 from pipelines.stages.scrape.url_lists import read_url_list
 
+# A task's name is part of a file's name, which may have 255 bytes.
+_SHOWN_CHARACTERS = 40
 _BATCH_ROWS = 4096
 
 Write = Callable[[pa.RecordBatch, npt.NDArray[np.int32]], None]
@@ -56,7 +58,7 @@ class PartitionTask:
     @property
     def name(self) -> str:
         """The label of the file and what is read of it."""
-        return f"{self.file.label}-{self.key}"
+        return f"{self.file.label[:_SHOWN_CHARACTERS]}-{self.key}"
 
     @property
     def submissions_name(self) -> str:
@@ -104,6 +106,8 @@ def partition_file(task: PartitionTask) -> TaskResult:
         for each in writing:
             each.flush()
     entry = FileEntry(task.submissions_name, written.size_bytes, written.sha256)
+    if stats.damage:
+        stats.sha256 = storage.sha256_of(task.file.path)
     stats_entry = shards.write_file(task.output, task.stats_name, stats.to_json())
     return TaskResult(files=(entry, *(each.entry for each in parquet), stats_entry))
 

@@ -39,6 +39,8 @@ from pipelines.stages.scrape.submission import BadLineError, RawSubmission, pars
 
 # What is done once a block, in Python, is little beside what its lines cost.
 _BLOCK_BYTES = 8 << 20
+# What kernels may read beyond the last line, and the newline that it may lack.
+_PADDING = BLOCK + 1
 _LINES_AT_ONCE = 1 << 15
 
 _ESCAPED_URL = 1 << (ESCAPED + URL) | 1 << (ESCAPED + OVERRIDE)
@@ -62,13 +64,13 @@ def line_blocks(
     A line beyond `max_line_bytes` comes as its first part, and a last one without newline with one. Where the stream
     turns out to be damaged, all whole lines before it are yielded, then its error is raised.
     """
-    buffer = bytearray(block_bytes + BLOCK)
+    buffer = bytearray(block_bytes + _PADDING)
     size = 0
     problem: Exception | None = None
     at_end = False
     while not at_end:
         try:
-            got = stream.readinto(memoryview(buffer)[size : len(buffer) - BLOCK])  # type: ignore[attr-defined]
+            got = stream.readinto(memoryview(buffer)[size : len(buffer) - _PADDING])  # type: ignore[attr-defined]
         except DAMAGE_ERRORS as error:
             got, problem = 0, error
         size += got
@@ -81,7 +83,7 @@ def line_blocks(
             yield Block(buffer, end)
             buffer[: size - end] = buffer[end:size]
             size -= end
-        elif size >= len(buffer) - BLOCK:
+        elif size >= len(buffer) - _PADDING:
             if size < max_line_bytes:
                 buffer = buffer + bytes(len(buffer))
             else:
@@ -94,7 +96,7 @@ def line_blocks(
 
 def _skip_line(stream: BinaryIO, buffer: bytearray) -> int:
     """Read on to the end of the line; leave what follows at the start of the buffer and return its size."""
-    while got := stream.readinto(memoryview(buffer)[: len(buffer) - BLOCK]):  # type: ignore[attr-defined]
+    while got := stream.readinto(memoryview(buffer)[: len(buffer) - _PADDING]):  # type: ignore[attr-defined]
         newline = buffer.find(b"\n", 0, got)
         if newline >= 0:
             size: int = got - newline - 1

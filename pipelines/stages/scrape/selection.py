@@ -82,7 +82,18 @@ _OF_LISTINGS = ("listing", "query", "time_filter", "limit")
 # Options that a source has no use for; one that is set all the same is refused rather than silently without effect.
 _UNUSED_OPTIONS = {
     "dump": ("url_column", *_OF_LISTINGS, "domains"),
-    "urls": ("min_score", "karma", "after", "before", "subreddits", *_OF_LISTINGS, "domains", "api_url"),
+    "urls": (
+        "min_score",
+        "karma",
+        "after",
+        "before",
+        "subreddits",
+        *_OF_LISTINGS,
+        "domains",
+        "api_url",
+        "refresh_scores",
+        "accept_fresh_scores",
+    ),
     "praw": ("url_column", "domains", "api_url"),
     "arctic-shift": ("url_column", *_OF_LISTINGS),
 }

@@ -18,6 +18,7 @@ from pipelines.core.manifest import MANIFEST_FILE
 from pipelines.core.run import JOURNAL
 
 STANDARD_INPUT = "-"
+_SPOOL_FILE = "stdin.ndjson.zst"
 
 _READ_BYTES = 1 << 20
 _COMPRESSED_STARTS = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x1f\x8b": "gzip"}
@@ -34,6 +35,11 @@ class SourceFile:
     fingerprint: str
 
     @property
+    def shown(self) -> str:
+        """How messages name the file."""
+        return "standard input" if self.label == _SPOOL_FILE else self.path
+
+    @property
     def key(self) -> str:
         """A short name for what the file holds, and under which label."""
         return hashlib.sha256(f"{self.label}\n{self.fingerprint}".encode()).hexdigest()[:16]
@@ -45,10 +51,10 @@ def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
     A file that is named is taken whatever its name; of a folder or glob only what looks like a dump (or like a list of
     URLs). Raises InputError for a path that means no file.
     """
-    fits = _is_url_list if source == "urls" else _is_dump
+    fits, what = (_is_url_list, "list of URLs") if source == "urls" else (_is_dump, "file of submissions")
     found: dict[str, None] = {}
     for path in paths:
-        found.update(dict.fromkeys(_files_of(path, fits)))
+        found.update(dict.fromkeys(_files_of(path, fits, what)))
     named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in found)
     seen: dict[str, int] = {}
     files = []
@@ -58,13 +64,13 @@ def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
     return files
 
 
-def _files_of(path: str, fits: Callable[[str], bool]) -> list[str]:
+def _files_of(path: str, fits: Callable[[str], bool], what: str) -> list[str]:
     if storage.exists(path) and not storage.is_folder(path):
         return [path]
     if storage.is_glob(path):
-        matches, problem = storage.glob(path), "matches no file of submissions"
+        matches, problem = storage.glob(path), f"matches no {what}"
     elif storage.is_folder(path):
-        matches, problem = _outside_of_results(storage.walk_files(path)), "holds no file of submissions"
+        matches, problem = _outside_of_results(storage.walk_files(path)), f"holds no {what}"
     else:
         raise InputError(f"{path}: no such file or folder")
     kept = [match for match in matches if fits(match) and not storage.is_folder(match)]
@@ -99,17 +105,17 @@ def with_standard_input(paths: Sequence[str], output: str) -> Iterator[list[str]
     """Yield the paths with `-` replaced by a file that holds all of standard input, beside the output folder.
 
     The file exists only inside the block. It makes standard input like any other file: it has a fingerprint, so that a
-    run that was killed goes on where the same bytes come in again, and refuses where others do.
+    run that was killed goes on where the same bytes come in again, and says so where others do.
     """
     if STANDARD_INPUT not in paths:
         yield list(paths)
         return
     folder = output.rstrip("/") + "-stdin"
-    spool = storage.join(folder, "stdin.ndjson.zst")
+    spool = storage.join(folder, _SPOOL_FILE)
     with storage.folder_lock(folder):
         storage.remove_temporaries(folder)
-        _spool(sys.stdin.buffer, spool)
         try:
+            _spool(sys.stdin.buffer, spool)
             yield [spool if path == STANDARD_INPUT else path for path in paths]
         finally:
             storage.remove(folder)

@@ -15,6 +15,7 @@ from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.linter import MonthReport, month_reports, unusable_months
 from pipelines.stages.scrape.listings import check_listing_options, fetch_listings
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
+from pipelines.stages.scrape.months import known_months_version
 from pipelines.stages.scrape.partition import PartitionTask, partition_file
 from pipelines.stages.scrape.refresh import refresh_scores
 from pipelines.stages.scrape.scores import check_service
@@ -26,6 +27,8 @@ STAGE = Stage("scrape", 2)
 SCORE_INPUT = "refreshed scores"
 
 _SHOWN = 5
+# The phases whose tasks read what was made of all files.
+_OF_ALL = ("merge", "lists")
 
 
 def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> Summary:
@@ -42,18 +45,34 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     selection = make_selection(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
-        with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=score_input(config)) as run:
+        with stage_run(
+            STAGE, config, rule_inputs(selection), output, options, parts=score_input(config), of_all_parts=_OF_ALL
+        ) as run:
             if not run.finished:
                 _make_links(run, config, selection, fetch_listings(run, config, selection))
-            return run.finish()
+            return _finish(run)
     with with_standard_input(named_dumps(dumps), output) as paths:
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
         parts = {file.label: file.fingerprint for file in files} | score_input(config)
-        with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=parts) as run:
+        with stage_run(
+            STAGE, config, rule_inputs(selection), output, options, parts=parts, of_all_parts=_OF_ALL
+        ) as run:
             if not run.finished:
                 _make_links(run, config, selection, files)
-            return run.finish()
+            return _finish(run)
+
+
+def _finish(run: StageRun) -> Summary:
+    """Finish, and say again of a result what was let pass when it was made."""
+    made_before = run.finished
+    summary = run.finish()
+    if made_before:
+        if count := summary.extra.get("damaged_files"):
+            run.note(f"damaged files, used as far as they could be read: {count:,}, see files-00000.parquet")
+        if count := summary.extra.get("months_with_fresh_scores"):
+            run.note(f"months whose scores were taken at ingestion: {count:,}, see months-00000.parquet")
+    return summary
 
 
 def named_dumps(dumps: Sequence[str]) -> Sequence[str]:
@@ -70,6 +89,7 @@ def rule_inputs(selection: Selection) -> dict[str, str]:
     """Return the fingerprints of the rules that decide the result beside the options."""
     # The rules, the form of URLs and what a domain is are data, not options, but they decide the result all the same.
     return {
+        "months with scores at ingestion": known_months_version(),
         f"profile {selection.profile.name}": selection.profile.fingerprint,
         "canonical URLs": f"rules-{CANONICAL_RULES}",
         "public suffixes": public_suffix_version(),
@@ -87,6 +107,7 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
         PartitionTask(file, selection, config.source, config.url_column, config.shards, run.output, work)
         for file in files
     ]
+    _forget_repaired(run, tasks)
     run.map(partition_file, tasks, phase="read", work=True, unit="bytes", cost=_file_bytes)
     stats = read_stats(tasks)
     _refuse_damaged(run, config, tasks, stats)
@@ -104,21 +125,36 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
         for bucket in range(config.shards)
     ]
     run.map(merge_bucket, buckets, phase="merge", total=kept, unit="submissions")
-    run.once("lists", lambda: write_accounts(run.output, tasks, stats, reports, refreshed))
+    run.once("lists", lambda: write_accounts(run.output, tasks, stats, reports, len(fresh), refreshed))
 
 
 def _file_bytes(task: PartitionTask) -> int:
     return storage.size_bytes(task.file.path)
 
 
+def _forget_repaired(run: StageRun, tasks: list[PartitionTask]) -> None:
+    """Have damaged files read again whose bytes are other ones now.
+
+    Large files are told apart by samples of their bytes, which need not show what was mended.
+    """
+    for task in tasks:
+        if run.known("read", task.name):
+            (stats,) = read_stats([task])
+            if stats.damage and stats.sha256 != storage.sha256_of(task.file.path):
+                run.forget("read", task.name)
+
+
 def _refuse_damaged(run: StageRun, config: ScrapeConfig, tasks: list[PartitionTask], stats: list[FileStats]) -> None:
     """Raise InputError for damaged files, unless they may be skipped; what was read of them stays apart till then."""
-    found = [problem for task, each in zip(tasks, stats, strict=True) if (problem := each.problem(task.file.path))]
+    found = [problem for task, each in zip(tasks, stats, strict=True) if (problem := each.problem(task.file.shown))]
     if found and not config.skip_damaged:
-        more = f"; and {len(found) - _SHOWN} more files" if len(found) > _SHOWN else ""
+        for problem in found if len(found) > 1 else []:
+            run.note(problem)
+        several = f"{len(found):,} files are damaged, or no dumps of submissions (above)"
+        what = found[0] if len(found) == 1 else several
         raise InputError(
-            f"{'; '.join(found[:_SHOWN])}{more}. Put good files in their place and run again (the others are not read "
-            "again), or use what could be read of them with --skip-damaged"
+            f"{what}{'' if what.endswith('?') else '.'} Put good files in their place and run again (the others are "
+            "not read again), or use what could be read of them with --skip-damaged"
         )
     for problem in found:
         run.note(f"{problem}; what could be read of it is used")

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_END_OF_TIME_S = 253402300800  # the year 10000, as in the scanner, which is slow to import
+_END_OF_TIME_S = 4102444800  # the year 2100, as in the scanner, which is slow to import
+# Names of subreddits have at most 21 characters, titles 300; a hostile dump must not fill the memory with longer ones.
+_MOST_ID_CHARACTERS, _MOST_SUBREDDIT_CHARACTERS, _MOST_TITLE_CHARACTERS = 64, 128, 4096
 _INT64_END = 2**63
 
 
@@ -52,7 +54,7 @@ def parse_line(line: bytes) -> RawSubmission:
 
 
 def parse_submission(record: Mapping[str, Any]) -> RawSubmission:
-    """Return the submission in a JSON object; raise BadLineError where it has no id or no time."""
+    """Return the submission in a JSON object; raise BadLineError where it has no id or no time, or an endless name."""
     created_utc = _whole_number(record.get("created_utc"))
     if created_utc is None or not 0 <= created_utc < _END_OF_TIME_S:
         raise BadLineError("no_created_utc")
@@ -62,8 +64,8 @@ def parse_submission(record: Mapping[str, Any]) -> RawSubmission:
         created_utc=created_utc,
         url=_url(repeated) or _url(record),
         score=_whole_number(record.get("score")),
-        subreddit=_text(record.get("subreddit")),
-        title=_text(record.get("title")),
+        subreddit=_subreddit(record),
+        title=_text(record.get("title"))[:_MOST_TITLE_CHARACTERS],
         over_18=record.get("over_18") is True,
         is_self=_is_self(record) or _is_self(repeated),
         promoted=record.get("promoted") is True,
@@ -75,7 +77,16 @@ def _id(record: Mapping[str, Any]) -> str:
     id = id.removeprefix("t3_")
     if not id:
         raise BadLineError("no_id")
+    if len(id) > _MOST_ID_CHARACTERS:
+        raise BadLineError("long_id")
     return id
+
+
+def _subreddit(record: Mapping[str, Any]) -> str:
+    name = _text(record.get("subreddit"))
+    if len(name) > _MOST_SUBREDDIT_CHARACTERS:
+        raise BadLineError("long_subreddit")
+    return name
 
 
 def _repeated_post(record: Mapping[str, Any]) -> Mapping[str, Any]:

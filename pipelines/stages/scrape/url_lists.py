@@ -23,6 +23,8 @@ DEFAULT_COLUMN = "url"
 _Cell = TypeVar("_Cell", str, bytes)
 
 _PLAIN_SUFFIX = ".txt"
+# What a JSON object with all of these is, is clear; as a list of URLs its scores would count for nothing.
+_OF_SUBMISSIONS = {"score", "created_utc", "subreddit", "is_self"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
@@ -73,6 +75,8 @@ def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str |
             if start == b"#":
                 continue
             lines += 1
+            if lines == 1 and field is not None:
+                _refuse_table(path, line, field)
             try:
                 if field is None or start != b"{":
                     yield _decoded(line)
@@ -87,6 +91,16 @@ def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str |
     rejects.check(lines)
 
 
+def _refuse_table(path: str, line: bytes, field: str) -> None:
+    """Raise InputError where the first line of what was taken for lines is the header of a table."""
+    for separator, suffix in ((b",", ".csv"), (b"\t", ".tsv")):
+        cells = [cell.strip(b' "') for cell in line.strip().split(separator)]
+        if len(cells) > 1 and field.encode() in cells:
+            raise InputError(
+                f"{path}: begins with the header of a table, but is read as lines; give it a name that ends in {suffix}"
+            )
+
+
 class _AbsentField:
     """Notices a file in which no object has the field, before its lines are merely called bad."""
 
@@ -98,6 +112,8 @@ class _AbsentField:
         self._found = False
 
     def look_at(self, record: dict[str, Any]) -> None:
+        if self._first_keys is None and not _OF_SUBMISSIONS - set(record):
+            raise InputError(f"{self._path}: is a dump of submissions, not a list of URLs; leave out --source urls")
         if not self._found:
             self._found = not self._names.isdisjoint(record)
             self._first_keys = self._first_keys or list(record)
