@@ -14,18 +14,37 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import zstandard
 
 from pipelines.core import progress, storage
-from pipelines.core.errors import DamagedFileError
+from pipelines.core.errors import DamagedFileError, InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 # Reddit's dumps are made with `zstd --long=31`; the decoder's default window refuses them.
 _ZSTD_WINDOW_BYTES = 2**31
+
+# The parts of zstd's format (RFC 8878, section 3.1): the first bytes of a frame tell the size of its header, and the
+# three before a block whether it is the last, its kind and its size.
+_FRAME_START_BYTES = 5
+_SKIPPABLE_MAGIC = 0x184D2A50
+_BLOCK_HEADER_BYTES = 3
+_REPEATED_BYTE = 1
+_CHECKSUM_BYTES = 4
+
 _CHUNK_BYTES = 1 << 18
 _BUFFER_BYTES = 1 << 20
 
 # What the decoders raise for a damaged file; bz2 reports corruption as a plain OSError without an error number.
 DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
+
+# How the files begin that are not what their names say, and what to do then.
+_BEGINNINGS = {
+    b"\x28\xb5\x2f\xfd": ("zstd data", ".zst"),
+    b"\xfd7zXZ\x00": ("xz data", ".xz"),
+    b"BZh": ("bzip2 data", ".bz2"),
+    b"\x1f\x8b": ("gzip data", ".gz"),
+    b"PK\x03\x04": ("a zip archive", ""),
+}
+_TAR_MAGIC = slice(257, 262)
 
 SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
 
@@ -44,16 +63,29 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
 
     With `report_bytes`, what is read of the file, in its compressed bytes, is reported as progress. Inside the block, a
     truncated or corrupt file raises DamagedFileError with the file's name and the offset reached in the compressed
-    bytes, after all that was decoded before.
+    bytes, after all that was decoded before. Raises InputError for an archive, and for data under a wrong suffix.
     """
     with storage.open_read(path) as raw:
         source = cast(BinaryIO, _ReportedReader(raw)) if report_bytes else raw
         try:
+            _refuse_misnamed(path, raw)
             yield _SteadyReader(_decoder(path, source), _BUFFER_BYTES)
         except DAMAGE_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise DamagedFileError(path, raw.tell(), str(error)) from error
+
+
+def _refuse_misnamed(path: str, raw: BinaryIO) -> None:
+    """Raise InputError for compressed data, or an archive, under a name that does not say so."""
+    start = raw.read(_TAR_MAGIC.stop)
+    raw.seek(0)
+    if start[_TAR_MAGIC] == b"ustar" or path.endswith(".tgz") or strip_compression(path).endswith(".tar"):
+        raise InputError(f"{path}: is a tar archive; unpack it first")
+    for beginning, (what, suffix) in _BEGINNINGS.items():
+        if start.startswith(beginning) and not (suffix and path.endswith(suffix)):
+            way_out = f"give it a name that ends in {suffix}" if suffix else "unpack it first"
+            raise InputError(f"{path}: holds {what}, which its name does not say; {way_out}")
 
 
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
@@ -127,14 +159,19 @@ class _ReportedReader(io.RawIOBase):
 
 
 class _ZstdReader(io.RawIOBase):
-    """Reads zstd frames one after the other; unlike `stream_reader`, it notices a frame that stops short."""
+    """Reads zstd frames block by block, so that memory is bounded and nothing before damage is lost.
+
+    A block holds 128 KiB at most, whatever the ratio, and is handed out before the next is decoded. Unlike
+    `stream_reader`, this notices a frame that stops short.
+    """
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
+        self._compressed = memoryview(b"")
+        self._ready = memoryview(b"")
         self._context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        self._frame = self._context.decompressobj()
-        self._frame_has_bytes = False
-        self._ready = b""
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._after_last_block = False
 
     def readable(self) -> bool:
         """Return True."""
@@ -143,26 +180,65 @@ class _ZstdReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer; return 0 at the true end of the data."""
         while not self._ready:
-            chunk = self._raw.read(_CHUNK_BYTES)
-            if not chunk:
-                if self._frame_has_bytes:
-                    raise EOFError("the last zstd frame is incomplete")
+            if self._frame is not None and not self._frame.eof:
+                self._ready = memoryview(self._next_part(self._frame))
+            elif self._has(1):
+                self._begin_frame()
+            else:
                 return 0
-            self._ready = self._decode(chunk)
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._ready))
         target[:size] = self._ready[:size]
         self._ready = self._ready[size:]
         return size
 
-    def _decode(self, chunk: bytes) -> bytes:
-        parts = []
-        while chunk:
-            self._frame_has_bytes = True
-            parts.append(self._frame.decompress(chunk))
-            chunk = b""
-            if self._frame.eof:
-                chunk = self._frame.unused_data
-                self._frame = self._context.decompressobj()
-                self._frame_has_bytes = False
-        return b"".join(parts)
+    def _begin_frame(self) -> None:
+        """Decode the header of a frame, or pass over one that is to be skipped."""
+        self._require(_FRAME_START_BYTES)
+        start = self._compressed[:_FRAME_START_BYTES]
+        if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
+            self._skip_frame()
+            return
+        self._frame = self._context.decompressobj()
+        self._frame.decompress(self._take(_FRAME_START_BYTES))
+        self._after_last_block = False
+        rest = zstandard.frame_header_size(start) - _FRAME_START_BYTES
+        self._require(rest)
+        self._frame.decompress(self._take(rest))
+
+    def _skip_frame(self) -> None:
+        self._require(8)
+        size = int.from_bytes(self._take(8)[4:], "little")
+        while size:
+            self._require(1)
+            size -= len(self._take(size))
+
+    def _next_part(self, frame: zstandard.ZstdDecompressionObj) -> bytes:
+        """Return what the next block holds, or as much of it as is there; after the last, check the frame's sum."""
+        if self._after_last_block:
+            self._require(_CHECKSUM_BYTES)
+            return frame.decompress(self._take(_CHECKSUM_BYTES))
+        self._require(_BLOCK_HEADER_BYTES)
+        header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
+        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
+        self._after_last_block = self._has(size) and bool(is_last)
+        return frame.decompress(self._take(size))
+
+    def _has(self, size: int) -> bool:
+        """Read on until there are so many compressed bytes; tell whether the file has them."""
+        while len(self._compressed) < size:
+            chunk = self._raw.read(_CHUNK_BYTES)
+            if not chunk:
+                return False
+            self._compressed = memoryview(bytes(self._compressed) + chunk)
+        return True
+
+    def _require(self, size: int) -> None:
+        if not self._has(size):
+            raise EOFError("the last zstd frame is incomplete")
+
+    def _take(self, size: int) -> memoryview:
+        """Return the next compressed bytes, fewer where there are no more."""
+        taken, self._compressed = self._compressed[:size], self._compressed[size:]
+        return taken

@@ -5,17 +5,20 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core import progress
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
+from pipelines.core.errors import DamagedFileError, InputError
 
 _TEXT = b"".join(b"line %d of a dump\n" % number for number in range(50_000))
 
@@ -107,3 +110,112 @@ def test_the_compressed_bytes_are_reported_as_progress(tmp_path: Path, suffix: s
     finally:
         progress.set_sink(None)
     assert sum(seen) == path.stat().st_size
+
+
+def _read_until_damage(path: Path, size: int = 1000) -> tuple[bytes, DamagedFileError]:
+    """Return all bytes that were handed out, read by so many, and the error after them."""
+    found = bytearray()
+    buffer = bytearray(size)
+
+    def read(stream: BinaryIO) -> None:
+        while got := stream.readinto(buffer):  # type: ignore[attr-defined]
+            found.extend(buffer[:got])
+
+    with pytest.raises(DamagedFileError) as raised, open_decompressed(str(path)) as stream:
+        read(stream)
+    return bytes(found), raised.value
+
+
+def _blocks(frame: bytes) -> list[int]:
+    """Return where the blocks of a zstd frame begin, and where the last ends."""
+    ends = [zstandard.frame_header_size(frame)]
+    is_last = 0
+    while not is_last:
+        header = int.from_bytes(frame[ends[-1] : ends[-1] + 3], "little")
+        is_last = header & 1
+        ends.append(ends[-1] + 3 + (1 if header >> 1 & 3 == 1 else header >> 3))
+    return ends
+
+
+_SKIPPABLE = 0x184D2A50
+_NOISE = random.Random(3)
+_NOISY = _NOISE.randbytes(30_000)
+_LITTLE_REPEATED = b"".join(b"%x\n" % _NOISE.getrandbits(800) for _ in range(5000))
+
+
+def test_frames_before_garbage_are_handed_out(tmp_path: Path) -> None:
+    path = tmp_path / "RS.zst"
+    for frames in (1, 3):
+        path.write_bytes(_zstd(b"a line\n" * 5) * frames + b"no zstd frame begins here")
+        assert _read_until_damage(path)[0] == b"a line\n" * 5 * frames
+    path.write_bytes(_zstd(_TEXT) + b"(")
+    found, error = _read_until_damage(path)
+    assert found == _TEXT
+    assert error.reason == "the last zstd frame is incomplete"
+
+
+def test_all_blocks_before_a_damaged_one_are_handed_out(tmp_path: Path) -> None:
+    frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(_LITTLE_REPEATED)
+    starts = _blocks(frame)
+    assert len(starts) == 9
+    path = tmp_path / "RS.zst"
+    for number, start in enumerate(starts[:-1]):
+        # A block of the kind that is reserved.
+        path.write_bytes(frame[:start] + bytes([frame[start] | 6]) + frame[start + 1 :])
+        assert _read_until_damage(path)[0] == _LITTLE_REPEATED[: number << 17]
+    # All of a frame comes before it is known that its checksum is wrong, or is not there.
+    for end in (frame[-4:-1] + b"\x00", frame[-4:-1], b""):
+        path.write_bytes(frame[: starts[-1]] + end)
+        assert _read_until_damage(path)[0] == _LITTLE_REPEATED
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 300_000), st.integers(1, 256)), max_size=4),
+    st.booleans(),
+    st.integers(1, 5),
+)
+def test_frames_of_every_kind_are_read_whole(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[tuple[int, int]], has_checksum: bool, flushes: int
+) -> None:
+    # From one repeated byte, over what compresses, to noise.
+    parts = [bytes(byte % kinds for byte in _NOISY[: size // 10]) * (size % 10) for size, kinds in sizes]
+    packed = b""
+    for number, part in enumerate(parts):
+        # One frame is skipped before each, which may look like anything.
+        packed += (_SKIPPABLE + number).to_bytes(4, "little") + len(part).to_bytes(4, "little") + part
+        compressor = zstandard.ZstdCompressor(write_checksum=has_checksum).compressobj()
+        step = len(part) // flushes + 1
+        for start in range(0, len(part), step):
+            packed += compressor.compress(part[start : start + step])
+            packed += compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        packed += compressor.flush()
+    path = tmp_path_factory.mktemp("frames") / "RS.zst"
+    path.write_bytes(packed)
+    assert _read(path) == b"".join(parts)
+
+
+def test_skipped_frames_that_stop_short_are_damage(tmp_path: Path) -> None:
+    skipped = _SKIPPABLE.to_bytes(4, "little") + (700_000).to_bytes(4, "little") + bytes(700_000)
+    path = tmp_path / "RS.zst"
+    path.write_bytes(skipped + _zstd(_TEXT) + skipped)
+    assert _read(path) == _TEXT
+    for cut in (1, 4, 5, 7, 8, 600_000):
+        path.write_bytes(_zstd(_TEXT) + skipped[:cut])
+        assert _read_until_damage(path)[0] == _TEXT
+
+
+def test_what_a_few_bytes_expand_to_is_not_in_memory_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "RS.zst"
+    with path.open("wb") as stream, zstandard.ZstdCompressor(level=1).stream_writer(stream) as writer:
+        for _ in range(256):
+            writer.write(b"\n" * (1 << 20))
+    assert path.stat().st_size < 1 << 16
+    tracemalloc.start()
+    try:
+        with open_decompressed(str(path)) as lines:
+            for _ in range(64):
+                assert lines.read(1 << 16) == b"\n" * (1 << 16)
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

@@ -231,11 +231,11 @@ def test_flipped_bytes_never_pass_for_data(tmp_path: Path, suffix: str) -> None:
         found, error = _until_damage(path)
         assert error is not None, f"byte {at} of {len(whole)} was flipped"
         assert 0 < error.offset_bytes <= len(whole)
-        # Wrong bytes may come before a checksum tells, yet only behind the flip; what was whole before it is right.
+        # Wrong bytes may come before a checksum tells, yet only from the flipped block on (of zstd 128 KiB at most).
         same = next((n for n, pair in enumerate(zip(found, _DUMP, strict=False)) if pair[0] != pair[1]), len(found))
-        assert same == len(found) or same > 0.8 * len(_DUMP) * at / len(whole)
+        assert same == len(found) or same > 0.8 * len(_DUMP) * at / len(whole) - (1 << 17)
         delivered.append(len(found))
-    assert delivered[-1] > 0.5 * len(_DUMP) or suffix == ".zst"  # its decoder is given 256 KiB at a time
+    assert delivered[-1] > 0.5 * len(_DUMP)
 
 
 @pytest.mark.parametrize("suffix", _PACK)
@@ -266,7 +266,7 @@ def test_much_comes_before_damage_far_into_a_file(tmp_path: Path, suffix: str) -
     assert error is not None
     assert data.startswith(found)
     assert len(found) > 8 << 20
-    assert len(found) > 0.95 * len(data) or suffix == ".zst"
+    assert len(found) > 0.95 * len(data)
 
 
 @pytest.mark.parametrize("suffix", _PACK)
