@@ -221,3 +221,31 @@ def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: st
 
 def test_the_end_of_time_is_the_same_for_the_scanner() -> None:
     assert submission._END_OF_TIME_S == END_OF_TIME_S
+
+
+@pytest.mark.parametrize(
+    ("changed", "url"),
+    [
+        # The link outlived the post.
+        (
+            {"removed_by_category": "moderator", "_meta": {"removal_type": "removed"}, "title": "[removed]"},
+            _RECORD["url"],
+        ),
+        ({"removed_by_category": "deleted", "author": "[deleted]", "selftext": "[deleted]"}, _RECORD["url"]),
+        ({"_meta": {"was_deleted_later": True, "retrieved_2nd_on": 1706875209}, "url": None}, None),
+    ],
+)
+def test_removed_posts_count_by_what_is_left_of_them(changed: dict[str, Any], url: str | None) -> None:
+    parsed = _parsed(**changed)
+    assert (parsed.url, parsed.score, parsed.is_self) == (url, _RECORD["score"], False)
+
+
+def test_endless_names_are_bad_lines_and_endless_titles_are_cut() -> None:
+    assert len(_parsed(title="x" * 5000).title) == 4096
+    assert _parsed(id="x" * 64, subreddit="y" * 128).subreddit == "y" * 128
+    for changed, reason in (({"id": "x" * 65}, "long_id"), ({"subreddit": "y" * 129}, "long_subreddit")):
+        with pytest.raises(BadLineError, match=reason):
+            _parsed(**changed)
+    for time in (4102444800, "99999999999", -1):
+        with pytest.raises(BadLineError, match="no_created_utc"):
+            _parsed(created_utc=time)
