@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _explain_usage(error, argv)
     except (KeyboardInterrupt, click.Abort):
+        _ignore_further_interrupts()
         click.echo("interrupted; what is finished is kept: run the same command again to go on", err=True)
         return 130
     except Exception as error:  # noqa: BLE001 - the outermost place: every failure ends as one line
@@ -129,6 +130,13 @@ def run() -> None:
     """Enter from the console script; a polite request to end (SIGTERM) is taken like Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())
+
+
+def _ignore_further_interrupts() -> None:
+    """Let a second Ctrl-C add no traceback of what Python does at its end; only where the process is ours to end."""
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -254,6 +257,27 @@ def test_a_polite_request_to_end_is_taken_like_ctrl_c(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "run the same command again to go on" in errors
+
+
+def test_a_second_ctrl_c_adds_nothing_to_what_is_said(tmp_path: Path) -> None:
+    for part in range(3):
+        (tmp_path / f"big-{part}.jsonl").write_text('{"text": "x", "url": "http://a.com/"}\n' * 300_000)
+    command = [sys.executable, "-m", "webtext_cli", "remove-wikipedia", "--quiet", "-o", "out", "--workers", "2"]
+    command += [part for file in sorted(tmp_path.iterdir()) for part in ("-i", file.name)]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "out" / "_journal" / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "\n"  # as click leaves the line of a terminal that shows ^C
+    assert process.stderr.readline().startswith("interrupted; ")
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    # Empty: the workers, who write to the same place, are gone.
+    assert process.communicate(timeout=20) == (None, "")
+    assert process.returncode == 130
 
 
 def test_ctrl_c_says_that_the_next_run_goes_on(
