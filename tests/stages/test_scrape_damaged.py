@@ -295,3 +295,58 @@ def test_a_repaired_file_is_read_again_even_where_its_fingerprint_does_not_show_
     run_scrape(dumps, tmp_path / "out", skip_damaged=True)
     assert reads == [dumps[1].name]
     assert result_bytes(tmp_path / "out") == result_bytes(tmp_path / "undisturbed")
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> list[Path]:
+    """Lists of URLs: sound, cut, of bad lines in part, and no Parquet at all."""
+    chance = random.Random(7)
+    urls = {name: [f"http://{name}.com/{chance.getrandbits(400):x}" for _ in range(100)] for name in ("a", "b", "c")}
+    paths = [
+        write_dump(tmp_path, "a.txt", urls["a"]),
+        write_dump(tmp_path, "b.txt.gz", urls["b"]),
+        write_dump(tmp_path, "c.jsonl", [*urls["c"][:50], *["{broken"] * 20, *urls["c"][50:]]),
+        write_dump(tmp_path, "d.parquet", urls["a"]),
+    ]
+    _cut(paths[1])
+    return paths
+
+
+def test_damaged_lists_of_urls_are_all_named_and_read_again_once_repaired(
+    tmp_path: Path, lists: list[Path], reads: list[str]
+) -> None:
+    out = tmp_path / "out"
+    notes = Notes()
+    with pytest.raises(InputError, match=r"3 files are damaged, or no lists of URLs \(above\)\. Put good files"):
+        run_scrape(lists, out, RunOptions(progress=notes), source="urls")
+    assert reads == _names(lists)
+    cut, bad, none = (next(line for line in notes.lines if line.startswith(str(path))) for path in lists[1:])
+    assert f"is truncated or corrupt near compressed byte {lists[1].stat().st_size} (" in cut
+    assert "20 of its 120 lines cannot be read (more than 1%); is it a list of URLs?" in bad
+    assert "is not a Parquet file (" in none
+    # One alone is named in the error itself.
+    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .* is it a list of URLs\? Put good files"):
+        run_scrape(lists[2:3], tmp_path / "bad", source="urls")
+    for path in lists[1:]:
+        path.unlink()
+    mended = [write_dump(tmp_path, name, ["http://b.com/"]) for name in ("b.txt.gz", "c.jsonl")]
+    reads.clear()
+    run_scrape([lists[0], *mended], out, source="urls")
+    assert reads == _names(mended)
+
+
+def test_skip_damaged_uses_what_could_be_read_of_lists(tmp_path: Path, lists: list[Path], reads: list[str]) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InputError):
+        run_scrape(lists, out, source="urls")
+    reads.clear()
+    summary = run_scrape(lists, out, source="urls", skip_damaged=True)
+    assert reads == []
+    assert summary.extra["damaged_files"] == 3
+    assert summary.dropped["bad_line"] == 20
+    rows = read_table(out, "files")
+    assert [row["damaged_at"] for row in rows] == [None, lists[1].stat().st_size, None, None]
+    assert [row["damage"] is None for row in rows] == [True, False, False, False]
+    assert 20 < rows[1]["lines"] < 100
+    assert [row["lines"] for row in rows] == [100, rows[1]["lines"], 120, 0]
+    assert summary.records_out == 100 + rows[1]["lines"] + 100

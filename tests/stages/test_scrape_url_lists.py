@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -26,10 +27,11 @@ from pipelines.core import shards
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.url_lists import read_url_list
+from pipelines.stages.scrape.url_lists import counted_urls
 
 _PACK: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstandard.compress,
@@ -48,16 +50,25 @@ def _write(folder: Path, name: str, data: str | bytes) -> Path:
 
 
 def _read(path: Path, column: str = "url") -> tuple[list[str | None], list[tuple[int, str, str]]]:
-    """Return the URLs of a list, and its rejects as line, reason and text."""
+    """Return the URLs of a sound list, and its rejects as line, reason and text."""
+    urls, rejects, stats = _read_with_stats(path, column)
+    assert stats.problem(str(path)) is None
+    return urls, rejects
+
+
+def _read_with_stats(path: Path, column: str = "url") -> tuple[list[str | None], list[tuple[int, str, str]], FileStats]:
     file = SourceFile(path.name, str(path), "")
     folder = path.parent / f"{path.name}-rejects"
+    stats = FileStats()
     with shards.write_shard(str(folder), "rejects.parquet", REJECT_SCHEMA) as written:
-        submissions = list(read_url_list(file, Rejects(file, written.writer), column))
+        submissions = list(counted_urls(file, column, Rejects(file, written.writer), stats))
     for each in submissions:
         assert (each.id, each.created_utc, each.score, each.subreddit, each.title) == ("", 0, None, "", "")
         assert not each.over_18 | each.is_self | each.promoted
     rows = pq.read_table(folder / "rejects.parquet").to_pylist()
-    return [each.url for each in submissions], [(row["line"], row["reason"], row["text"]) for row in rows]
+    assert (stats.lines, stats.bad_lines) == (len(submissions) + len(rows), len(rows))
+    urls = [each.url for each in submissions]
+    return urls, [(row["line"], row["reason"], row["text"]) for row in rows], stats
 
 
 @pytest.mark.parametrize("suffix", ["", ".zst", ".xz", ".bz2", ".gz"])
@@ -201,8 +212,9 @@ def test_strings_of_parquet_that_are_no_text_are_rejects(tmp_path: Path) -> None
     raw = pa.array([b"http://a.com/", b"http://\xff/", None] * 500, pa.binary())
     column = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     pq.write_table(pa.table({"url": column}), tmp_path / "list.parquet")
-    with pytest.raises(InputError, match="500 of its 1500 lines are no submissions"):
-        _read(tmp_path / "list.parquet")
+    urls, rejects, stats = _read_with_stats(tmp_path / "list.parquet")
+    assert (urls, len(rejects)) == (["http://a.com/", None] * 500, 500)
+    assert stats.damage == "500 of its 1,500 lines cannot be read (more than 1%); is it a list of URLs?"
     pq.write_table(pa.table({"url": column.slice(0, 4)}), tmp_path / "few.parquet")
     assert _read(tmp_path / "few.parquet") == (
         ["http://a.com/", None, "http://a.com/"],
@@ -230,7 +242,7 @@ def test_a_list_is_streamed(tmp_path: Path) -> None:
 def _urls_of(path: Path) -> Iterator[str | None]:
     file = SourceFile(path.name, str(path), "")
     with shards.write_shard(str(path.parent / "out"), "rejects.parquet", REJECT_SCHEMA) as written:
-        for submission in read_url_list(file, Rejects(file, written.writer)):
+        for submission in counted_urls(file, "url", Rejects(file, written.writer), FileStats()):
             yield submission.url
 
 
@@ -239,18 +251,62 @@ def _urls_of(path: Path) -> Iterator[str | None]:
     [
         ("a.csv", b"link\nhttp://a.com/\n", r"column .url.; it has: link \(name one of them with --url-column"),
         ("a.tsv", b"a\tb\nx\ty\n", "a.tsv: has no column 'url'; it has: a, b"),
-        ("a.csv", b'"url\n' + b"x\n" * 9, "a.csv: its first row cannot be read as CSV"),
-        ("b.csv", b"url\n" + b"http://a.com/\xff\n" * 20, "b.csv: 20 of its 21 lines are no submissions"),
-        ("d.txt", b"http://a.com/\xff\n" * 10, "d.txt: 10 of its 10 lines are no submissions"),
-        ("e.txt", b"\n\n# only a comment\n", "e.txt: holds no lines at all; is the download complete"),
-        ("e.csv", b"", "e.csv: holds no lines at all"),
-        ("e.jsonl", b"", "e.jsonl: holds no lines at all"),
-        ("e.parquet", b"http://a.com/", "e.parquet: is not a Parquet file"),
     ],
 )  # fmt: skip
 def test_wrong_lists_fail_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         _read(_write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "urls", "damage"),
+    [
+        ("a.csv", b'"url\n' + b"x\n" * 9, 0, "its first row cannot be read as CSV ("),
+        ("b.csv", b"url\n" + b"a\n" * 5 + b"\xff\n" * 20, 5, "20 of its 25 lines cannot be read (more than 1%); is it"),
+        ("d.txt", b"http://a.com/\xff\n" * 10, 0, "10 of its 10 lines cannot be read (more than 1%); is it a list of"),
+        ("e.txt", b"\n\n# only a comment\n", 0, "holds no lines at all; is the download complete?"),
+        ("e.csv", b"", 0, "holds no lines at all"),
+        ("e.jsonl", b"", 0, "holds no lines at all"),
+        ("e.parquet", b"http://a.com/", 0, "is not a Parquet file ("),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_list_is_noted(tmp_path: Path, name: str, content: bytes, urls: int, damage: str) -> None:
+    found, _, stats = _read_with_stats(_write(tmp_path, name, content))
+    assert found == ["a"] * urls
+    assert stats.damage.startswith(damage)
+    assert stats.damaged_at is None
+    assert stats.problem("x") == f"x: {stats.damage}"
+
+
+@pytest.mark.parametrize("suffix", _PACK)
+@pytest.mark.parametrize("kind", ["txt", "csv", "tsv", "jsonl"])
+def test_a_list_that_is_cut_is_read_up_to_there(tmp_path: Path, kind: str, suffix: str) -> None:
+    # What does not compress, so that a cut is a cut of lines.
+    wanted = [f"http://a.com/{hashlib.sha512(b'%d' % n).hexdigest()}" for n in range(20_000)]
+    form = '{{"url": "{}"}}\n' if kind == "jsonl" else "{}\n"
+    text = "url\n" * (kind in ("csv", "tsv")) + "".join(form.format(url) for url in wanted)
+    path = _write(tmp_path, f"list.{kind}{suffix}", text)
+    size = path.stat().st_size * 9 // 10
+    path.write_bytes(path.read_bytes()[:size])
+    urls, rejects, stats = _read_with_stats(path)
+    assert len(urls) > 8000
+    assert (urls, rejects) == (wanted[: len(urls)], [])
+    assert stats.damaged_at == size
+    assert f"truncated or corrupt near compressed byte {size} (" in str(stats.problem("x"))
+
+
+def test_a_parquet_file_that_is_damaged_within_is_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "list.parquet"
+    wanted = [f"http://a.com/{n}" for n in range(9000)]
+    pq.write_table(pa.table({"url": wanted}), path, row_group_size=3000, compression="zstd", use_dictionary=False)
+    start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + 300] = bytes(300)
+    path.write_bytes(data)
+    urls, _, stats = _read_with_stats(path)
+    assert urls == wanted[: len(urls)]
+    assert 0 < len(urls) <= 3000
+    assert stats.damage.startswith("cannot be read as Parquet (")
 
 
 def test_a_column_that_is_no_text_fails_by_name(tmp_path: Path) -> None:

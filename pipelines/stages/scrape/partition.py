@@ -23,7 +23,7 @@ from pipelines.stages.scrape.selection import Selection, Verdict
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain, submission_batch
-from pipelines.stages.scrape.url_lists import read_url_list
+from pipelines.stages.scrape.url_lists import counted_urls
 
 # A task's name is part of a file's name, which may have 255 bytes.
 _SHOWN_CHARACTERS = 40
@@ -121,16 +121,13 @@ def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator
 def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
     """Judge the URLs of a list one by one."""
     none = Judged([], [])
-    for submission in read_url_list(task.file, rejects, task.url_column):
-        stats.lines += 1
+    for submission in counted_urls(task.file, task.url_column, rejects, stats):
         verdict = task.selection.judge(submission)
         if verdict.reason is not None:
             stats.dropped[verdict.reason] += 1
         else:
             stats.kept += 1
             yield Judged([], [(submission, verdict)]), none
-    stats.bad_lines = rejects.count
-    stats.lines += rejects.count
 
 
 class _Writing:

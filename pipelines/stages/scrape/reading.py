@@ -7,7 +7,6 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from pipelines.core.errors import InputError
 from pipelines.stages.scrape.sources import SourceFile
 
 REJECT_SCHEMA = pa.schema(
@@ -53,14 +52,6 @@ class Rejects:
     def too_many(self, lines: int) -> bool:
         """Tell whether so many lines are bad that the file is not what it seems."""
         return self.count > _BAD_LINES_ALLOWED and self.count > lines * _BAD_SHARE_ALLOWED
-
-    def check(self, lines: int) -> None:
-        """Raise InputError where too many of the file's lines are bad."""
-        if self.too_many(lines):
-            raise InputError(
-                f"{self._file.path}: {self.count} of its {lines} lines are no submissions (more than 1%); "
-                "check that it is a list of URLs"
-            )
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:

@@ -150,7 +150,8 @@ def _refuse_damaged(run: StageRun, config: ScrapeConfig, tasks: list[PartitionTa
     if found and not config.skip_damaged:
         for problem in found if len(found) > 1 else []:
             run.note(problem)
-        several = f"{len(found):,} files are damaged, or no dumps of submissions (above)"
+        kind = "lists of URLs" if config.source == "urls" else "dumps of submissions"
+        several = f"{len(found):,} files are damaged, or no {kind} (above)"
         what = found[0] if len(found) == 1 else several
         raise InputError(
             f"{what}{'' if what.endswith('?') else '.'} Put good files in their place and run again (the others are "

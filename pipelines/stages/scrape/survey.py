@@ -25,7 +25,7 @@ from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
-from pipelines.stages.scrape.url_lists import DEFAULT_COLUMN, read_url_list
+from pipelines.stages.scrape.url_lists import DEFAULT_COLUMN, counted_urls
 
 # A file's URLs of one length differ in these last bytes, nearly all of them.
 _COMPARED_BYTES = 8
@@ -84,9 +84,9 @@ class FileSurvey:
 
 
 def survey_file(task: SurveyTask) -> FileSurvey:
-    """Read one file; a damaged dump ends early, which stands in its stats.
+    """Read one file; a damaged one ends early, which stands in its stats.
 
-    Raises InputError for a list of URLs that is damaged or has no such column.
+    Raises InputError for a list of URLs that has no such column.
     """
     stats, bad, near = FileStats(), BadLines(), Counter[str]()
     rejects = Rejects(task.file, bad)
@@ -158,16 +158,13 @@ def _rows_of_form(urls: PlainUrls, wanted: bytes) -> list[int]:
 def _found_in_list(
     task: SurveyTask, rejects: Rejects, stats: FileStats, near: Counter[str]
 ) -> Iterator[FoundSubmission]:
-    urls = 0
-    for urls, submission in enumerate(read_url_list(task.file, rejects, task.url_column), 1):
+    for number, submission in enumerate(counted_urls(task.file, task.url_column, rejects, stats), 1):
         if task.url is not None:
             url = _canonical(submission)
             if url == task.url:
-                yield FoundSubmission(task.file.label, urls, submission)
+                yield FoundSubmission(task.file.label, number, submission)
             elif url in task.near:
                 near[str(url)] += 1
-    stats.bad_lines = rejects.count
-    stats.lines = urls + rejects.count
 
 
 def _canonical(submission: RawSubmission) -> str | None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import DamagedFileError, InputError, UsageError
+from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import Rejects, numbered_lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
@@ -32,6 +33,10 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _MAX_LINES_OF_ROW = 1000
 
 
+class _BadListError(Exception):
+    """A file that is no list, or cannot be read further; its message says what is wrong with it."""
+
+
 class _BadRowError(ValueError):
     """A row that holds no text where its URL should be; its message is the reason, in snake_case."""
 
@@ -45,24 +50,40 @@ def check_url_column(column: str, files: Iterable[SourceFile]) -> None:
         )
 
 
-def read_url_list(file: SourceFile, rejects: Rejects, column: str = DEFAULT_COLUMN) -> Iterator[RawSubmission]:
-    """Yield the URLs of a list as submissions without id, score and time; list the rows that cannot be read.
+def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileStats) -> Iterator[RawSubmission]:
+    """Yield the URLs of a list as submissions without id, score and time, and count them in `stats`.
 
     By its name, compression aside, a list is a table with that column (`.parquet`, `.csv`, `.tsv`), one URL a line
-    (`.txt`; `#` begins a comment), or such lines and JSON objects with that field (all others). Raises InputError,
-    naming the file, where it is damaged or empty, has no such column, or more than 1% of its rows are bad.
+    (`.txt`; `#` begins a comment), or such lines and JSON objects with that field (all others). Rows that cannot be
+    read are listed in `rejects`. What is wrong with the file as a whole stands in `stats`: a damaged one ends early, it
+    may be empty, or more than 1% of its rows are bad. Raises InputError, naming the file, where it has no such column.
     """
+    try:
+        for url in _urls(file, column, rejects):
+            stats.lines += 1
+            yield RawSubmission("", 0, url or None, None, "", "", over_18=False, is_self=False, promoted=False)
+    except DamagedFileError as error:
+        stats.damaged_at, stats.damage = error.offset_bytes, error.reason
+    except _BadListError as error:
+        stats.damage = str(error)
+    stats.bad_lines = rejects.count
+    stats.lines += rejects.count
+    stats.too_many_bad = rejects.too_many(stats.lines)
+    if stats.too_many_bad and not stats.damage:
+        stats.damage = (
+            f"{stats.bad_lines:,} of its {stats.lines:,} lines cannot be read (more than 1%); is it a list of URLs?"
+        )
+
+
+def _urls(file: SourceFile, column: str, rejects: Rejects) -> Iterator[str | None]:
     name = strip_compression(file.path)
     if name.endswith(".parquet"):
-        urls = _parquet_urls(file.path, column, rejects)
-    elif name.endswith(".csv"):
-        urls = _csv_urls(file.path, column, rejects)
-    elif name.endswith(".tsv"):
-        urls = _tsv_urls(file.path, column, rejects)
-    else:
-        urls = _line_urls(file.path, None if name.endswith(_PLAIN_SUFFIX) else column, rejects)
-    for url in urls:
-        yield RawSubmission("", 0, url or None, None, "", "", over_18=False, is_self=False, promoted=False)
+        return _parquet_urls(file.path, column, rejects)
+    if name.endswith(".csv"):
+        return _csv_urls(file.path, column, rejects)
+    if name.endswith(".tsv"):
+        return _tsv_urls(file.path, column, rejects)
+    return _line_urls(file.path, None if name.endswith(_PLAIN_SUFFIX) else column, rejects)
 
 
 def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str | None]:
@@ -86,9 +107,8 @@ def _line_urls(path: str, field: str | None, rejects: Rejects) -> Iterator[str |
                     yield _field(record, field)
             except _BadRowError as error:
                 rejects.add(number, str(error), line)
-    _refuse_empty(path, lines)
+    _refuse_empty(lines)
     absent.check()
-    rejects.check(lines)
 
 
 def _refuse_table(path: str, line: bytes, field: str) -> None:
@@ -169,8 +189,7 @@ def _tsv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
                 yield _decoded(_cell(cells, place))
             except _BadRowError as error:
                 rejects.add(number, str(error), line)
-    _refuse_empty(path, rows)
-    rejects.check(rows)
+    _refuse_empty(rows)
 
 
 def _csv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
@@ -187,7 +206,7 @@ def _csv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
             except csv.Error as error:
                 rows += 1
                 if place is None:
-                    raise InputError(f"{path}: its first row cannot be read as CSV ({error})") from error
+                    raise _BadListError(f"its first row cannot be read as CSV ({error})") from error
                 rejects.add(*lines.give_up_row("bad_csv"))
                 continue
             if cells is None:
@@ -200,8 +219,7 @@ def _csv_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
                 yield _checked_cell(_cell(cells, place))
             except _BadRowError as error:
                 rejects.add(lines.row[0][0], str(error), b"".join(line for _, line in lines.row))
-    _refuse_empty(path, rows)
-    rejects.check(rows)
+    _refuse_empty(rows)
 
 
 class _LinesOfRows:
@@ -243,19 +261,38 @@ def _checked_cell(cell: str) -> str:
 
 
 def _parquet_urls(path: str, column: str, rejects: Rejects) -> Iterator[str | None]:
-    with storage.open_read(path) as stream:
-        table = shards.open_parquet(stream, path)
-        _place_of_column(path, table.schema_arrow.names, column)
-        rows = table.metadata.num_rows
+    rows = _parquet_rows(path, column)
     size_bytes = storage.size_bytes(path)
     done = 0
-    for batch in shards.read_batches(path, [column]):
+    for batch in _parquet_batches(path, column):
         values = batch.column(column)
         _require_text(path, column, values.type)
         yield from _texts(values, done + 1, rejects)
         before, done = done, done + batch.num_rows
         progress.advance(size_bytes * done // rows - size_bytes * before // rows)
-    rejects.check(rows)
+
+
+def _parquet_rows(path: str, column: str) -> int:
+    """Return the number of rows of a table that has the column."""
+    with storage.open_read(path) as stream:
+        try:
+            table = shards.open_parquet(stream, path)
+        except InputError as error:
+            raise _bad_table(path, error) from error
+        _place_of_column(path, table.schema_arrow.names, column)
+        return int(table.metadata.num_rows)
+
+
+def _parquet_batches(path: str, column: str) -> Iterator[pa.RecordBatch]:
+    try:
+        # The column is there, so that what is wrong is wrong with the file.
+        yield from shards.read_batches(path, [column])
+    except InputError as error:
+        raise _bad_table(path, error) from error
+
+
+def _bad_table(path: str, error: InputError) -> _BadListError:
+    return _BadListError(str(error).removeprefix(f"{path}: "))
 
 
 def _require_text(path: str, column: str, kind: pa.DataType) -> None:
@@ -306,6 +343,6 @@ def _decoded(text: bytes) -> str:
         raise _BadRowError("not_utf8") from None
 
 
-def _refuse_empty(path: str, lines: int) -> None:
+def _refuse_empty(lines: int) -> None:
     if not lines:
-        raise InputError(f"{path}: holds no lines at all; is the download complete?")
+        raise _BadListError("holds no lines at all; is the download complete?")
