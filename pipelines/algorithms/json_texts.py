@@ -19,12 +19,14 @@ for _letter, _character in (("b", "\b"), ("f", "\f"), ("n", "\n"), ("r", "\r"), 
 
 
 def text_column(
-    buffer: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64], escaped: npt.NDArray[np.bool_]
+    buffer: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64], escaped: npt.NDArray[np.bool_] | None = None
 ) -> pa.StringArray:
     """Return the texts between the quotes of valid JSON strings, given by (start, end), as a column.
 
-    Only those that are `escaped` are looked at for escapes. Half a character (`\\ud83d` alone) becomes U+FFFD.
+    Only those that are `escaped`, if any, are looked at for escapes. Half a character (`\\ud83d` alone) becomes U+FFFD.
     """
+    if escaped is None:
+        escaped = np.zeros(len(spans), np.bool_)
     offsets = np.zeros(len(spans) + 1, np.int32)
     # No escape is shorter than what it stands for.
     texts = np.empty(int((spans[:, 1] - spans[:, 0]).sum()), np.uint8)

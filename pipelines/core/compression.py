@@ -36,14 +36,14 @@ _BUFFER_BYTES = 1 << 20
 # What the decoders raise for a damaged file; bz2 reports corruption as a plain OSError without an error number.
 DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
 
-# How the files begin that are not what their names say, and what to do then.
-_BEGINNINGS = {
-    b"\x28\xb5\x2f\xfd": ("zstd data", ".zst"),
-    b"\xfd7zXZ\x00": ("xz data", ".xz"),
-    b"BZh": ("bzip2 data", ".bz2"),
-    b"\x1f\x8b": ("gzip data", ".gz"),
-    b"PK\x03\x04": ("a zip archive", ""),
+# How compressed data begins: what made it, and the suffix that says so.
+COMPRESSED_STARTS = {
+    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
+    b"\xfd7zXZ": ("xz", ".xz"),
+    b"BZh": ("bzip2", ".bz2"),
+    b"\x1f\x8b": ("gzip", ".gz"),
 }
+_ZIP_START = b"PK\x03\x04"
 _TAR_MAGIC = slice(257, 262)
 
 SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
@@ -82,10 +82,13 @@ def _refuse_misnamed(path: str, raw: BinaryIO) -> None:
     raw.seek(0)
     if start[_TAR_MAGIC] == b"ustar" or path.endswith(".tgz") or strip_compression(path).endswith(".tar"):
         raise InputError(f"{path}: is a tar archive; unpack it first")
-    for beginning, (what, suffix) in _BEGINNINGS.items():
-        if start.startswith(beginning) and not (suffix and path.endswith(suffix)):
-            way_out = f"give it a name that ends in {suffix}" if suffix else "unpack it first"
-            raise InputError(f"{path}: holds {what}, which its name does not say; {way_out}")
+    if start.startswith(_ZIP_START):
+        raise InputError(f"{path}: holds a zip archive, which its name does not say; unpack it first")
+    for beginning, (kind, suffix) in COMPRESSED_STARTS.items():
+        if start.startswith(beginning) and not path.endswith(suffix):
+            raise InputError(
+                f"{path}: holds {kind} data, which its name does not say; give it a name that ends in {suffix}"
+            )
 
 
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:

@@ -12,6 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import praw.config
+import pytest
+
+from pipelines.stages.scrape import api_client, scores
+
 Post = dict[str, Any]
 
 # What Arctic Shift lets one choose by `fields`; it refuses others.
@@ -230,3 +235,12 @@ def post(number: int, url: str, score: int = 10, **fields: Any) -> Post:
         "over_18": False,
         **fields,
     }
+
+
+def make_clients_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the score clients forget earlier servers and credentials, and ask servers on loopback without pauses."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(praw.config.Config, "CONFIG", None)
+    scores._client.cache_clear()
+    scores._reddit.cache_clear()

@@ -12,27 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import praw.config
 import pytest
 import zstandard
-from local_apis import ArcticShift, LocalApi, Reddit
+from local_apis import ArcticShift, LocalApi, Reddit, make_clients_anew
 from scrape_run import Notes, read_links, read_table, records, result_bytes, run_scrape, write_dump
 
 from pipelines.core.errors import ChangedRunError, InputError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
-from pipelines.stages.scrape import api_client, refresh, scores, stage
+from pipelines.stages.scrape import refresh, stage
 
 _FRESH, _GOOD = "2023-08", "2023-05"
 
 
 @pytest.fixture(autouse=True)
 def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
-    monkeypatch.setattr(praw.config.Config, "CONFIG", None)
-    scores._client.cache_clear()
-    scores._reddit.cache_clear()
+    make_clients_anew(monkeypatch)
 
 
 @dataclasses.dataclass

@@ -5,23 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import praw.config
 import pytest
-from local_apis import ArcticShift, Fault, Reddit, post
+from local_apis import ArcticShift, Fault, Reddit, make_clients_anew, post
 from scrape_run import run_scrape
 
 from pipelines.core.errors import InputError, UsageError
-from pipelines.stages.scrape import api_client, scores
+from pipelines.stages.scrape import scores
 from pipelines.stages.scrape.scores import batch_size, check_service, fetch_scores
 
 
 @pytest.fixture(autouse=True)
 def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
-    monkeypatch.setattr(praw.config.Config, "CONFIG", None)
-    scores._client.cache_clear()
-    scores._reddit.cache_clear()
+    make_clients_anew(monkeypatch)
 
 
 def _credentials(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,11 @@ def partition_file(task: PartitionTask) -> TaskResult:
     return TaskResult(files=(entry, *(each.entry for each in parquet), stats_entry))
 
 
+def file_bytes(task: PartitionTask) -> int:
+    """Return the bytes that a task reads, which are what it costs."""
+    return storage.size_bytes(task.file.path)
+
+
 def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
     if task.source == "urls":
         return _judged_list(task, rejects, stats)

@@ -47,7 +47,7 @@ class PlainUrls:
 
     def column(self, spans: Array) -> pa.StringArray:
         """Return the bytes of spans as a column."""
-        return text_column(self.array, spans, np.zeros(len(spans), np.bool_))
+        return text_column(self.array, spans)
 
 
 def plain_urls(lines: Lines, rows: Array) -> PlainUrls:

@@ -23,7 +23,7 @@ from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import look_fresh
-from pipelines.stages.scrape.partition import PartitionTask, partition_file
+from pipelines.stages.scrape.partition import PartitionTask, file_bytes, partition_file
 from pipelines.stages.scrape.scores import batch_size, fetch_scores
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain
 
@@ -137,7 +137,7 @@ def refresh_scores(
         for task, those in zip(tasks, held, strict=True)
     ]
     again = [task for task in tasks if task.unscored_months]
-    run.map(partition_file, again, phase="read-again", work=True, unit="bytes", cost=_file_bytes)
+    run.map(partition_file, again, phase="read-again", work=True, unit="bytes", cost=file_bytes)
     scores = [_scores_tasks(task, config) for task in again]
     to_fetch = [each for of_file in scores for each in of_file]
     total = sum(each.rows for each in to_fetch)
@@ -248,7 +248,3 @@ def _rows_and_scores(tasks: Sequence[ScoresTask]) -> Iterator[tuple[pa.RecordBat
 
 def _rows(task: ScoresTask) -> int:
     return task.rows
-
-
-def _file_bytes(task: PartitionTask) -> int:
-    return storage.size_bytes(task.file.path)

@@ -174,7 +174,7 @@ class Lines:
 
     def column(self, spans: Array) -> pa.StringArray:
         """Return the bytes of spans, as they are, as a column."""
-        return text_column(self.array, spans, np.zeros(len(spans), np.bool_))
+        return text_column(self.array, spans)
 
     def text(self, field: int, rows: Array) -> pa.StringArray:
         """Return a field (ID, SUBREDDIT, TITLE) of rows whose URL is plain as a column."""

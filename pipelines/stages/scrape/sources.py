@@ -12,7 +12,7 @@ from typing import BinaryIO
 import zstandard
 
 from pipelines.core import storage
-from pipelines.core.compression import SUFFIXES, strip_compression
+from pipelines.core.compression import COMPRESSED_STARTS, SUFFIXES, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import MANIFEST_FILE
 from pipelines.core.run import JOURNAL
@@ -21,7 +21,6 @@ STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"
 
 _READ_BYTES = 1 << 20
-_COMPRESSED_STARTS = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x1f\x8b": "gzip"}
 _LINE_SUFFIXES = (".json", ".ndjson", ".jsonl")
 _URL_LIST_SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", *_LINE_SUFFIXES)
 
@@ -126,7 +125,7 @@ def _spool(stream: BinaryIO, path: str) -> None:
     chunk = stream.read(_READ_BYTES)
     if not chunk:
         raise InputError("standard input is empty; pipe submissions into it, one JSON object a line")
-    for start, kind in _COMPRESSED_STARTS.items():
+    for start, (kind, _) in COMPRESSED_STARTS.items():
         if chunk.startswith(start):
             raise InputError(f"standard input is compressed with {kind}; decompress it first, or name the file instead")
     compressor = zstandard.ZstdCompressor(level=1).compressobj()

@@ -16,7 +16,7 @@ from pipelines.stages.scrape.linter import MonthReport, month_reports, unusable_
 from pipelines.stages.scrape.listings import check_listing_options, fetch_listings
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.months import known_months_version
-from pipelines.stages.scrape.partition import PartitionTask, partition_file
+from pipelines.stages.scrape.partition import PartitionTask, file_bytes, partition_file
 from pipelines.stages.scrape.refresh import refresh_scores
 from pipelines.stages.scrape.scores import check_service
 from pipelines.stages.scrape.selection import Selection, make_selection, resolved
@@ -45,22 +45,23 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     selection = make_selection(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
-        with stage_run(
-            STAGE, config, rule_inputs(selection), output, options, parts=score_input(config), of_all_parts=_OF_ALL
-        ) as run:
-            if not run.finished:
-                _make_links(run, config, selection, fetch_listings(run, config, selection))
-            return _finish(run)
+        return _scrape(config, selection, None, output, options)
     with with_standard_input(named_dumps(dumps), output) as paths:
         files = find_files(paths, config.source)
         check_url_column(config.url_column, files)
-        parts = {file.label: file.fingerprint for file in files} | score_input(config)
-        with stage_run(
-            STAGE, config, rule_inputs(selection), output, options, parts=parts, of_all_parts=_OF_ALL
-        ) as run:
-            if not run.finished:
-                _make_links(run, config, selection, files)
-            return _finish(run)
+        return _scrape(config, selection, files, output, options)
+
+
+def _scrape(
+    config: ScrapeConfig, selection: Selection, files: list[SourceFile] | None, output: str, options: RunOptions
+) -> Summary:
+    """Make the links of files; without any, of the listings that an API gives."""
+    parts = {file.label: file.fingerprint for file in files or []} | score_input(config)
+    with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=parts, of_all_parts=_OF_ALL) as run:
+        if not run.finished:
+            found = fetch_listings(run, config, selection) if files is None else files
+            _make_links(run, config, selection, found)
+        return _finish(run)
 
 
 def _finish(run: StageRun) -> Summary:
@@ -108,7 +109,7 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
         for file in files
     ]
     _forget_repaired(run, tasks)
-    run.map(partition_file, tasks, phase="read", work=True, unit="bytes", cost=_file_bytes)
+    run.map(partition_file, tasks, phase="read", work=True, unit="bytes", cost=file_bytes)
     stats = read_stats(tasks)
     _refuse_damaged(run, config, tasks, stats)
     reports = month_reports([(task.file.label, each) for task, each in zip(tasks, stats, strict=True)], config.source)
@@ -126,10 +127,6 @@ def _make_links(run: StageRun, config: ScrapeConfig, selection: Selection, files
     ]
     run.map(merge_bucket, buckets, phase="merge", total=kept, unit="submissions")
     run.once("lists", lambda: write_accounts(run.output, tasks, stats, reports, len(fresh), refreshed))
-
-
-def _file_bytes(task: PartitionTask) -> int:
-    return storage.size_bytes(task.file.path)
 
 
 def _forget_repaired(run: StageRun, tasks: list[PartitionTask]) -> None:
