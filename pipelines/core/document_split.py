@@ -1,0 +1,45 @@
+"""Which documents a stage holds out or samples: by a hash of what they are, never by where they stand."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+
+from pipelines.core import storage
+from pipelines.core.inputs import DocumentShard
+
+_ALL = 2**64
+
+
+def split_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
+    """Return what decides where each document of a batch goes: near-duplicates of one cluster go together.
+
+    That is its `cluster`; where the input has none, its id; and where the id was only made of the file and the row, its
+    text. The batch is one that `read_documents` yields for the shard.
+    """
+    names = {storage.basename(file.path) for file in shard.files}
+    ids, texts = batch.column("id").to_pylist(), batch.column("text").to_pylist()
+    keys = [text if _is_place(id, names) else id for id, text in zip(ids, texts, strict=True)]
+    if "cluster" not in batch.schema.names:
+        return keys
+    clusters = batch.column("cluster").to_pylist()
+    return [key if cluster is None else str(cluster) for key, cluster in zip(keys, clusters, strict=True)]
+
+
+def hashed(key: str, purpose: str) -> int:
+    """Return 64 bits that depend on a key and a purpose alone, so that one choice says nothing of another."""
+    return int.from_bytes(hashlib.sha256(f"{purpose}:{key}".encode()).digest()[:8], "big")
+
+
+def is_held_out(key: str, share: float) -> bool:
+    """Tell whether a document is held out: by its key alone, so for the same share on every machine and in any order.
+
+    A larger share holds out all that a smaller one does.
+    """
+    return hashed(key, "held-out") < share * _ALL
+
+
+def _is_place(id: str, names: set[str]) -> bool:
+    name, _, row = id.rpartition(":")
+    return id in names or (name in names and row.isdecimal())
