@@ -21,10 +21,10 @@ from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
+from pipelines.core.tokenizer_formats import parse_tokenizer
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import is_held_out, tokenize
 from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
-from pipelines.stages.tokenize.tokenizer import parse_tokenizer
 from webtext_cli.main import main
 
 _END = "<|endoftext|>"

@@ -18,16 +18,10 @@ from pipelines.core.errors import InputError
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.core.tokenizer_formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.token_shards import SPLITS, SplitWriter, TokenFormat, token_format
-from pipelines.stages.tokenize.tokenizer import (
-    end_of_text_id,
-    load_tokenizer,
-    parse_tokenizer,
-    read_tokenizer,
-    use_one_thread_in_a_worker,
-    vocabulary_size,
-)
+from pipelines.stages.tokenize.tokenizer import load_tokenizer, use_one_thread_in_a_worker
 
 STAGE = Stage("tokenize", 1, ("tokenizer.json", "tokens.json"))
 
