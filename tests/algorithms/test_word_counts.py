@@ -1,0 +1,78 @@
+"""Words are those of GPT-2's split, whoever counts them: gigatoken, `regex`, `tokenizers`, tiktoken's own pattern."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from pipelines.algorithms.bpe import token_bytes
+from pipelines.algorithms.word_counts import GPT2_SPLIT, count_words, count_words_plainly
+
+_TRICKY = st.lists(
+    st.sampled_from(
+        [
+            "'s", "'ll", "'", "’s", " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2028", "\u3000", "\x85", "\x1c", "\x00",
+            "a", "Ab", "é", "e\u0301", "漢", "ß", "12", "½", "Ⅷ", "٣", "_", "...", "<|endoftext|>", "\u200d", "\u200b",
+            "ʼ", "\U000e0001", "🏳",
+        ]
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@example(["", "a", ""])
+@example([" ", " a"])
+@given(st.lists(st.one_of(_TRICKY, st.text(max_size=30)), max_size=4))
+def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
+    encoded = [text.encode() for text in texts]
+    counted = count_words(encoded)
+    assert sorted(counted) == sorted(count_words_plainly(encoded))
+    assert len(dict(counted)) == len(counted)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.one_of(_TRICKY, st.text(max_size=30)))
+def test_words_are_those_of_tokenizers(text: str) -> None:
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str(text)
+    assert dict(count_words([text.encode()])) == Counter(token_bytes(piece) for piece, _ in split)
+
+
+def test_the_pattern_is_tiktokens() -> None:
+    """Written otherwise there, with possessive quantifiers, so compared by what they find."""
+    import regex
+    from tiktoken_ext.openai_public import r50k_pat_str
+
+    text = "It's the 3rd  time, they'll say\n\n \tnothing... x"
+    assert regex.findall(GPT2_SPLIT, text) == regex.findall(r50k_pat_str, text)
+
+
+def test_real_text(shared_data: Path) -> None:
+    text = (shared_data / "benchmarks" / "tinyshakespeare.txt").read_bytes()[:300_000]
+    assert sorted(count_words([text])) == sorted(count_words_plainly([text]))
+
+
+def test_without_gigatoken_the_pattern_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *arguments: Any, **more: Any) -> Any:
+        if name.startswith("gigatoken"):
+            raise ImportError(name)
+        return real(name, *arguments, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert dict(count_words([b"a a b"])) == {b"a": 1, b" a": 1, b" b": 1}
+
+
+def test_nothing_is_written_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    count_words([b"some text"])
+    print("still heard", file=sys.stderr)
+    assert capfd.readouterr().err == "still heard\n"
