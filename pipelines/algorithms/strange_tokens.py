@@ -1,0 +1,142 @@
+"""Tokens as a person can read them, and those that a person should see, since junk in a corpus may have made them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable
+
+_MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+_RUN = re.compile(r"(\S)\1{8,}")
+_PLAIN = re.compile(r" ?[A-Za-z]?[a-z]*|[ -~]{1,5}| ?[0-9]{1,4}")
+_OFTEN_WITHOUT_MEANING = {"Cc", "Cf", "Co", "Cn"}
+_LEAST_CUT_BYTES = 5
+_LEAST_RUN = 12
+_LEAST_PUNCTUATION = 7
+_LEAST_DIGITS = 5
+_LEAST_WORD = 20
+_LEAST_JOINTS = 2
+# Scripts that one language writes side by side.
+_ONE_SCRIPT = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "BOPOMOFO": "CJK"}
+_SCRIPTS = set(
+    "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC SYRIAC THAANA DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU "
+    "KANNADA MALAYALAM SINHALA THAI LAO TIBETAN MYANMAR GEORGIAN HANGUL ETHIOPIC CHEROKEE KHMER MONGOLIAN CJK".split()
+)
+
+
+def shown(token: bytes) -> str:
+    """Return a token as text on one line: `␣` a space, `⏎` a newline, `⇥` a tab, `\\xNN` a byte that is no UTF-8.
+
+    What does not print, or would change how its neighbours print, is written as `\\u{N}`.
+    """
+    text = token.decode("utf-8", "surrogateescape")
+    return "".join(_shown_character(character, at == 0) for at, character in enumerate(text))
+
+
+def _shown_character(character: str, is_first: bool) -> str:
+    if character in _MARKS:
+        return _MARKS[character]
+    if 0xDC80 <= ord(character) <= 0xDCFF:
+        return f"\\x{ord(character) - 0xDC00:02X}"
+    if not character.isprintable() or (is_first and unicodedata.combining(character)):
+        return f"\\u{{{ord(character):X}}}"
+    return character
+
+
+def shortened_runs(text: str) -> str:
+    """Return a shown token with its long runs of one character counted: `- ×80 `; no shown token holds a space."""
+    return _RUN.sub(lambda run: f"{run[1]} ×{len(run[0])} ", text).strip(" ")
+
+
+def kind_of(token: bytes) -> str | None:
+    """Return the first kind of `KINDS` that a token is of, None for an ordinary one and for a single byte."""
+    if len(token) < 2:
+        return None
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return "cut characters" if len(token) >= _LEAST_CUT_BYTES else None
+    if len(text) < _LEAST_RUN and _PLAIN.fullmatch(text):
+        return None
+    return next((kind for kind, (_, fits) in KINDS.items() if fits(text)), None)
+
+
+def _has_controls(text: str) -> bool:
+    return any(
+        unicodedata.category(character) in _OFTEN_WITHOUT_MEANING or character == "�"
+        for character in text
+        if character not in _MARKS
+    )
+
+
+def _is_misread(text: str) -> bool:
+    """Whether a text is UTF-8 that was read as Windows-1252 or Latin-1: `Ã©`, `â€™`."""
+    text = text.strip(" ")
+    if text.isascii() or len(text) < 2:
+        return False
+    # What was misread again and again is `Ã` and `Â` in turn, and cannot be read back.
+    return set(text) <= set("ÃÂ") or any(_reads_back(text, encoding) for encoding in ("cp1252", "latin-1"))
+
+
+def _reads_back(text: str, encoding: str) -> bool:
+    try:
+        return len(text.encode(encoding).decode()) < len(text)
+    except UnicodeError:
+        return False
+
+
+def _mixes_scripts(text: str) -> bool:
+    return not text.isascii() and len({script for character in text if (script := _script(character))}) > 1
+
+
+def _script(character: str) -> str | None:
+    if not character.isalpha():
+        return None
+    first = unicodedata.name(character, "").partition(" ")[0]
+    script = _ONE_SCRIPT.get(first, first)
+    return script if script in _SCRIPTS else None
+
+
+def _is_repetition(text: str) -> bool:
+    """Whether one to four characters are repeated: `--------`, `=-=-=-=-=-=-`; a space before them does not count."""
+    text = text.removeprefix(" ")
+    return len(text) >= _LEAST_RUN and any(text[period:] == text[:-period] for period in (1, 2, 3, 4))
+
+
+def _is_whitespace(text: str) -> bool:
+    return text.isspace() and (len(text) >= _LEAST_RUN or not text.isascii() or len(set(text)) > 2)
+
+
+def _is_punctuation(text: str) -> bool:
+    return len(text) >= _LEAST_PUNCTUATION and not any(c.isalnum() or c.isspace() for c in text.removeprefix(" "))
+
+
+def _is_number(text: str) -> bool:
+    return len(text.strip(" ")) >= _LEAST_DIGITS and text.strip(" ").isnumeric()
+
+
+def _is_joined(text: str) -> bool:
+    return sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text)) >= _LEAST_JOINTS
+
+
+def _is_long(text: str) -> bool:
+    return len(text.strip(" ")) >= _LEAST_WORD and text.strip(" ").isalpha()
+
+
+# Each kind with what it is, the strangest first.
+KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "controls": (
+        "Control, format, private or unassigned characters, or the mark of a character that was lost.",
+        _has_controls,
+    ),
+    "misread": ("UTF-8 that was read as Windows-1252 or Latin-1.", _is_misread),
+    "mixed scripts": ("Letters of two scripts in one token.", _mixes_scripts),
+    "cut characters": (f"{_LEAST_CUT_BYTES} bytes or more that begin or end within a character.", lambda _: False),
+    "whitespace": (f"{_LEAST_RUN} or more, or of several or unusual sorts.", _is_whitespace),
+    "repetition": (f"One to four characters over and over, {_LEAST_RUN} or more in all.", _is_repetition),
+    "punctuation": (f"{_LEAST_PUNCTUATION} or more signs in a row.", _is_punctuation),
+    "numbers": (f"{_LEAST_DIGITS} or more digits.", _is_number),
+    "joined words": ("Capitals within a word, twice or more: names in code, headings that ran together.", _is_joined),
+    "long words": (f"{_LEAST_WORD} or more letters.", _is_long),
+}
