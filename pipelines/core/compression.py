@@ -8,7 +8,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
@@ -32,6 +32,9 @@ _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
 _BUFFER_BYTES = 1 << 20
+# Where it is counted what a file gave, it is read in small pieces, so that hardly any waits in the decoder.
+_COUNTED_READ_BYTES = 1 << 14
+_COUNTED_BUFFER_BYTES = 1 << 16
 
 # What the decoders raise for a damaged file; bz2 reports corruption as a plain OSError without an error number.
 DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
@@ -65,15 +68,56 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
     truncated or corrupt file raises DamagedFileError with the file's name and the offset reached in the compressed
     bytes, after all that was decoded before. Raises InputError for an archive, and for data under a wrong suffix.
     """
-    with storage.open_read(path) as raw:
-        source = cast(BinaryIO, _ReportedReader(raw)) if report_bytes else raw
-        try:
-            _refuse_misnamed(path, raw)
-            yield _SteadyReader(_decoder(path, source), _BUFFER_BYTES)
-        except DAMAGE_ERRORS as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise DamagedFileError(path, raw.tell(), str(error)) from error
+    with storage.open_read(path) as raw, _named_damage(path, raw):
+        source = cast(BinaryIO, _WatchedReader(raw, progress.advance)) if report_bytes else raw
+        _refuse_misnamed(path, raw)
+        yield _SteadyReader(_decoder(path, source), _BUFFER_BYTES)
+
+
+@contextlib.contextmanager
+def open_counted(path: str) -> Iterator[CountedReader]:
+    """Yield the decompressed bytes as `open_decompressed` does, with how many bytes of the file gave them.
+
+    For the ratio of a beginning: of a file that is damaged, the last bytes before the damage may be missing.
+    """
+    with storage.open_read(path) as raw, _named_damage(path, raw):
+        _refuse_misnamed(path, raw)
+        yield CountedReader(path, raw)
+
+
+class CountedReader(io.BufferedReader):
+    """Decompressed bytes; the first `file_bytes` of the file gave the first `decoded_bytes`, of which some wait here.
+
+    Both are as they were when the decoder last had nothing left to give, since some take in much before they give.
+    """
+
+    def __init__(self, path: str, raw: BinaryIO) -> None:
+        self.file_bytes = self.decoded_bytes = 0
+        self._taken_in = self._given = self._settled = 0
+        source = _WatchedReader(raw, self._takes_in, _COUNTED_READ_BYTES)
+        decoder = _decoder(path, cast(BinaryIO, source))
+        super().__init__(_WatchedReader(cast(BinaryIO, decoder), self._gives), _COUNTED_BUFFER_BYTES)
+
+    def _takes_in(self, size: int) -> None:
+        if self._given > self._settled:
+            self.file_bytes = self._taken_in
+            self.decoded_bytes = self._settled = self._given
+        self._taken_in += size
+
+    def _gives(self, size: int) -> None:
+        self._given += size
+        if not self._settled:
+            self.file_bytes, self.decoded_bytes = self._taken_in, self._given
+
+
+@contextlib.contextmanager
+def _named_damage(path: str, raw: BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DamagedFileError(path, raw.tell(), str(error)) from error
 
 
 def _refuse_misnamed(path: str, raw: BinaryIO) -> None:
@@ -142,11 +186,13 @@ class _PieceReader(io.RawIOBase):
         return len(data)
 
 
-class _ReportedReader(io.RawIOBase):
-    """Passes a file on and reports what is read of it as progress."""
+class _WatchedReader(io.RawIOBase):
+    """Passes a stream on and tells of every read how many bytes it gave."""
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: BinaryIO, tell_of: Callable[[int], None], most_bytes: int = _BUFFER_BYTES) -> None:
         self._raw = raw
+        self._tell_of = tell_of
+        self._most_bytes = most_bytes
 
     def readable(self) -> bool:
         """Return True."""
@@ -155,9 +201,9 @@ class _ReportedReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer; return 0 at the end of the file."""
         target = memoryview(buffer).cast("B")
-        data = self._raw.read(len(target))
+        data = self._raw.read(min(len(target), self._most_bytes))
         target[: len(data)] = data
-        progress.advance(len(data))
+        self._tell_of(len(data))
         return len(data)
 
 
