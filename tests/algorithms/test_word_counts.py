@@ -16,6 +16,8 @@ from tokenizers import pre_tokenizers
 from pipelines.algorithms.bpe import token_bytes
 from pipelines.algorithms.word_counts import GPT2_SPLIT, count_words, count_words_plainly
 
+# Libraries follow Unicode at their own pace: a letter of its latest versions is none to those that are behind.
+_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=30)
 _TRICKY = st.lists(
     st.sampled_from(
         [
@@ -31,7 +33,7 @@ _TRICKY = st.lists(
 @settings(deadline=None, max_examples=300)
 @example(["", "a", ""])
 @example([" ", " a"])
-@given(st.lists(st.one_of(_TRICKY, st.text(max_size=30)), max_size=4))
+@given(st.lists(st.one_of(_TRICKY, _TEXT), max_size=4))
 def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
     encoded = [text.encode() for text in texts]
     counted = count_words(encoded)
@@ -40,7 +42,7 @@ def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.one_of(_TRICKY, st.text(max_size=30)))
+@given(st.one_of(_TRICKY, _TEXT))
 def test_words_are_those_of_tokenizers(text: str) -> None:
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str(text)
     assert dict(count_words([text.encode()])) == Counter(token_bytes(piece) for piece, _ in split)
