@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines.core import buckets
 from pipelines.core.errors import ChangedRunError, InputError, LockedError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import read_manifest
@@ -23,7 +24,7 @@ from pipelines.core.progress import Silent
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import RunOptions, Summary
 from pipelines.core.storage import folder_lock
-from pipelines.stages.scrape import buckets, merge
+from pipelines.stages.scrape import merge
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.core import buckets
+from pipelines.core.buckets import write_buckets
 from pipelines.core.records import LINK_SCHEMA
-from pipelines.stages.scrape import buckets, merge
-from pipelines.stages.scrape.buckets import write_buckets
+from pipelines.stages.scrape import merge
 from pipelines.stages.scrape.merge import MergeTask, merge_bucket
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 

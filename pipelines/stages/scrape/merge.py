@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import progress, shards, storage
+from pipelines.core.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.stages.scrape.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
 # A bucket beyond this is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core import shards, storage
+from pipelines.core.buckets import write_buckets
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.judging import Judged, judged_dump
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects

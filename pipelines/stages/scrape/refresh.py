@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import progress, shards, storage
+from pipelines.core.buckets import write_buckets
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.scrape.accounting import read_stats
-from pipelines.stages.scrape.buckets import write_buckets
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import look_fresh

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core import buckets
+from pipelines.core.buckets import bucket_part, write_buckets
 from pipelines.core.errors import InputError
-from pipelines.stages.scrape import buckets
-from pipelines.stages.scrape.buckets import bucket_part, write_buckets
 
 _SCHEMA = pa.schema([pa.field("text", pa.string()), pa.field("number", pa.int64(), nullable=False)])
 
