@@ -15,16 +15,28 @@ _ALL = 2**64
 def split_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
     """Return what decides where each document of a batch goes: near-duplicates of one cluster go together.
 
-    That is its `cluster`; where the input has none, its id; and where the id was only made of the file and the row, its
-    text. The batch is one that `read_documents` yields for the shard.
+    That is its `cluster`; where the input has none, its `document_keys`.
     """
-    names = {storage.basename(file.path) for file in shard.files}
-    ids, texts = batch.column("id").to_pylist(), batch.column("text").to_pylist()
-    keys = [text if _is_place(id, names) else id for id, text in zip(ids, texts, strict=True)]
+    keys = document_keys(batch, shard)
     if "cluster" not in batch.schema.names:
         return keys
     clusters = batch.column("cluster").to_pylist()
     return [key if cluster is None else str(cluster) for key, cluster in zip(keys, clusters, strict=True)]
+
+
+def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
+    """Return what names each document of a batch, wherever it stands.
+
+    That is its id; where that was only made of the file and the row, its text. The batch is one that `read_documents`
+    yields for the shard.
+    """
+    names = {storage.basename(file.path) for file in shard.files}
+    keys: list[str] = batch.column("id").to_pylist()
+    placed = [row for row, id in enumerate(keys) if _is_place(id, names)]
+    # The texts of the others are left in their column: making strings of them would cost more than all else here.
+    for row, text in zip(placed, batch.column("text").take(pa.array(placed, pa.int64())).to_pylist(), strict=True):
+        keys[row] = text
+    return keys
 
 
 def hashed(key: str, purpose: str) -> int:

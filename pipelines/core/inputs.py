@@ -280,7 +280,7 @@ def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterat
         ids = [each if each is not None else made[offset] for offset, each in enumerate(given)]
         columns |= {"id": pa.array(ids, pa.string()), "text": texts}
         whole = pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)
-        yield _without_missing_text(whole, drops)
+        yield _without_bad_text(_without_missing_text(whole, drops), drops)
 
 
 def _rows_before(file: InputFile) -> int:
@@ -298,6 +298,28 @@ def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch
     for id in batch.filter(texts.is_null()).column("id").to_pylist():
         drops.add("missing_text", id)
     return batch.filter(texts.is_valid())
+
+
+def _without_bad_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    """Drop the rows whose text is not UTF-8, which a Parquet file may hold in a column of strings all the same."""
+    raw = batch.column("text").cast(pa.binary())
+    try:
+        raw.cast(pa.string())
+        return batch
+    except pa.ArrowInvalid:
+        problems = [_problem(text) for text in raw.to_pylist()]
+    for id, problem in zip(batch.column("id").to_pylist(), problems, strict=True):
+        if problem is not None:
+            drops.add("not_utf8", id, detail=problem)
+    return batch.filter(pa.array([problem is None for problem in problems], pa.bool_()))
+
+
+def _problem(text: bytes) -> str | None:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return str(error)
+    return None
 
 
 def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:

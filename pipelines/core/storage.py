@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -57,6 +58,22 @@ def local_path(path: str) -> str:
     if not isinstance(file_system, LocalFileSystem):
         raise StorageError(f"{path}: this step maps the file into memory, so it must be on a local disk; copy it first")
     return plain
+
+
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """Yield a plain local path for a library that opens files itself: the file's own, or that of a copy for a while."""
+    file_system, plain = _file_system(path)
+    with _named_errors(path, "read"):
+        file_system.info(plain)
+    if isinstance(file_system, LocalFileSystem):
+        yield plain
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = join(folder, basename(plain))
+        with _named_errors(path, "read"):
+            file_system.get_file(plain, copy)
+        yield copy
 
 
 def exists(path: str) -> bool:
@@ -183,8 +200,11 @@ class HashingWriter(io.BufferedIOBase):
 
 
 @contextlib.contextmanager
-def atomic_write(path: str) -> Iterator[HashingWriter]:
-    """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises."""
+def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
+    """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
+
+    `durable` waits until the disk has them. A work file need not: a loss of power shows in its checksum.
+    """
     file_system, plain = _file_system(path)
     temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
     with _named_errors(path, "write"):
@@ -195,7 +215,7 @@ def atomic_write(path: str) -> Iterator[HashingWriter]:
         yield writer
         with _named_errors(path, "write"):
             raw.flush()
-            if isinstance(file_system, LocalFileSystem):
+            if durable and isinstance(file_system, LocalFileSystem):
                 os.fsync(raw.fileno())
             raw.close()
             _rename(file_system, temporary, plain)

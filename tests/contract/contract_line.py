@@ -39,7 +39,7 @@ CASES = {
     "dedup": Case({}, {"threshold": 0.5}),
     "remove-wikipedia": Case({}, {"domains": ["example.org"]}),
     "train-bpe": Case({"vocab_size": 400}, {"vocab_size": 380}),
-    "tokenize": Case({"held_out": 0.3}, {"format": "llmc"}),
+    "tokenize": Case({"held_out": 0.3, "shard_tokens": 4000}, {"format": "llmc"}),
     "pretrain": Case(
         {"preset": "tiny", "set": TINY_MODEL, "device": "cpu", "threads": 1, "checkpoint_every": 2}, {"seed": 1}
     ),

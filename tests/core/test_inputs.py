@@ -148,6 +148,15 @@ def test_a_large_string_column_and_its_own_ids_are_taken(tmp_path: Path) -> None
     assert rows == [{"id": "5", "text": "x"}, {"id": "a.parquet:1", "text": "y"}]
 
 
+def test_text_of_a_parquet_file_that_is_not_utf8_is_dropped(tmp_path: Path) -> None:
+    texts = pa.array([b"good", b"caf\xe9", None, "caf\u00e9".encode()], pa.binary())
+    broken = pa.StringArray.from_buffers(len(texts), *texts.buffers()[1:], texts.buffers()[0], texts.null_count)
+    pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "text": broken}), tmp_path / "a.parquet")
+    rows, drops = _read(tmp_path / "a.parquet")
+    assert [(row["id"], row["text"]) for row in rows] == [("a", "good"), ("d", "caf\u00e9")]
+    assert drops == {"missing_text": 1, "not_utf8": 1}
+
+
 def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "_PARQUET_PART_BYTES", 500)
     path = tmp_path / "a.parquet"

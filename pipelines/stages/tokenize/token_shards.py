@@ -1,23 +1,26 @@
-"""Token shards as nanoGPT and llm.c read them, each with a table of its documents."""
+"""The second phase: token shards as nanoGPT, llm.c and NumPy read them, each with a table of its documents."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Sequence
+import io
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
+from pipelines.core import progress, shards, storage
+from pipelines.core.errors import DamagedShardError, UsageError
 from pipelines.core.manifest import FileEntry
+from pipelines.core.run import TaskResult
+from pipelines.stages.tokenize.plan import ShardPlan
+from pipelines.stages.tokenize.runs import SPLITS, copy_tokens, read_documents_of
 
-SPLITS = ("train", "held-out")
 LLMC_HEADER_BYTES = 1024
-_COPY_BYTES = 1 << 20
 # llm.c's headers by the bytes of a token: magic number and version.
 _LLMC_KINDS = {2: (20240520, 1), 4: (20240801, 7)}
+_LLMC_MOST_TOKENS = 2**31 - 1
+_GROUP_ROWS = 8192
 
 TOKEN_DOCUMENTS_SCHEMA = pa.schema(
     [
@@ -25,36 +28,76 @@ TOKEN_DOCUMENTS_SCHEMA = pa.schema(
         pa.field("url", pa.string()),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("document_offset", pa.int64(), nullable=False),
     ]
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenFormat:
-    """How tokens stand in a file: `nanogpt` or `llmc`, and numpy's name of their type, always little-endian."""
+    """How tokens stand in a file: `nanogpt`, `llmc` or `npy`, and numpy's name of their type, always little-endian."""
 
     name: str
     dtype: str
 
     @property
-    def header_bytes(self) -> int:
-        """The bytes before the first token."""
-        return LLMC_HEADER_BYTES if self.name == "llmc" else 0
+    def little_endian(self) -> np.dtype[np.unsignedinteger]:
+        """The type of a token in the file."""
+        return np.dtype(self.dtype).newbyteorder("<")
 
-    def encode(self, ids: Sequence[int]) -> bytes:
-        """Return ids as bytes."""
-        return np.asarray(ids, dtype=np.dtype(self.dtype).newbyteorder("<")).tobytes()
+    @property
+    def suffix(self) -> str:
+        """How the names of the files end."""
+        return "npy" if self.name == "npy" else "bin"
+
+    @property
+    def header_bytes(self) -> int:
+        """The bytes before the first token, the same for every shard."""
+        return len(self.header(1))
 
     def header(self, tokens: int) -> bytes:
-        """Return the header of a file of so many tokens; raise InputError where llm.c could not count them."""
-        if not self.header_bytes:
+        """Return the header of a file of so many tokens."""
+        if self.name == "npy":
+            return _npy_header(self.little_endian, tokens)
+        if self.name == "nanogpt":
             return b""
-        if tokens >= 2**31:
-            raise InputError(f"a shard has {tokens:,} tokens, and llm.c counts up to 2**31; give smaller input files")
-        magic, version = _LLMC_KINDS[np.dtype(self.dtype).itemsize]
+        magic, version = _LLMC_KINDS[self.little_endian.itemsize]
         values = np.zeros(LLMC_HEADER_BYTES // 4, dtype="<i4")
         values[:3] = magic, version, tokens
         return values.tobytes()
+
+    def check(self, shard_tokens: int) -> None:
+        """Raise UsageError where a shard would have more tokens than its header can say."""
+        if self.name == "llmc" and shard_tokens > _LLMC_MOST_TOKENS:
+            raise UsageError(f"--shard-tokens {shard_tokens}: llm.c counts up to {_LLMC_MOST_TOKENS}; give fewer")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """One shard to write into the folder `output`."""
+
+    plan: ShardPlan
+    shuffle: bool
+    form: TokenFormat
+    output: str
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"{self.plan.split}-{self.plan.index:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pieces:
+    """What of each document stands in a shard, as arrays.
+
+    `rows` of the table of documents, `targets` in the shard, `counts` of tokens, `offsets` in the document.
+    """
+
+    rows: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
 
 
 def token_format(name: str, vocabulary_size: int) -> TokenFormat:
@@ -62,58 +105,78 @@ def token_format(name: str, vocabulary_size: int) -> TokenFormat:
     return TokenFormat(name, "uint16" if vocabulary_size <= 1 << 16 else "uint32")
 
 
-class SplitWriter:
-    """Writes `<split>-N.bin` and `<split>-N-documents.parquet`; without a document, neither (an empty file maps badly).
+def write_token_shard(task: ShardTask) -> TaskResult:
+    """Write `<split>-N.bin` (or `.npy`) with exactly the planned tokens, and the table of the documents in it."""
+    documents = _documents(task)
+    pieces = _pieces(documents.column("tokens").to_numpy(), task.plan)
+    tokens = _collected(task, documents, pieces)
+    name = shards.shard_name(task.plan.split, task.plan.index, task.form.suffix)
+    with storage.atomic_write(storage.join(task.output, name)) as stream:
+        stream.write(task.form.header(len(tokens)))
+        stream.write(tokens.data)
+    files = (FileEntry(name, stream.size_bytes, stream.sha256), _write_documents(task, documents, pieces))
+    progress.advance(len(tokens))
+    return TaskResult(counts={"pieces": len(pieces.rows)}, files=files)
 
-    The files appear when `stack` is closed. A file with a header is first written without it under `work`, since the
-    header holds the number of tokens.
-    """
 
-    def __init__(
-        self, stack: contextlib.ExitStack, split: str, index: int, form: TokenFormat, output: str, work: str
-    ) -> None:
-        self._stack = stack
-        self._form = form
-        self._output = output
-        self._name = shards.shard_name(split, index, "bin")
-        self._raw_folder = work if form.header_bytes else output
-        self._stream: storage.HashingWriter | None = None
-        self._table: shards.WrittenShard | None = None
-        self.tokens = 0
-        self.documents = 0
+def documents_file(name: str) -> str:
+    """Return the name of the table of a token shard's documents."""
+    return f"{name.rpartition('.')[0]}-documents.parquet"
 
-    def write(self, id: str, url: str | None, ids: Sequence[int]) -> None:
-        """Add one document: all its tokens, the one that ends it included."""
-        if self._stream is None or self._table is None:
-            self._stream, self._table = self._open()
-        self._stream.write(self._form.encode(ids))
-        self._table.writer.write({"id": id, "url": url, "offset": self.tokens, "tokens": len(ids)})
-        self.tokens += len(ids)
-        self.documents += 1
 
-    def finish(self) -> tuple[FileEntry, ...]:
-        """Return the entries of the files; call after the stack is closed."""
-        if self._stream is None or self._table is None:
-            return ()
-        if not self._form.header_bytes:
-            tokens = FileEntry(self._name, self._stream.size_bytes, self._stream.sha256)
-        else:
-            tokens = self._copy_behind_header()
-        return tokens, self._table.entry
+def _documents(task: ShardTask) -> pa.Table:
+    """Return the rows of all documents of the shard's bins in their order, each with the number of its run."""
+    plan, split = task.plan, SPLITS.index(task.plan.split)
+    tables = []
+    for number, run in enumerate(plan.runs):
+        rows = read_documents_of(run, split, plan.low, plan.high)
+        tables.append(rows.append_column("run", pa.array(np.full(rows.num_rows, number, np.int64))))
+    together = pa.concat_tables(tables)
+    if not task.shuffle:
+        return together
+    # Documents of equal ids have equal orders; those that are equal in all of this are equal in all that is written.
+    return together.sort_by([(name, "ascending") for name in ("order", "content", "id", "url")])
 
-    def _open(self) -> tuple[storage.HashingWriter, shards.WrittenShard]:
-        stream = self._stack.enter_context(storage.atomic_write(storage.join(self._raw_folder, self._name)))
-        table_name = self._name.removesuffix(".bin") + "-documents.parquet"
-        return stream, self._stack.enter_context(shards.write_shard(self._output, table_name, TOKEN_DOCUMENTS_SCHEMA))
 
-    def _copy_behind_header(self) -> FileEntry:
-        raw = storage.join(self._raw_folder, self._name)
-        with (
-            storage.open_read(raw) as source,
-            storage.atomic_write(storage.join(self._output, self._name)) as target,
-        ):
-            target.write(self._form.header(self.tokens))
-            while block := source.read(_COPY_BYTES):
-                target.write(block)
-        storage.remove(raw)
-        return FileEntry(self._name, target.size_bytes, target.sha256)
+def _pieces(tokens: npt.NDArray[np.int64], plan: ShardPlan) -> _Pieces:
+    """Return what is left of documents of so many tokens when the stream of them is cut to the shard."""
+    ends = np.cumsum(tokens) - plan.skip
+    starts = ends - tokens
+    first, last = np.maximum(starts, 0), np.minimum(ends, plan.tokens)
+    rows = np.flatnonzero(first < last)
+    counts = (last - first)[rows]
+    if int(counts.sum()) != plan.tokens:
+        raise DamagedShardError(
+            f"{plan.split}-{plan.index:05d}: the documents of its runs are not those that were counted; "
+            "run `webtext tokenize` again with --overwrite"
+        )
+    return _Pieces(rows, first[rows], counts, (first - starts)[rows])
+
+
+def _collected(task: ShardTask, documents: pa.Table, pieces: _Pieces) -> npt.NDArray[np.unsignedinteger]:
+    out = np.empty(task.plan.tokens, task.form.little_endian)
+    runs = documents.column("run").to_numpy()[pieces.rows]
+    sources = documents.column("start").to_numpy()[pieces.rows] + pieces.offsets
+    for number, run in enumerate(task.plan.runs):
+        chosen = np.flatnonzero(runs == number)
+        chosen = chosen[np.argsort(sources[chosen], kind="stable")]
+        if len(chosen):
+            copy_tokens(run, sources[chosen], pieces.targets[chosen], pieces.counts[chosen], out)
+    return out
+
+
+def _write_documents(task: ShardTask, documents: pa.Table, pieces: _Pieces) -> FileEntry:
+    kept = documents.take(pa.array(pieces.rows))
+    columns = [kept.column("id"), kept.column("url"), pieces.targets, pieces.counts, pieces.offsets]
+    table = pa.table(dict(zip(TOKEN_DOCUMENTS_SCHEMA.names, columns, strict=True)), schema=TOKEN_DOCUMENTS_SCHEMA)
+    with shards.write_shard(task.output, documents_file(f"{task.name}.{task.form.suffix}"), table.schema) as shard:
+        for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
+            shard.writer.write_batch(batch)
+    return shard.entry
+
+
+def _npy_header(dtype: np.dtype[np.unsignedinteger], tokens: int) -> bytes:
+    header = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (tokens,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()

@@ -1,0 +1,167 @@
+"""The encoders of documents: gigatoken, held to the `tokenizers` library on a sample, or that library itself."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError, WebtextError
+from pipelines.core.fast_encoding import Encoded, FastEncoder
+from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer
+
+# Texts are encoded together by `tokenizers` up to this many characters: an encoding takes some hundred bytes a token.
+_TOGETHER_CHARACTERS = 1_000_000
+
+# What a sample of each task is: its first documents, then one in so many, up to so many characters of text in all.
+_FIRST_DOCUMENTS = 3
+_SAMPLED_ONE_IN = 2000
+_SAMPLED_CHARACTERS = 200_000
+# A longer document is compared up to here.
+_COMPARED_CHARACTERS = 40_000
+
+# What encoders may disagree on: spaces, the split's contractions, digits, scripts, text that spells special tokens.
+_PROBES = (
+    "Hello world, it's 2019: we'll see   what\n\n  they'd SAID\t\r\n",
+    "naïve Ünïcode 漢字かな 🙂👩‍👩‍👧 ſ’s ½ ² ١٢٣ \u00a0\u2003x\u0000\u0001 e\u0301",
+    f"a{END_OF_TEXT}b <|im_start|> <s></s> [UNK] [MASK]",
+    " ",
+    "  leading and trailing  ",
+    "x" * 300 + "!" * 300 + "0" * 300,
+)
+
+
+class Encoder(Protocol):
+    """Turns a column of texts into ids."""
+
+    def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
+        """Return the ids of a column of strings without nulls; with `threads`, by all cores."""
+
+
+class LibraryEncoder:
+    """The `tokenizers` library."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
+        """See `Encoder.encode`; the library uses as many threads as its environment lets it."""
+        ids: list[np.ndarray] = []
+        for group in _groups(texts.to_pylist()):
+            encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.uint32) for encoding in encodings]
+        starts = np.cumsum([0, *(len(each) for each in ids)], dtype=np.int64)
+        return Encoded(np.concatenate([np.empty(0, np.uint32), *ids]), starts)
+
+
+def choose_engine(tokenizer_json: bytes, library: Tokenizer, source: str, asked: str) -> tuple[str, str | None]:
+    """Return the engine to encode with, and what to tell the user of the choice.
+
+    `library` is the tokenizer as `tokenizers` has it. With `auto` the engine is gigatoken where it knows this kind of
+    tokenizer and gives the library's ids on a few texts. Raises InputError where `gigatoken` was asked for and is not
+    able to.
+    """
+    if asked == "tokenizers":
+        return asked, None
+    try:
+        probes = pa.array(_PROBES, pa.string())
+        ours = FastEncoder(tokenizer_json, source).encode(probes)
+        if not _equal(ours, LibraryEncoder(library).encode(probes)):
+            raise InputError(f"{source}: gigatoken gives other ids than tokenizers; use --engine tokenizers")
+    except InputError as error:
+        if asked == "gigatoken":
+            raise
+        return "tokenizers", f"encodes with tokenizers, which is slower: {error}"
+    return "gigatoken", None
+
+
+@functools.lru_cache(maxsize=1)
+def load_library(path: str, sha256: str) -> Tokenizer:
+    """Return the tokenizer in a file, loaded once in a process; `sha256` of its bytes tells whether it is the same."""
+    return parse_tokenizer(_verified(path, sha256), path)
+
+
+@functools.lru_cache(maxsize=1)
+def load_encoder(path: str, sha256: str, engine: str) -> Encoder:
+    """Return the encoder of an engine, loaded once in a process."""
+    if engine == "tokenizers":
+        return LibraryEncoder(load_library(path, sha256))
+    return FastEncoder(_verified(path, sha256), path)
+
+
+class SampleCheck:
+    """Compares a sample of a task's documents with what the `tokenizers` library makes of them."""
+
+    def __init__(self, encoder: Encoder, library: Tokenizer) -> None:
+        self._encoder = encoder
+        self._library = library
+        self._characters_left = _SAMPLED_CHARACTERS
+        self._seen = 0
+        self.documents = 0
+
+    def compare(self, ids: pa.Array, texts: pa.Array, encoded: Encoded, hashes: Sequence[int]) -> None:
+        """Compare the sampled documents of a batch; raise WebtextError, by document and position, for another id."""
+        for row, hash in enumerate(hashes):
+            self._seen += 1
+            if (self._seen <= _FIRST_DOCUMENTS or hash % _SAMPLED_ONE_IN == 0) and self._characters_left > 0:
+                ours = encoded.ids[encoded.starts[row] : encoded.starts[row + 1]]
+                self._compare_one(ids[row].as_py(), texts[row].as_py(), ours)
+
+    def _compare_one(self, id: str, text: str, ours: np.ndarray) -> None:
+        if len(text) > _COMPARED_CHARACTERS:
+            text = text[:_COMPARED_CHARACTERS]
+            ours = self._encoder.encode(pa.array([text], pa.string())).ids
+        self._characters_left -= len(text)
+        self.documents += 1
+        theirs = np.array(self._library.encode(text, add_special_tokens=False).ids, np.uint32)
+        if not np.array_equal(ours, theirs):
+            raise WebtextError(_difference(id, ours, theirs))
+
+
+def use_one_thread_in_a_worker() -> None:
+    """Keep `tokenizers` from starting a thread a core in each of several worker processes."""
+    if multiprocessing.parent_process() is not None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _difference(id: str, ours: np.ndarray, theirs: np.ndarray) -> str:
+    shorter = min(len(ours), len(theirs))
+    unequal = np.flatnonzero(ours[:shorter] != theirs[:shorter])
+    position = int(unequal[0]) if len(unequal) else shorter
+    here, there = (int(each[position]) if position < len(each) else "no token" for each in (ours, theirs))
+    return (
+        f"document {id}: gigatoken has {here} as token {position}, tokenizers has {there}; "
+        "nothing it encoded is used: run again with --engine tokenizers --overwrite"
+    )
+
+
+def _equal(one: Encoded, other: Encoded) -> bool:
+    return np.array_equal(one.ids, other.ids) and np.array_equal(one.starts, other.starts)
+
+
+def _groups(texts: list[str]) -> list[list[str]]:
+    """Return texts in groups of at most about a million characters."""
+    groups: list[list[str]] = []
+    characters = _TOGETHER_CHARACTERS
+    for text in texts:
+        if characters + len(text) > _TOGETHER_CHARACTERS:
+            groups.append([])
+            characters = 0
+        groups[-1].append(text)
+        characters += len(text)
+    return groups
+
+
+def _verified(path: str, sha256: str) -> bytes:
+    data = storage.read_bytes(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise InputError(f"{path}: has changed while documents were encoded; run `webtext tokenize` again")
+    return data
