@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import os
@@ -17,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
 
-from pipelines.algorithms.bpe import byte_characters, encode_piece, token_bytes
-from pipelines.core.errors import InputError, WebtextError
+from pipelines.algorithms.bpe import byte_characters
+from pipelines.core.errors import InputError
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.files import check_same, read_merges, tokenizer_files
+from pipelines.stages.train_bpe.files import FILES
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
@@ -61,6 +60,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     _train(folder, _sentences(200), vocab_size=300)
     return folder / "bpe"
+
+
+def _merges(folder: Path) -> list[tuple[str, ...]]:
+    return [tuple(line.split(" ")) for line in (folder / "merges.txt").read_text().split("\n")[1:-1]]
 
 
 def _pieces(texts: list[str]) -> Counter[str]:
@@ -107,7 +110,7 @@ def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
 
 def test_ids_are_laid_out_as_in_gpt2(trained: Path) -> None:
     vocabulary = json.loads((trained / "vocab.json").read_text())
-    merges = read_merges((trained / "merges.txt").read_bytes())
+    merges = _merges(trained)
     assert list(vocabulary.values()) == list(range(300))
     tokens = list(vocabulary)
     assert tokens[:256] == list(byte_characters().values())
@@ -119,25 +122,7 @@ def test_ids_are_laid_out_as_in_gpt2(trained: Path) -> None:
 def test_merges_are_those_of_a_plain_trainer(tmp_path: Path, seed: int) -> None:
     texts = _sentences(30, seed)
     _train(tmp_path, texts, vocab_size=600, min_frequency=3)
-    assert read_merges((tmp_path / "bpe" / "merges.txt").read_bytes()) == _plain_training(texts, 343, 3)
-
-
-def test_every_file_is_the_same_tokenizer(trained: Path, shared_data: Path) -> None:
-    text = (shared_data / "benchmarks" / "tinyshakespeare.txt").read_text()[:20000] + " ".join(_sentences(5, 9))
-    tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True
-    expected = tokenizer.encode(text).ids
-    vocabulary = json.loads((trained / "vocab.json").read_text())
-    lines = (trained / "merges.txt").read_text().split("\n")
-    assert lines[0] == "#version: 0.2"
-    other = Tokenizer(models.BPE(vocabulary, [tuple(line.split(" ")) for line in lines[1:-1]]))
-    other.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    assert other.encode(text).ids == expected
-    ranks = dict(line.split() for line in (trained / "ranks.tiktoken").read_bytes().splitlines())
-    by_bytes = {base64.b64decode(token): int(rank) for token, rank in ranks.items()}
-    assert sorted(by_bytes.values()) == list(range(299))
-    pieces = [piece for piece, _ in other.pre_tokenizer.pre_tokenize_str(text)]
-    assert [id for piece in pieces for id in encode_piece(token_bytes(piece), by_bytes)] == expected
+    assert _merges(tmp_path / "bpe") == _plain_training(texts, 343, 3)
 
 
 @settings(deadline=None)
@@ -159,7 +144,7 @@ def test_end_of_text_in_a_document_is_text(trained: Path) -> None:
 
 def test_the_order_of_documents_does_not_matter(trained: Path, tmp_path: Path) -> None:
     _train(tmp_path, _sentences(200)[::-1], vocab_size=300)
-    for name in ("tokenizer.json", "vocab.json", "merges.txt", "ranks.tiktoken"):
+    for name in FILES:
         assert (tmp_path / "bpe" / name).read_bytes() == (trained / name).read_bytes()
 
 
@@ -205,32 +190,6 @@ def test_a_damaged_document_ends_the_training(tmp_path: Path) -> None:
             output=str(tmp_path / "bpe"),
             options=RunOptions(),
         )
-
-
-@pytest.mark.parametrize("name", ["merges.txt", "ranks.tiktoken"])
-def test_a_file_that_disagrees_is_noticed(name: str) -> None:
-    alphabet = {character: id for id, character in enumerate(byte_characters().values())}
-    files = tokenizer_files({**alphabet, "ab": 256, "abc": 257}, [("a", "b"), ("ab", "c")])
-    assert check_same(files, ["abc abab", _END]) == 17
-    wrong = tokenizer_files({**alphabet, "bc": 256, "abc": 257}, [("b", "c"), ("a", "bc")])
-    mixed = {**files, name: wrong[name]} | ({"vocab.json": wrong["vocab.json"]} if name == "merges.txt" else {})
-    with pytest.raises(WebtextError, match="give different ids for text 0"):
-        check_same(mixed, ["abab"])
-
-
-def test_text_without_breaks_is_compared_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[int] = []
-
-    def measured(piece: bytes, ranks: dict[bytes, int]) -> list[int]:
-        lengths.append(len(piece))
-        return encode_piece(piece, ranks)
-
-    monkeypatch.setattr("pipelines.stages.train_bpe.files.encode_piece", measured)
-    alphabet = {character: id for id, character in enumerate(byte_characters().values())}
-    files = tokenizer_files({**alphabet, "==": 256, "====": 257}, [("=", "="), ("==", "==")])
-    hangul = "".join(chr(0xAC00 + number) for number in range(8192))
-    assert check_same(files, ["=" * 8192, hangul, f"one {'é' * 3000} two"]) == 2048 + 3 * 8192 + 4 + 6000 + 4
-    assert max(lengths) == 64 * 3
 
 
 def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,11 @@ from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 
-STAGE = Stage("train-bpe", 1, ("tokenizer.json", "vocab.json", "merges.txt", "ranks.tiktoken"))
+STAGE = Stage(
+    "train-bpe",
+    1,
+    ("tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken"),
+)
 
 # The texts that the finished files are compared on: the beginnings of some documents, spread over the shards.
 _SAMPLE_DOCUMENTS = 64
@@ -23,7 +27,7 @@ _COUNTS_OVERFLOW_BYTES = 60_000_000_000
 
 
 def train_bpe(config: TrainBpeConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
-    """Write a tokenizer folder: one tokenizer as `tokenizer.json`, `vocab.json`, `merges.txt` and `ranks.tiktoken`.
+    """Write a tokenizer folder: one tokenizer for each library that reads such, and proven with each.
 
     Ids are those of GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>` last. A text that cannot fill the
     vocabulary gives a smaller one, with a note. Raises InputError where not one pair can be merged. Paper, section 2.2.
@@ -74,7 +78,8 @@ class _Texts:
 
 
 def _train(config: TrainBpeConfig, source: inputs.DocumentInput, output: str) -> TaskResult:
-    from pipelines.stages.train_bpe.files import check_same, tokenizer_files
+    from pipelines.algorithms.bpe import token_bytes
+    from pipelines.stages.train_bpe.files import check_written, tokenizer_files
 
     with shards.write_shard(output, shards.shard_name("dropped", 0), DROPPED_SCHEMA) as dropped:
         texts = _Texts(source, Drops(dropped.writer))
@@ -85,8 +90,10 @@ def _train(config: TrainBpeConfig, source: inputs.DocumentInput, output: str) ->
             f"train-bpe: no pair occurs {config.min_frequency} times in the text, so there is nothing to merge; "
             "give more text or a lower --min-frequency"
         )
-    files = tokenizer_files(vocabulary, merges)
-    tokens = check_same(files, texts.sample)
+    tokens_by_id = [token_bytes(token) for token in sorted(vocabulary, key=vocabulary.__getitem__)]
+    files = tokenizer_files(tokens_by_id, [(vocabulary[left], vocabulary[right]) for left, right in merges])
+    written = [shards.write_file(output, name, data) for name, data in files.items()]
+    tokens = check_written(output, texts.sample)
     sample_bytes = sum(len(text.encode()) for text in texts.sample)
     return TaskResult(
         records_in=texts.documents + sum(drops.values()),
@@ -98,7 +105,7 @@ def _train(config: TrainBpeConfig, source: inputs.DocumentInput, output: str) ->
             "text_bytes": texts.text_bytes,
             "sample_bytes_per_token": round(sample_bytes / tokens, 4) if tokens else 0.0,
         },
-        files=(*(shards.write_file(output, name, data) for name, data in files.items()), dropped.entry),
+        files=(*written, dropped.entry),
     )
 
 
