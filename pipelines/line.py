@@ -53,7 +53,14 @@ LINE = (
         "RemoveWikipediaConfig",
         {"documents": "dedup"},
     ),
-    LineStage("train-bpe", f"{_STAGES}.train_bpe", "train_bpe", "TrainBpeConfig", {"documents": "remove-wikipedia"}),
+    LineStage(
+        "train-bpe",
+        f"{_STAGES}.train_bpe",
+        "train_bpe",
+        "TrainBpeConfig",
+        {"documents": "remove-wikipedia"},
+        files="counts",
+    ),
     LineStage(
         "tokenize",
         f"{_STAGES}.tokenize",

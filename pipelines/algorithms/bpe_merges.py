@@ -117,7 +117,7 @@ def learn_merges(
         _learn(words, merges, first_id, max(1, min_count), done)
     else:
         _learn_watched(words, merges, first_id, max(1, min_count), done, on_progress)
-    return Merges(*(array[: done[0]] for array in merges))
+    return Merges(merges.left[: done[0]], merges.right[: done[0]], merges.counts[: done[0]])
 
 
 def _learn_watched(

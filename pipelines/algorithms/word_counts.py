@@ -7,6 +7,12 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.compiled import kernel
 
 # The split of GPT-2's own code. A word is letters, digits, or other characters that are no white space, each with one
 # space before it if there is one; or white space, which leaves its last character to the word behind it.
@@ -39,8 +45,24 @@ def count_words_plainly(texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
     return [(word.encode(), count) for word, count in counts.items()]
 
 
+def bucket_of_words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], buckets: int) -> npt.NDArray[np.int32]:
+    """Return for each word `data[starts[i]:starts[i + 1]]` one of so many buckets, by a hash of its bytes (FNV-1a)."""
+    return _bucket_of_words(data, starts, buckets)  # type: ignore[no-any-return]
+
+
+@kernel
+def _bucket_of_words(data, starts, buckets):  # type: ignore[no-untyped-def]
+    chosen = np.empty(len(starts) - 1, np.int32)
+    for word in range(len(chosen)):
+        hashed = np.uint64(0xCBF29CE484222325)
+        for at in range(starts[word], starts[word + 1]):
+            hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        chosen[word] = np.int32((hashed >> np.uint64(32)) % np.uint64(buckets))
+    return chosen
+
+
 @functools.cache
-def _compiled_split():  # type: ignore[no-untyped-def]
+def _compiled_split() -> Any:
     import regex
 
     return regex.compile(GPT2_SPLIT)

@@ -1,10 +1,16 @@
-"""What this machine has: the memory that is still to be had."""
+"""What this machine has and gives: memory still to be had, time and memory that were taken, threads of a worker."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import re
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _MEMORY, _CGROUP = "/proc/meminfo", "/sys/fs/cgroup"
 
@@ -16,6 +22,46 @@ def available_memory_bytes() -> int | None:
     """
     known = [each for each in (_system_bytes(_MEMORY), _allowed_bytes(_CGROUP)) if each is not None]
     return min(known) if known else _installed_bytes()
+
+
+class Spent:
+    """The seconds that the parts of a piece of work took, and the most memory that it had."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def on(self, part: str) -> Iterator[None]:
+        """Count the time of the block for a part."""
+        began = time.monotonic()
+        yield
+        self.seconds[part] = round(self.seconds.get(part, 0.0) + time.monotonic() - began, 3)
+
+    def figures(self) -> dict[str, Any]:
+        """Return `seconds` by part and in `peak_bytes` the most memory of this process, and of one of its workers."""
+        return {"seconds": self.seconds, "peak_bytes": _peak_bytes()}
+
+
+def use_one_thread_in_a_worker() -> None:
+    """Keep native libraries from starting a thread a core in each of several worker processes.
+
+    Call it before they are first used.
+    """
+    if multiprocessing.parent_process() is not None:
+        os.environ["RAYON_NUM_THREADS"] = "1"
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _peak_bytes() -> dict[str, int]:
+    if sys.platform == "win32":
+        return {}
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        name: resource.getrusage(who).ru_maxrss * unit
+        for name, who in (("process", resource.RUSAGE_SELF), ("worker", resource.RUSAGE_CHILDREN))
+    }
 
 
 def _system_bytes(path: str) -> int | None:

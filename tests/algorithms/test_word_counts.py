@@ -8,13 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from pipelines.algorithms.bpe import token_bytes
-from pipelines.algorithms.word_counts import GPT2_SPLIT, count_words, count_words_plainly
+from pipelines.algorithms.word_counts import GPT2_SPLIT, bucket_of_words, count_words, count_words_plainly
 
 # Libraries follow Unicode at their own pace: a letter of its latest versions is none to those that are behind.
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=30)
@@ -46,6 +47,19 @@ def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
 def test_words_are_those_of_tokenizers(text: str) -> None:
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str(text)
     assert dict(count_words([text.encode()])) == Counter(token_bytes(piece) for piece, _ in split)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=12), max_size=8), st.integers(1, 70))
+def test_the_bucket_of_a_word_is_its_fnv_hash(words: list[bytes], buckets: int) -> None:
+    data, starts = np.frombuffer(b"".join(words), np.uint8), np.cumsum([0, *map(len, words)], dtype=np.int32)
+    expected = []
+    for word in words:
+        hashed = 0xCBF29CE484222325
+        for byte in word:
+            hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
+        expected.append((hashed >> 32) % buckets)
+    assert bucket_of_words(data, starts, buckets).tolist() == expected
 
 
 def test_the_pattern_is_tiktokens() -> None:

@@ -8,30 +8,52 @@ import click
 
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, check_apart, config_options, path_list, stage_config, stage_options
 
 
 @click.command("train-bpe")
+@click.option(
+    "--counts",
+    "given_counts",
+    metavar="PATH",
+    multiple=True,
+    help="Train from counts of words instead of documents: folders of this command, or Parquet files with the columns "
+    "word and count; several are added up (repeatable; also a glob).",
+)
+@click.option(
+    "--compare",
+    metavar="PATH",
+    help="A tokenizer to show beside ours on the report card, such as GPT-2's own encoder.json and vocab.bpe.",
+)
 @config_options(TrainBpeConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, **given: Any) -> None:
+def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, **given: Any) -> None:
     """Train a byte-level BPE tokenizer as GPT-2's.
 
-    The folder holds one tokenizer in four forms: tokenizer.json, vocab.json and merges.txt, and ranks.tiktoken. Ids are
-    laid out as in GPT-2: 256 bytes, the merges, <|endoftext|> last.
+    The folder holds one tokenizer in the form of each library that reads such, the counts of all words, which --counts
+    takes up again, and a report card. Ids are laid out as in GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
     Example:
       webtext train-bpe --corpus my-corpus
       webtext train-bpe -i docs.jsonl.zst -o my-tokenizer --vocab-size 8192
+      webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
+    from pipelines.core.errors import UsageError
     from pipelines.stages.train_bpe.stage import train_bpe
 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
+    if given_counts and shared.input:
+        raise UsageError("--input and --counts exclude each other: counts stand for documents that were read before")
+    counts = list(given_counts) or ([] if shared.input else path_list(shared.corpus, "train-bpe"))
+    output = shared.stage_output("train-bpe")
+    check_apart(output, [*counts, *([compare] if compare else [])])
     summary = train_bpe(
         config,
         documents=shared.input_or("remove-wikipedia"),
-        output=shared.stage_output("train-bpe"),
+        output=output,
         options=shared.run_options(),
+        counts=counts,
+        compare=compare,
     )
     print_summary(summary, shared.as_json)

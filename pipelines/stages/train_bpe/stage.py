@@ -1,130 +1,169 @@
-"""Trains one byte-level BPE on all documents."""
+"""Counts the words of all documents, learns the merges from the counts, then writes and examines the tokenizer."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from pipelines.core import inputs, progress, shards
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+import pyarrow as pa
+
+from pipelines.core import inputs, shards, storage
+from pipelines.core.errors import UsageError
+from pipelines.core.machine import Spent
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.core.tokenizer_formats import read_tokenizer
+from pipelines.reports.tokenizer_card import Reference
+from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.counts import counted_words, counts_files, words_to_train_on
+from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
+from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 
+REPORT = "report.json"
+_PAGE = "report.html"
 STAGE = Stage(
     "train-bpe",
-    1,
-    ("tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken"),
+    2,
+    ("tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", REPORT, _PAGE),
 )
-
-# The texts that the finished files are compared on: the beginnings of some documents, spread over the shards.
-_SAMPLE_DOCUMENTS = 64
-_SAMPLE_CHARACTERS = 8192
-
-# `tokenizers` counts pairs in 32 bits, and the most frequent pair of English makes up about one of 30 bytes.
-_COUNTS_OVERFLOW_BYTES = 60_000_000_000
+_MERGES = "merges.parquet"
 
 
-def train_bpe(config: TrainBpeConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
-    """Write a tokenizer folder: one tokenizer for each library that reads such, and proven with each.
+def train_bpe(
+    config: TrainBpeConfig,
+    *,
+    documents: str | Sequence[str],
+    output: str,
+    options: RunOptions,
+    counts: Sequence[str] = (),
+    compare: str | None = None,
+) -> Summary:
+    """Write a tokenizer folder: the counts of all words, one tokenizer in the form of each library, and a report card.
 
-    Ids are those of GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>` last. A text that cannot fill the
-    vocabulary gives a smaller one, with a note. Raises InputError where not one pair can be merged. Paper, section 2.2.
+    Ids are those of GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>` last. With `counts`, folders of this
+    stage or Parquet files of `word` and `count`, those are added up, and no document is read. `compare` is a tokenizer
+    to show beside ours on the card. A text that cannot fill the vocabulary gives a smaller one, with a note. Raises
+    InputError where not one pair can be merged, or where memory would not do. Paper, section 2.2.
     """
-    source = inputs.open_documents(documents, config.text_field)
-    with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
+    _refuse_what_does_not_go_together(config, counts)
+    reference = Reference(storage.basename(compare.rstrip("/")), read_tokenizer(compare)) if compare else None
+    files = counts_files(counts)
+    source = None if counts else inputs.open_documents(documents, config.text_field)
+    read = {
+        "documents": source.fingerprint if source else None,
+        "counts": inputs.fingerprint_files([file.path for file in files]) if files else None,
+        "compare": hashlib.sha256(reference.tokenizer_json).hexdigest() if reference else None,
+    }
+    fingerprints = {name: fingerprint for name, fingerprint in read.items() if fingerprint is not None}
+    with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
-            entry = run.once("train", lambda: _train(config, source, output), total=source.records)
-            size = int(entry.counts["vocabulary_size"])
-            if size < config.vocab_size:
-                run.note(
-                    f"the text fills only {size:,} of the {config.vocab_size:,} entries: "
-                    f"no further pair occurs {config.min_frequency} times (--min-frequency)"
-                )
-            if entry.counts["text_bytes"] > _COUNTS_OVERFLOW_BYTES:
-                run.note("the text is over 60 GB: the trainer's 32-bit pair counts may have overflowed; train on less")
+            spent = Spent()
+            with spent.on("counting"):
+                counted = count_documents(config, source, run) if source else take_up_counts(counts, files, run)
+            if not config.count_only:
+                _train(config, source, counted, reference, run, spent)
         return run.finish()
 
 
-class _Texts:
-    """The texts of all documents, counted; keeps the sample that the finished files are compared on."""
-
-    def __init__(self, source: inputs.DocumentInput, drops: Drops) -> None:
-        self._source = source
-        self._drops = drops
-        self.documents = self.text_bytes = 0
-        self.sample: list[str] = []
-
-    def __iter__(self) -> Iterator[str]:
-        a_shard = -(-_SAMPLE_DOCUMENTS // len(self._source.shards))
-        for shard in self._source.shards:
-            wanted = min(_SAMPLE_DOCUMENTS, len(self.sample) + a_shard)
-            for text in self._texts(shard):
-                if len(self.sample) < wanted:
-                    self.sample.append(text[:_SAMPLE_CHARACTERS])
-                yield text
-
-    def _texts(self, shard: inputs.DocumentShard) -> Iterator[str]:
-        for batch in inputs.read_documents(shard, self._drops):
-            for id, text in zip(batch.column("id").to_pylist(), batch.column("text").to_pylist(), strict=True):
-                if not text:
-                    self._drops.add("empty_text", id)
-                    continue
-                self.documents += 1
-                self.text_bytes += len(text.encode())
-                yield text
-            progress.advance(batch.num_rows)
+def _refuse_what_does_not_go_together(config: TrainBpeConfig, counts: Sequence[str]) -> None:
+    if counts and config.max_bytes is not None:
+        raise UsageError("--max-bytes chooses documents, and --counts reads none; count with --max-bytes instead")
+    if config.engine == "tokenizers" and (counts or config.count_only or config.min_word_count > 1):
+        raise UsageError(
+            "--engine tokenizers reads the documents itself, and trains on all their words: "
+            "leave out --counts, --count-only and --min-word-count"
+        )
 
 
-def _train(config: TrainBpeConfig, source: inputs.DocumentInput, output: str) -> TaskResult:
-    from pipelines.algorithms.bpe import token_bytes
+def _train(
+    config: TrainBpeConfig,
+    source: inputs.DocumentInput | None,
+    counted: Counted,
+    reference: Reference | None,
+    run: StageRun,
+    spent: Spent,
+) -> None:
+    work_file = f"{storage.basename(run.work)}/{_MERGES}"
+
+    def words() -> Iterator[pa.RecordBatch]:
+        return counted_words(run.output, counted.files, config.train_on, config.min_word_count)
+
+    def learn() -> TaskResult:
+        if config.engine == "tokenizers" and source is not None:
+            return learning.learn_by_library(config, source, counted.sampled_below, run.output, work_file)
+        laid_out = words_to_train_on(words(), counted.words, counted.word_bytes)
+        return learning.learn_from_words(config, laid_out, run.output, work_file)
+
+    with spent.on("merging"):
+        most = config.vocab_size - learning.BYTES - 1
+        merges = int(run.once("learn", learn, work=True, total=most, unit="merges").counts["merges"])
+    ended = learning.why_it_ended(config, merges)
+    if merges < most:
+        run.note(f"the text fills only {merges + learning.BYTES + 1:,} of the {config.vocab_size:,} entries: {ended}")
+    sample = read_sample(counted.samples)
+    with spent.on("writing"):
+        run.once("files", lambda: _write_files(run.output, work_file, texts_to_compare(sample, words())))
+    run.once("card", lambda: _write_card(config, counted, words(), sample, reference, run, work_file, spent))
+
+
+def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResult:
     from pipelines.stages.train_bpe.files import check_written, tokenizer_files
 
-    with shards.write_shard(output, shards.shard_name("dropped", 0), DROPPED_SCHEMA) as dropped:
-        texts = _Texts(source, Drops(dropped.writer))
-        vocabulary, merges = _learn(config, texts)
-    drops = texts._drops.counts
-    if texts.documents and not merges:
-        raise InputError(
-            f"train-bpe: no pair occurs {config.min_frequency} times in the text, so there is nothing to merge; "
-            "give more text or a lower --min-frequency"
-        )
-    tokens_by_id = [token_bytes(token) for token in sorted(vocabulary, key=vocabulary.__getitem__)]
-    files = tokenizer_files(tokens_by_id, [(vocabulary[left], vocabulary[right]) for left, right in merges])
-    written = [shards.write_file(output, name, data) for name, data in files.items()]
-    tokens = check_written(output, texts.sample)
-    sample_bytes = sum(len(text.encode()) for text in texts.sample)
+    merges = learning.read_merges(output, work_file)
+    tokens = learning.token_bytes_of(merges)
+    pairs = list(zip(merges.left.tolist(), merges.right.tolist(), strict=True))
+    written = [shards.write_file(output, name, data) for name, data in tokenizer_files(tokens, pairs).items()]
+    tokens_of_sample = check_written(output, texts)
+    sample_bytes = sum(len(text.encode()) for text in texts)
     return TaskResult(
-        records_in=texts.documents + sum(drops.values()),
-        records_out=texts.documents,
-        dropped=drops,
         counts={
-            "vocabulary_size": len(vocabulary) + 1,
-            "merges": len(merges),
-            "text_bytes": texts.text_bytes,
-            "sample_bytes_per_token": round(sample_bytes / tokens, 4) if tokens else 0.0,
+            "vocabulary_size": len(tokens) + 1,
+            "sample_bytes_per_token": round(sample_bytes / tokens_of_sample, 4) if tokens_of_sample else 0.0,
         },
-        files=(*written, dropped.entry),
+        files=tuple(written),
     )
 
 
-def _learn(config: TrainBpeConfig, texts: _Texts) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return the vocabulary without `<|endoftext|>`, and the merges in order.
+def _write_card(
+    config: TrainBpeConfig,
+    counted: Counted,
+    words: Iterator[pa.RecordBatch],
+    sample: pa.Table,
+    reference: Reference | None,
+    run: StageRun,
+    work_file: str,
+    spent: Spent,
+) -> TaskResult:
+    from pipelines.reports.tokenizer_card import make_card
+    from pipelines.reports.tokenizer_page import render_card
 
-    `tokenizers` gives special tokens the first ids, so it trains without one; and it sorts the alphabet by code point,
-    which for the characters that stand for bytes is GPT-2's order.
-    """
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    merges = learning.read_merges(run.output, work_file)
+    with spent.on("examining"):
+        card = make_card(
+            tokens=learning.token_bytes_of(merges),
+            merges=merges,
+            words=words,
+            sample=sample,
+            tokenizer_json=storage.read_bytes(storage.join(run.output, "tokenizer.json")),
+            held_out_was_trained_on=config.train_on == "all",
+            run={},
+            reference=reference,
+            rare_below=config.rare,
+            threads=True,
+        )
+    card["run"] = _about_run(config, counted, len(merges.left), spent)
+    page = render_card(card).encode()
+    data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
+    return TaskResult(files=(shards.write_file(run.output, REPORT, data), shards.write_file(run.output, _PAGE, page)))
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size - 1,
-        min_frequency=config.min_frequency,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(iter(texts), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [(left, right) for left, right in model["merges"]]
+
+def _about_run(config: TrainBpeConfig, counted: Counted, merges: int, spent: Spent) -> Mapping[str, Any]:
+    return {
+        **spent.figures(),
+        "engine": config.engine,
+        "ended": learning.why_it_ended(config, merges),
+        "text_bytes": counted.text_bytes,
+        "words": counted.words,
+    }

@@ -1,0 +1,192 @@
+"""Counts of words: files of them taken up, added up by bucket, and laid out for the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.algorithms.bpe import byte_characters
+from pipelines.algorithms.word_counts import bucket_of_words, count_words
+from pipelines.core import inputs, progress, shards, storage
+from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import FileEntry, has_manifest
+from pipelines.core.run import TaskResult
+
+# How often a word stands in the documents that are kept, and in those that are held out.
+COUNTS_SCHEMA = pa.schema(
+    [
+        pa.field("word", pa.string(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("held_out", pa.int64(), nullable=False),
+    ]
+)
+_ROWS_WRITTEN = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadTask:
+    """A file of counts to take up, and the work file to cut it into buckets in."""
+
+    index: int
+    file: inputs.InputFile
+    buckets: int
+    output: str
+    work_file: str
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"counts-{self.index:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class AddTask:
+    """One bucket of all work files to add up."""
+
+    bucket: int
+    work_files: tuple[str, ...]
+    output: str
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"bucket-{self.bucket:05d}"
+
+
+class Words(NamedTuple):
+    """Words for the trainer: the symbols of word i are `symbols[starts[i]:starts[i + 1]]`."""
+
+    symbols: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+
+def counts_files(paths: Sequence[str]) -> list[inputs.InputFile]:
+    """Return the files of counts that folders of train-bpe hold, or that are named; raise InputError for others."""
+    found: list[inputs.InputFile] = []
+    for path in paths:
+        if storage.is_folder(path) and (has_manifest(path) or storage.exists(storage.join(path, "_journal"))):
+            files = inputs.open_stage(path, ("train-bpe",)).files("counts-", ".parquet")
+            if not files:
+                raise InputError(f"{path}: holds no counts; it was made with --engine tokenizers")
+            found += files
+        else:
+            for each in inputs.expand_paths([path], [".parquet"]):
+                _require_counts(each)
+                found.append(inputs.InputFile(each, storage.size_bytes(each)))
+    return found
+
+
+def _require_counts(path: str) -> None:
+    with storage.open_read(path) as stream:
+        shards.require_columns(path, shards.open_parquet(stream, path).schema_arrow.names, ["word", "count"])
+
+
+def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -> None:
+    """Add words and their counts to a work file, each to the bucket of its hash."""
+    starts = np.frombuffer(counts.column("word").buffers()[1], np.int32)
+    data = counts.column("word").buffers()[2]
+    offset = counts.column("word").offset
+    characters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    writer.write(counts, bucket_of_words(characters, starts[offset : offset + counts.num_rows + 1], buckets))
+
+
+def read_counts(task: ReadTask) -> TaskResult:
+    """Take up a file of counts; raise InputError where it is none, or has a word that GPT-2's split would not leave."""
+    task.file.verify()
+    with write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written:
+        words = 0
+        for batch in shards.read_batches(task.file.path):
+            if batch.num_rows:
+                write_bucketed(written.writer, _checked(batch, task.file.path), task.buckets)
+                words += batch.num_rows
+                progress.advance(batch.num_rows)
+    entry = FileEntry(task.work_file, written.size_bytes, written.sha256)
+    return TaskResult(records_in=words, records_out=words, files=(entry,))
+
+
+def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return a batch of a file of counts in our columns."""
+    held_out = batch.column("held_out") if "held_out" in batch.schema.names else pa.array([0] * batch.num_rows)
+    try:
+        words = batch.column("word").cast(pa.string())
+        kept, held_out = batch.column("count").cast(pa.int64()), held_out.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: word must be text and count a whole number ({error})") from error
+    columns = [words, kept, held_out]
+    if any(column.null_count for column in columns):
+        raise InputError(f"{path}: has rows without a word or a count")
+    least = min(pc.min(kept).as_py(), pc.min(held_out).as_py())
+    if least < 0 or pc.min(pc.add_checked(kept, held_out)).as_py() < 1:
+        raise InputError(f"{path}: has a word that occurs fewer than one time")
+    _require_words([word.encode() for word in words.to_pylist()], path)
+    return pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA)
+
+
+def _require_words(words: list[bytes], path: str) -> None:
+    """Raise InputError for a text that is more than one word: merges could then cross words."""
+    if b"" not in words and sum(count for _, count in count_words(words)) == len(words):
+        return
+    wrong = next(word for word in words if [count for _, count in count_words([word])] != [1])
+    raise InputError(
+        f"{path}: {wrong.decode()!r} is not one word of GPT-2's split; count with `webtext train-bpe --count-only`, "
+        "or split words as GPT-2 does"
+    )
+
+
+def add_up(task: AddTask) -> TaskResult:
+    """Write the counts of one bucket, in the order of the words."""
+    parts = [bucket_part(storage.join(task.output, name), COUNTS_SCHEMA, task.bucket) for name in task.work_files]
+    rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], COUNTS_SCHEMA)
+    added = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
+    counts = pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=COUNTS_SCHEMA).sort_by("word")
+    name = shards.shard_name("counts", task.bucket)
+    with shards.write_shard(task.output, name, COUNTS_SCHEMA, repetitive=[]) as written:
+        for batch in counts.combine_chunks().to_batches(max_chunksize=_ROWS_WRITTEN):
+            written.writer.write_batch(batch)
+    progress.advance(counts.num_rows)
+    return TaskResult(
+        counts={"words": counts.num_rows, "word_bytes": pc.sum(pc.binary_length(counts["word"])).as_py() or 0},
+        files=(written.entry,),
+    )
+
+
+def counted_words(folder: str, files: Sequence[FileEntry], train_on: str, least: int) -> Iterator[pa.RecordBatch]:
+    """Yield the words that are trained on, with `count` as they are counted for that, and `held_out`.
+
+    Words that are only in held-out documents are yielded too, with a count of 0, where those are not trained on; and so
+    are those that occur fewer than `least` times.
+    """
+    for file in files:
+        for batch in shards.read_batches(storage.join(folder, file.name)):
+            kept, held_out = batch.column("count"), batch.column("held_out")
+            counts = pc.add(kept, held_out) if train_on == "all" else kept
+            if least > 1:
+                counts = pc.if_else(pc.less(counts, least), 0, counts)
+            yield pa.RecordBatch.from_arrays([batch.column("word"), counts, held_out], schema=COUNTS_SCHEMA)
+
+
+def words_to_train_on(batches: Iterator[pa.RecordBatch], words: int, word_bytes: int) -> Words:
+    """Lay out words for the trainer: `words` and `word_bytes` are how many there are at most."""
+    symbol_of_byte = np.empty(256, np.uint8)
+    symbol_of_byte[list(byte_characters())] = np.arange(256)
+    symbols, starts = np.empty(word_bytes, np.uint8), np.zeros(words + 1, np.int64)
+    counts = np.empty(words, np.int64)
+    size = end = 0
+    for batch in batches:
+        kept = batch.filter(pc.greater(batch.column("count"), 0))
+        text = b"".join(word.encode() for word in kept.column("word").to_pylist())
+        symbols[end : end + len(text)] = symbol_of_byte[np.frombuffer(text, np.uint8)]
+        lengths = pc.binary_length(kept.column("word")).to_numpy()
+        starts[size + 1 : size + 1 + len(lengths)] = end + np.cumsum(lengths)
+        counts[size : size + len(lengths)] = kept.column("count").to_numpy()
+        size += len(lengths)
+        end += len(text)
+    return Words(symbols[:end], starts[: size + 1], counts[:size])
