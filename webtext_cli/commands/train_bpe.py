@@ -40,7 +40,8 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
     from pipelines.core.errors import UsageError
-    from pipelines.stages.train_bpe.stage import train_bpe
+    from pipelines.stages.train_bpe.stage import report_card, train_bpe
+    from webtext_cli.tokenizer_tables import print_card
 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
     if given_counts and shared.input:
@@ -57,3 +58,5 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
         compare=compare,
     )
     print_summary(summary, shared.as_json)
+    if not (shared.as_json or shared.quiet or config.count_only):
+        print_card(report_card(output))

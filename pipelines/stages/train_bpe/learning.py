@@ -27,23 +27,22 @@ _NOT_COUNTED = -1
 
 def learn_from_words(config: TrainBpeConfig, words: Words, output: str, work_file: str) -> TaskResult:
     """Write the merges of words, most frequent pairs first, as a work file."""
-    merges = learn_merges(
-        *words,
-        first_id=BYTES,
-        most=config.vocab_size - BYTES - 1,
-        min_count=config.min_frequency,
-        on_progress=progress.advance,
-    )
-    return _written(merges, config, output, work_file)
+    return _written(_learned(config, words), config, output, work_file)
 
 
 def learn_by_library(
-    config: TrainBpeConfig, source: inputs.DocumentInput, sampled_below: int, output: str, work_file: str
+    config: TrainBpeConfig,
+    source: inputs.DocumentInput,
+    sampled_below: int,
+    words: Words,
+    output: str,
+    work_file: str,
 ) -> TaskResult:
-    """Do the same by the trainer of `tokenizers`, which reads the texts itself.
+    """Write the merges that the trainer of `tokenizers` finds, which reads the texts itself; note where ours differ.
 
     It gives special tokens the first ids, so it trains without one; and it sorts the alphabet by code point, which for
-    the characters that stand for bytes is GPT-2's order.
+    the characters that stand for bytes is GPT-2's order. It does not tell how often a pair occurred: that is from ours,
+    as far as they agree.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -60,7 +59,15 @@ def learn_by_library(
     ids: dict[str, int] = model["vocab"]
     assert [ids[character] for character in byte_characters().values()] == list(range(BYTES))
     left, right = (np.array([ids[pair[side]] for pair in model["merges"]], np.int32) for side in (0, 1))
-    return _written(Merges(left, right, np.full(len(left), _NOT_COUNTED)), config, output, work_file)
+    ours = _learned(config, words)
+    both = min(len(left), len(ours.left))
+    differs = np.flatnonzero((left[:both] != ours.left[:both]) | (right[:both] != ours.right[:both]))
+    same = int(differs[0]) if len(differs) else both
+    if same < max(len(left), len(ours.left)):
+        progress.note(f"train-bpe: the trainer of tokenizers and ours differ from merge {same:,} on; its are written")
+    counts = np.full(len(left), _NOT_COUNTED, np.int64)
+    counts[:same] = ours.counts[:same]
+    return _written(Merges(left, right, counts), config, output, work_file)
 
 
 def read_merges(output: str, work_file: str) -> Merges:
@@ -82,6 +89,16 @@ def why_it_ended(config: TrainBpeConfig, merges: int) -> str:
     if merges == config.vocab_size - BYTES - 1:
         return "the vocabulary is full"
     return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pair is left"
+
+
+def _learned(config: TrainBpeConfig, words: Words) -> Merges:
+    return learn_merges(
+        *words,
+        first_id=BYTES,
+        most=config.vocab_size - BYTES - 1,
+        min_count=config.min_frequency,
+        on_progress=progress.advance,
+    )
 
 
 def _texts(config: TrainBpeConfig, source: inputs.DocumentInput, sampled_below: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,12 +21,11 @@ from pipelines.stages.train_bpe.counts import counted_words, counts_files, words
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 
-REPORT = "report.json"
-_PAGE = "report.html"
+_TOKENIZER, _REPORT, _PAGE, _TIMING = "tokenizer.json", "report.json", "report.html", "timing.json"
 STAGE = Stage(
     "train-bpe",
     2,
-    ("tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", REPORT, _PAGE),
+    ("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", _TOKENIZER, _REPORT, _PAGE, _TIMING),
 )
 _MERGES = "merges.parquet"
 
@@ -64,7 +63,10 @@ def train_bpe(
                 counted = count_documents(config, source, run) if source else take_up_counts(counts, files, run)
             if not config.count_only:
                 _train(config, source, counted, reference, run, spent)
-        return run.finish()
+        summary = run.finish()
+        if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
+            _write_page(output)
+        return summary
 
 
 def _refuse_what_does_not_go_together(config: TrainBpeConfig, counts: Sequence[str]) -> None:
@@ -91,9 +93,10 @@ def _train(
         return counted_words(run.output, counted.files, config.train_on, config.min_word_count)
 
     def learn() -> TaskResult:
-        if config.engine == "tokenizers" and source is not None:
-            return learning.learn_by_library(config, source, counted.sampled_below, run.output, work_file)
         laid_out = words_to_train_on(words(), counted.words, counted.word_bytes)
+        if config.engine == "tokenizers" and source is not None:
+            below = counted.sampled_below
+            return learning.learn_by_library(config, source, below, laid_out, run.output, work_file)
         return learning.learn_from_words(config, laid_out, run.output, work_file)
 
     with spent.on("merging"):
@@ -105,7 +108,10 @@ def _train(
     sample = read_sample(counted.samples)
     with spent.on("writing"):
         run.once("files", lambda: _write_files(run.output, work_file, texts_to_compare(sample, words())))
-    run.once("card", lambda: _write_card(config, counted, words(), sample, reference, run, work_file, spent))
+    with spent.on("examining"):
+        run.once("card", lambda: _write_card(config, words(), sample, reference, run.output, work_file))
+    about = {**spent.figures(), "engine": config.engine, "ended": ended, "text_bytes": counted.text_bytes}
+    storage.write_json(storage.join(run.output, _TIMING), about)
 
 
 def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResult:
@@ -128,42 +134,40 @@ def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResul
 
 def _write_card(
     config: TrainBpeConfig,
-    counted: Counted,
     words: Iterator[pa.RecordBatch],
     sample: pa.Table,
     reference: Reference | None,
-    run: StageRun,
+    output: str,
     work_file: str,
-    spent: Spent,
 ) -> TaskResult:
     from pipelines.reports.tokenizer_card import make_card
+
+    merges = learning.read_merges(output, work_file)
+    card = make_card(
+        tokens=learning.token_bytes_of(merges),
+        merges=merges,
+        words=words,
+        sample=sample,
+        tokenizer_json=storage.read_bytes(storage.join(output, _TOKENIZER)),
+        held_out_was_trained_on=config.train_on == "all",
+        run={},
+        reference=reference,
+        rare_below=config.rare,
+        threads=True,
+    )
+    data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
+    return TaskResult(files=(shards.write_file(output, _REPORT, data),))
+
+
+def report_card(output: str) -> dict[str, Any]:
+    """Return the report card of a finished tokenizer folder, with what the run took where that is known."""
+    card: dict[str, Any] = storage.read_json(storage.join(output, _REPORT))
+    timing = storage.join(output, _TIMING)
+    return {**card, "run": storage.read_json(timing) if storage.exists(timing) else {}}
+
+
+def _write_page(output: str) -> None:
+    """Write the card as a page. It says how long the run took, so it is no part of the result; nor is `timing.json`."""
     from pipelines.reports.tokenizer_page import render_card
 
-    merges = learning.read_merges(run.output, work_file)
-    with spent.on("examining"):
-        card = make_card(
-            tokens=learning.token_bytes_of(merges),
-            merges=merges,
-            words=words,
-            sample=sample,
-            tokenizer_json=storage.read_bytes(storage.join(run.output, "tokenizer.json")),
-            held_out_was_trained_on=config.train_on == "all",
-            run={},
-            reference=reference,
-            rare_below=config.rare,
-            threads=True,
-        )
-    card["run"] = _about_run(config, counted, len(merges.left), spent)
-    page = render_card(card).encode()
-    data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
-    return TaskResult(files=(shards.write_file(run.output, REPORT, data), shards.write_file(run.output, _PAGE, page)))
-
-
-def _about_run(config: TrainBpeConfig, counted: Counted, merges: int, spent: Spent) -> Mapping[str, Any]:
-    return {
-        **spent.figures(),
-        "engine": config.engine,
-        "ended": learning.why_it_ended(config, merges),
-        "text_bytes": counted.text_bytes,
-        "words": counted.words,
-    }
+    storage.write_bytes(storage.join(output, _PAGE), render_card(report_card(output)).encode())
