@@ -1,0 +1,223 @@
+"""The figures of a tokenizer's report card: as counted plainly, and there for the smallest and the oddest corpora."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import regex
+from tokenizers import Tokenizer
+
+from pipelines.algorithms.bpe import byte_characters
+from pipelines.algorithms.bpe_merges import Merges, learn_merges
+from pipelines.core.tokenizer_formats import token_characters
+from pipelines.core.tokenizer_formats import tokenizer_json as written
+from pipelines.reports.tokenizer_card import Reference, make_card
+
+_SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+_IDS = {byte: id for id, byte in enumerate(byte_characters())}
+_TEXTS = [
+    "The lowest of the lower towers stood 10000 years; <|endoftext|> it's text.",
+    "Нижняя башня — the tower, naïve café\n\n    \t indented\r\n",
+    "塔が立つ。塔が立つ。 tower tower tower \u200b\u200b",
+    "--------------------------------\n--------------------------------",
+]
+
+
+def _trained(texts: list[str], held_out: list[str], entries: int) -> dict[str, Any]:
+    """Return what `make_card` takes, of texts that were trained on and texts that were not."""
+    seen, unseen = (Counter(word for text in some for word in _SPLIT.findall(text)) for some in (texts, held_out))
+    words = sorted(seen | unseen)
+    encoded = [word.encode() for word in words]
+    symbols = np.array([_IDS[byte] for word in encoded for byte in word], np.int32)
+    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    counts = np.array([seen[word] for word in words], np.int64)
+    merges = learn_merges(symbols, starts, counts, first_id=256, most=entries - 257, min_count=1)
+    tokens = [bytes([byte]) for byte in byte_characters()]
+    for left, right in zip(merges.left.tolist(), merges.right.tolist(), strict=True):
+        tokens.append(tokens[left] + tokens[right])
+    table = {"word": words, "count": counts, "held_out": [unseen[word] for word in words]}
+    schema = pa.schema([("word", pa.string()), ("count", pa.int64()), ("held_out", pa.int64())])
+    return {
+        "tokens": tokens,
+        "merges": merges,
+        "words": pa.table(table, schema=schema).to_batches(max_chunksize=7),
+        "tokenizer_json": _written(tokens, merges),
+        "held_out_was_trained_on": not held_out,
+        "run": {},
+    }
+
+
+def _written(tokens: list[bytes], merges: Merges) -> bytes:
+    names = [token_characters(token) for token in tokens]
+    pairs = [(names[left], names[right]) for left, right in zip(merges.left, merges.right, strict=True)]
+    return written({name: id for id, name in enumerate([*names, "<|endoftext|>"])}, pairs)
+
+
+def _sample(documents: list[tuple[str | None, str, bool]]) -> pa.Table:
+    groups, texts, held_out = zip(*documents, strict=True) if documents else ((), (), ())
+    return pa.table(
+        {
+            "id": pa.array([str(number) for number in range(len(texts))], pa.string()),
+            "group": pa.array(groups, pa.string()),
+            "text": pa.array(texts, pa.string()),
+            "held_out": pa.array(held_out, pa.bool_()),
+        }
+    )
+
+
+def _ids(tokenizer_json: bytes, text: str) -> list[int]:
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    tokenizer.encode_special_tokens = True
+    return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What a card was made of, what its reference was, and the card."""
+    given = _trained(_TEXTS[:3], _TEXTS[3:], 330)
+    other = _trained(_TEXTS[3:], [], 270)
+    sample = _sample(
+        [("en", _TEXTS[0], False), ("ru", _TEXTS[1], False), (None, _TEXTS[2], False), ("en", _TEXTS[3], True)]
+    )
+    reference = Reference("other", other["tokenizer_json"])
+    return given, other, make_card(**given, sample=sample, reference=reference, rare_below=3)
+
+
+def test_figures_of_the_corpus_are_those_of_its_texts(
+    made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]],
+) -> None:
+    given, other, card = made
+    for tokenizer, figures in ((given, card["corpus"]), (other, card["reference"])):
+        size = len(tokenizer["tokens"]) + 1
+        counts = Counter(id for text in _TEXTS[:3] for id in _ids(tokenizer["tokenizer_json"], text))
+        total = sum(counts.values())
+        assert figures["tokens"] == total
+        assert figures["bytes_per_token"] == pytest.approx(sum(len(t.encode()) for t in _TEXTS[:3]) / total, abs=1e-6)
+        entropy = math.log(sum((count / total) ** 2.5 for count in counts.values())) / -1.5
+        assert figures["renyi_efficiency"] == pytest.approx(entropy / math.log(size), abs=1e-6)
+        words = [word for text in _TEXTS[:3] for word in _SPLIT.findall(text) if word.strip(" ").isalpha()]
+        lengths = [len(_ids(tokenizer["tokenizer_json"], word)) for word in words]
+        assert figures["fertility"] == pytest.approx(sum(lengths) / len(words), abs=1e-6)
+        assert figures["continued_words"] == pytest.approx(sum(n > 1 for n in lengths) / len(words), abs=1e-6)
+    assert card["corpus"]["words"] == sum(len(_SPLIT.findall(text)) for text in _TEXTS[:3])
+    assert card["vocabulary"] == {"entries": 330, "merges": 73}
+
+
+def test_groups(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    given, other, card = made
+    rows = {row["group"]: row for row in card["groups"]}
+    assert [row["bytes"] for row in card["groups"]] == sorted((row["bytes"] for row in card["groups"]), reverse=True)
+    assert set(rows) == {"en", "ru", "(none)"}
+    assert rows["en"]["documents"] == 2
+    assert rows["en"]["tokens"] == sum(len(_ids(given["tokenizer_json"], text)) for text in (_TEXTS[0], _TEXTS[3]))
+    assert rows["ru"]["reference_tokens"] == len(_ids(other["tokenizer_json"], _TEXTS[1]))
+    assert rows["ru"]["bytes_per_token"] == pytest.approx(rows["ru"]["bytes"] / rows["ru"]["tokens"], abs=1e-6)
+
+
+def test_held_out_text(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    given, _, card = made
+    used = Counter(_ids(given["tokenizer_json"], _TEXTS[3]))
+    held_out = card["held_out"]
+    assert held_out["measured_on"] == "all words"
+    assert not held_out["was_trained_on"]
+    assert (held_out["tokens"], held_out["entries_used"]) == (sum(used.values()), len(used))
+    assert held_out["share_used"] == pytest.approx(len(used) / 329, abs=1e-6)
+    assert held_out["unused"]
+    assert not {each["id"] for each in held_out["unused"]} & set(used)
+
+
+def test_rare_entries_and_their_counts(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    given, _, card = made
+    counts = Counter(id for text in _TEXTS[:3] for id in _ids(given["tokenizer_json"], text))
+    rare = card["rare"]
+    assert rare["entries"] == sum(counts[id] < 3 for id in range(329))
+    assert rare["single_bytes"] == sum(counts[id] < 3 for id in range(256))
+    assert rare["never"] == sum(counts[id] == 0 for id in range(329))
+    assert sum(rare["by_powers_of_ten"]) == 329
+    first = rare["listed"][0]
+    assert first["id"] >= 256
+    for each in rare["listed"]:
+        assert each["count"] == counts[each["id"]] < 3
+        made_at = each["id"] - 256
+        assert each["when_merged"] == (None if made_at < 0 else int(given["merges"].counts[made_at]))
+
+
+def test_merges_and_curves(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    given, other, card = made
+    checked = card["verification"]
+    assert checked["checked"] == checked["right"] >= 8
+    assert [checked["steps"][at]["step"] for at in (0, -1)] == [1, 73]
+    curves = card["curves"]
+    assert curves["bytes_per_token_by_entries"][0] == [257, 1.0]
+    assert curves["bytes_per_token_by_entries"][-1] == [330, card["corpus"]["bytes_per_token"]]
+    assert curves["count_by_step"][0] == [1, int(given["merges"].counts[0])]
+    assert curves["share_of_tokens"][-1][1] == 1
+    assert sum(entries for _, entries in curves["entries_by_bytes"]) == 329
+    assert sum(entries for _, entries in curves["reference_entries_by_bytes"]) == len(other["tokens"])
+
+
+def test_a_falsified_merge_is_shown() -> None:
+    given = _trained(_TEXTS, [], 300)
+    given["merges"].counts[0] += 1
+    card = make_card(**given, sample=_sample([]))
+    assert card["verification"]["right"] == card["verification"]["checked"] - 1
+    wrong = card["verification"]["steps"][0]
+    assert not wrong["is_right"]
+    assert wrong["found_count"] == wrong["count"] - 1
+
+
+def test_the_card_is_json_and_the_same_each_time() -> None:
+    given = _trained(_TEXTS, [], 300) | {"run": {"peak_memory_bytes": 5, "seconds": {"count": 0.5}}}
+    sample = _sample([("a", _TEXTS[0], True), ("b", _TEXTS[1], False)])
+    one = json.dumps(make_card(**given, sample=sample))
+    assert one == json.dumps(make_card(**given, sample=sample, threads=True))
+    assert json.loads(one)["run"] == given["run"]
+
+
+def test_what_was_trained_on_is_measured_on_the_sample() -> None:
+    given = _trained(_TEXTS, [], 300)
+    card = make_card(**given, sample=_sample([("a", _TEXTS[0], True), ("b", _TEXTS[1], False)]))
+    used = set(_ids(given["tokenizer_json"], _TEXTS[0]))
+    assert card["held_out"]["was_trained_on"]
+    assert card["held_out"]["measured_on"] == "the sample"
+    assert card["held_out"]["bytes"] == len(_TEXTS[0].encode())
+    assert card["held_out"]["entries_used"] == len(used)
+
+
+def test_a_reference_of_another_split_has_no_figures_of_words() -> None:
+    given = _trained(_TEXTS, [], 300)
+    settings = json.loads(given["tokenizer_json"])
+    settings["pre_tokenizer"]["add_prefix_space"] = True
+    reference = Reference("prefixed", json.dumps(settings).encode())
+    card = make_card(**given, sample=_sample([("a", _TEXTS[0], True)]), reference=reference)
+    assert card["reference"]["fertility"] is None
+    assert card["reference"]["held_out"]["share_used"] > 0
+    assert card["groups"][0]["reference_bytes_per_token"] > 0
+    assert card["curves"]["reference_frequency_by_rank"] == []
+
+
+def test_many_groups_are_gathered() -> None:
+    given = _trained(_TEXTS, [], 300)
+    documents = [(f"site{number}", "tower " * (number + 1), False) for number in range(50)]
+    card = make_card(**given, sample=_sample(documents))
+    assert len(card["groups"]) == 21
+    assert card["groups"][0]["group"] == "site49"
+    assert card["groups"][-1]["group"] == "(30 others)"
+    assert card["groups"][-1]["documents"] == 30
+    assert sum(row["bytes"] for row in card["groups"]) == sum(len(text) for _, text, _ in documents)
+
+
+@pytest.mark.parametrize(("texts", "sample"), [([], []), (["a"], [(None, "", True)]), (["ab ab"], [("x", "ab", True)])])
+def test_next_to_nothing(texts: list[str], sample: list[tuple[str | None, str, bool]]) -> None:
+    given = _trained(texts, [], 258)
+    card = make_card(**given, sample=_sample(sample))
+    assert card["vocabulary"]["entries"] == 258 - (1 if texts != ["ab ab"] else 0)
+    assert card["verification"]["checked"] == card["verification"]["right"] == len(given["merges"].left)
+    assert (card["corpus"]["bytes_per_token"] is None) == (not texts)
+    json.dumps(card, allow_nan=False)
