@@ -20,6 +20,11 @@ from pipelines.core.errors import WebtextError
 
 _WINDOWS = 16
 _WINDOW_BYTES = 512 << 10
+# In lines a window is taken in so many parts that stand apart, since neighbours are alike.
+_PLACES = 8
+_PLACE_BYTES = _WINDOW_BYTES // _PLACES
+# Of a long document the sample has the beginning, so that one of random signs, or one book, does not speak for all.
+_SAMPLED_CHARACTERS = 128 << 10
 # Of an input of at most this size in at most so many files, every file is looked into.
 _SMALL_INPUT_BYTES = 2 << 20
 _SMALL_INPUT_FILES = 256
@@ -33,10 +38,14 @@ _LENGTH_BYTES = 4  # what Parquet writes before each string
 
 @dataclasses.dataclass(frozen=True)
 class DocumentsEstimate:
-    """How much text an input holds, in bytes of UTF-8, and a sample of it; exact where all of it was read."""
+    """How much text an input holds, in bytes of UTF-8, and a sample of it; exact where all of it was read.
+
+    `shards` is how many tasks the input makes, and so how many workers it keeps busy.
+    """
 
     text_bytes: int
     documents: int
+    shards: int
     is_exact: bool
     sample: tuple[str, ...]
     sample_bytes: int
@@ -54,8 +63,12 @@ class _Found:
 
 @dataclasses.dataclass
 class _Tally:
-    """The lines looked at so far: their bytes, their documents and the bytes of those; some of the texts."""
+    """The lines that begin in the bytes looked at: their bytes, their documents, the bytes of those, and the texts.
 
+    Whether a line is among them does not depend on its length, so they stand for all.
+    """
+
+    looked_at_bytes: int = 0
     line_bytes: int = 0
     documents: int = 0
     text_bytes: int = 0
@@ -68,7 +81,7 @@ class _Tally:
         if text is not None:
             self.documents += 1
             self.text_bytes += len(text.encode())
-            self.texts.append(text[:_WINDOW_BYTES])
+            self.texts.append(text[:_SAMPLED_CHARACTERS])
 
 
 def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
@@ -86,6 +99,7 @@ def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
     return DocumentsEstimate(
         text_bytes=round(text_bytes),
         documents=round(documents) if source.records is None else source.records,
+        shards=len(source.shards),
         is_exact=len(read) == len(files) and all(each.is_exact for each in read.values()),
         sample=sample,
         sample_bytes=sum(len(text.encode()) for text in sample),
@@ -147,7 +161,7 @@ def _look_into_parquet(file: inputs.InputFile, text_field: str, windows: int) ->
         batch_rows = max(1, min(1024, int(_BATCH_BYTES * rows / max(1.0, text_bytes))))
         seen, texts = _spread_rows(parquet, text_field, windows, batch_rows)
     sampled_bytes = sum(len(text.encode()) for text in texts)
-    kept = tuple(text[:_WINDOW_BYTES] for text in texts)
+    kept = tuple(text[:_SAMPLED_CHARACTERS] for text in texts)
     if seen == rows:
         return _Found(sampled_bytes, len(texts), True, kept)
     # Of repeated texts a dictionary holds one; then what stands in the rows says more than the size of the column.
@@ -219,8 +233,8 @@ def _look_into_lines(file: inputs.InputFile, text_field: str, windows: int) -> _
             is_whole = is_whole and not stream.peek(1)
     if is_whole or not tally.line_bytes:
         return _Found(tally.text_bytes, tally.documents, is_whole, tuple(tally.texts))
-    scale = size / tally.line_bytes
-    return _Found(tally.text_bytes * scale, tally.documents * scale, False, tuple(tally.texts))
+    documents = tally.documents * size / tally.looked_at_bytes
+    return _Found(tally.text_bytes * size / tally.line_bytes, documents, False, tuple(tally.texts))
 
 
 def _reach(path: str, windows: int) -> int:
@@ -235,24 +249,32 @@ def _decoded_size(file: inputs.InputFile, stream: CountedReader) -> float:
 
 
 def _spread_lines(stream: BinaryIO | CountedReader, size: int, text_field: str, windows: int) -> tuple[_Tally, bool]:
-    """Return the whole lines at evenly spread places of so many bytes, and whether they are all lines."""
+    """Return the lines that begin at evenly spread places of so many bytes, and whether they are all lines."""
     tally = _Tally()
     position = 0
     is_whole = True
-    for window in range(windows):
-        place = size * window // windows
+    places = windows * _PLACES
+    for place in (size * number // places for number in range(places)):
         if place > position:
             is_whole = False
-            if isinstance(stream, CountedReader):
-                _pass_over(stream, place - position)
-            else:
-                stream.seek(place)
-            position = place + len(stream.readline(_LONGEST_LINE_BYTES))  # of which the beginning was passed over
-        read, has_more = _take_lines(stream, tally, text_field)
-        position += read
-        if not has_more:
-            break
-    return tally, is_whole and position == size
+            _move_on(stream, position, place - 1)
+            position = place - 1 + len(stream.readline(_LONGEST_LINE_BYTES))  # which began before
+        end = min(size, place + _PLACE_BYTES)
+        tally.looked_at_bytes += end - place
+        while position < end:
+            line = stream.readline(_LONGEST_LINE_BYTES)
+            if not line or (len(line) == _LONGEST_LINE_BYTES and not line.endswith(b"\n")):
+                return tally, False
+            tally.add(line, text_field)
+            position += len(line)
+    return tally, is_whole
+
+
+def _move_on(stream: BinaryIO | CountedReader, position: int, place: int) -> None:
+    if isinstance(stream, CountedReader):
+        _pass_over(stream, place - position)
+    else:
+        stream.seek(place)
 
 
 def _pass_over(stream: CountedReader, size: int) -> int:
@@ -262,18 +284,6 @@ def _pass_over(stream: CountedReader, size: int) -> int:
     return passed
 
 
-def _take_lines(stream: BinaryIO | CountedReader, tally: _Tally, text_field: str) -> tuple[int, bool]:
-    """Count the lines of one window; return their bytes, and whether there may be more."""
-    taken = 0
-    while taken < _WINDOW_BYTES:
-        line = stream.readline(_LONGEST_LINE_BYTES)
-        if not line or (len(line) == _LONGEST_LINE_BYTES and not line.endswith(b"\n")):
-            return taken, False
-        tally.add(line, text_field)
-        taken += len(line)
-    return taken, True
-
-
 def _text_of(line: bytes, text_field: str) -> str | None:
     try:
         record = json.loads(line)
@@ -281,3 +291,30 @@ def _text_of(line: bytes, text_field: str) -> str | None:
         return None
     text = inputs.without_surrogates(record.get(text_field)) if isinstance(record, dict) else None
     return text if isinstance(text, str) else None
+
+
+def size_in_words(size_bytes: float) -> str:
+    """Write an estimated size with two digits: `9.1 GB`, `350 MB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size_bytes < 995:
+            return f"{_two_digits(size_bytes)} {unit}"
+        size_bytes /= 1000
+    return f"{_two_digits(size_bytes)} TB"
+
+
+def time_in_words(seconds: float) -> str:
+    """Write an estimated time with two digits: `25 s`, `12 min`, `3.5 h`."""
+    if seconds < 1:
+        return "1 s"
+    for unit, length in (("s", 60), ("min", 60)):
+        if seconds < 1.5 * length:
+            return f"{seconds:.0f} {unit}"
+        seconds /= length
+    return f"{_two_digits(seconds)} h"
+
+
+def _two_digits(number: float) -> str:
+    if round(number, 1) < 10:
+        return f"{number:.1f}".removesuffix(".0")
+    unit = 10 ** (len(str(round(number))) - 2)
+    return f"{round(number / unit) * unit:,}"
