@@ -42,6 +42,10 @@ Result = TypeVar("Result")
 class Executor(Protocol):
     """Runs a function over tasks."""
 
+    @property
+    def workers(self) -> int:
+        """How many tasks it runs at the same time."""
+
     def map(
         self,
         function: Callable[[TaskType], Result],
@@ -56,6 +60,8 @@ class Executor(Protocol):
 
 class SerialExecutor:
     """Runs tasks one after the other in this process."""
+
+    workers = 1
 
     def map(
         self,
@@ -81,7 +87,7 @@ class LocalExecutor:
     """Runs tasks in worker processes of this machine, one task a worker at a time."""
 
     def __init__(self, workers: int) -> None:
-        self._workers = workers
+        self.workers = workers
 
     def map(
         self,
@@ -94,7 +100,7 @@ class LocalExecutor:
         waiting.reverse()
         crew: list[_Worker] = []
         try:
-            for _ in range(min(self._workers, len(waiting))):
+            for _ in range(min(self.workers, len(waiting))):
                 crew.append(_Worker(function))
                 crew[-1].give(waiting.pop())
             while any(worker.task is not None for worker in crew):

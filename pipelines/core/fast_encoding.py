@@ -34,7 +34,8 @@ class FastEncoder:
         try:
             self._tokenizer: Any = load_hf_json(json.dumps(settings))
         except Exception as error:  # gigatoken raises nothing narrower
-            raise InputError(f"{source}: gigatoken cannot load it ({error}); use --engine tokenizers") from error
+            reason = str(error).split("\n", 1)[0]
+            raise InputError(f"{source}: gigatoken cannot load it ({reason}); use --engine tokenizers") from error
 
     def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
         """Return the ids of a column of strings without nulls; with `threads`, by all cores."""

@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -93,6 +94,16 @@ def size_bytes(path: str) -> int:
     file_system, plain = _file_system(path)
     with _named_errors(path, "read"):
         return int(file_system.size(plain))
+
+
+def free_bytes(path: str) -> int | None:
+    """Return how much more the disk of a local path, which may not be there yet, takes; None for a remote one."""
+    file_system, plain = _file_system(path)
+    if not isinstance(file_system, LocalFileSystem):
+        return None
+    while not os.path.isdir(plain) and os.path.dirname(plain) != plain:
+        plain = os.path.dirname(plain)
+    return shutil.disk_usage(plain).free
 
 
 def make_folder(path: str) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import multiprocessing
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ _SAMPLED_ONE_IN = 2000
 _SAMPLED_CHARACTERS = 200_000
 # A longer document is compared up to here.
 _COMPARED_CHARACTERS = 40_000
+
+_WAY_OUT = "; use --engine tokenizers"
 
 # What encoders may disagree on: spaces, the split's contractions, digits, scripts, text that spells special tokens.
 _PROBES = (
@@ -62,25 +64,35 @@ class LibraryEncoder:
         return Encoded(np.concatenate([np.empty(0, np.uint32), *ids]), starts)
 
 
-def choose_engine(tokenizer_json: bytes, library: Tokenizer, source: str, asked: str) -> tuple[str, str | None]:
-    """Return the engine to encode with, and what to tell the user of the choice.
+class Choice(NamedTuple):
+    """The engine of a run, an encoder of it, and what to tell the user of the choice."""
+
+    engine: str
+    encoder: Encoder
+    note: str | None
+
+
+def choose_engine(tokenizer_json: bytes, library: Tokenizer, source: str, asked: str) -> Choice:
+    """Return the engine to encode with.
 
     `library` is the tokenizer as `tokenizers` has it. With `auto` the engine is gigatoken where it knows this kind of
     tokenizer and gives the library's ids on a few texts. Raises InputError where `gigatoken` was asked for and is not
     able to.
     """
+    slow = LibraryEncoder(library)
     if asked == "tokenizers":
-        return asked, None
+        return Choice(asked, slow, None)
     try:
+        fast = FastEncoder(tokenizer_json, source)
         probes = pa.array(_PROBES, pa.string())
-        ours = FastEncoder(tokenizer_json, source).encode(probes)
-        if not _equal(ours, LibraryEncoder(library).encode(probes)):
-            raise InputError(f"{source}: gigatoken gives other ids than tokenizers; use --engine tokenizers")
+        if not _equal(fast.encode(probes), slow.encode(probes)):
+            raise InputError(f"{source}: gigatoken gives other ids than tokenizers{_WAY_OUT}")
     except InputError as error:
         if asked == "gigatoken":
             raise
-        return "tokenizers", f"encodes with tokenizers, which is slower: {error}"
-    return "gigatoken", None
+        reason = str(error).removesuffix(_WAY_OUT)
+        return Choice("tokenizers", slow, f"encodes with tokenizers, which is slower: {reason}")
+    return Choice("gigatoken", fast, None)
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,12 +12,14 @@ from tokenizers import Tokenizer
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError
+from pipelines.core.estimate import estimate_documents
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.core.tokenizer_formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import TOKENIZER_FILE, EncodeTask, encode_shard
 from pipelines.stages.tokenize.encoders import choose_engine
+from pipelines.stages.tokenize.forecast import check_forecast, forecast
 from pipelines.stages.tokenize.plan import plan_shards
 from pipelines.stages.tokenize.runs import SPLITS
 from pipelines.stages.tokenize.token_shards import (
@@ -60,7 +62,7 @@ def tokenize(
     fingerprints = {"documents": source.fingerprint, "tokenizer": vocabulary.sha256}
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
-            _write(config, vocabulary, form, source, run)
+            _write(config, vocabulary, form, source, run, options.executor.workers)
         return run.finish()
 
 
@@ -72,11 +74,19 @@ def _vocabulary(path: str) -> _Vocabulary:
 
 
 def _write(
-    config: TokenizeConfig, vocabulary: _Vocabulary, form: TokenFormat, source: inputs.DocumentInput, run: StageRun
+    config: TokenizeConfig,
+    vocabulary: _Vocabulary,
+    form: TokenFormat,
+    source: inputs.DocumentInput,
+    run: StageRun,
+    workers: int,
 ) -> None:
-    engine, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
+    engine, encoder, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
     if note:
         run.note(note)
+    predicted = forecast(estimate_documents(source), encoder, form.little_endian.itemsize, config.shard_tokens)
+    run.note(predicted.in_words(workers))
+    check_forecast(predicted, config.shard_tokens, run.output, run.work)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER_FILE, vocabulary.data),)))
     encoded = _encode(config, vocabulary, form, source, engine, run)
     _check_splits(config, encoded, run)
