@@ -2,10 +2,10 @@
 
     python benchmarks/make_counts.py COUNTS.parquet [--words 2000000] [--total 10000000000] [--seed 2019]
 
-Letters follow one another by chances of their own, as a monkey types with an uneven hand; the counts then follow a power
-law as those of real words do. One word in twenty is a run of spaces or of a rule's character, as in code and tables; they
-put the most frequent pairs past 2**32. The words are pieces of GPT-2's split, distinct and in order. They are written as
-they are made, the same for the same numbers on every machine.
+Letters follow one another by chances of their own, as a monkey types with an uneven hand; the counts then follow a
+power law as those of real words do. One word in seventeen is a run of spaces or of a rule's character, as in code and
+tables; they put the most frequent pairs past 2**32. The words are pieces of GPT-2's split, distinct and in order. They
+are written as they are made, the same for the same numbers on every machine.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import pyarrow.parquet as pq
 LETTERS = "etaoinshrdlucmfwypvbgkqjxzéüжя中"
 SPACED = 0.8
 ENDS = 0.25
-RUNS = 0.05
+RUNS = 0.06
 LONGEST_RUN = 64
+# With these, half of two million words occur once, and the counts of the others fall about as their rank grows.
+UNEVEN = 2.2
+EVEN = 0.4
 HELD_OUT_EACH = 20
 BATCH = 1 << 16
 
@@ -46,7 +49,8 @@ def write_counts(path: Path, counts: Iterator[tuple[str, int]]) -> None:
         while batch := list(itertools.islice(counts, BATCH)):
             words, numbers = zip(*batch, strict=True)
             held_out = [number // HELD_OUT_EACH for number in numbers]
-            writer.write_batch(pa.record_batch([pa.array(words), pa.array(numbers), pa.array(held_out)], SCHEMA))
+            kept = [number - apart for number, apart in zip(numbers, held_out, strict=True)]
+            writer.write_batch(pa.record_batch([pa.array(words), pa.array(kept), pa.array(held_out)], SCHEMA))
 
 
 def counts_of(words: int, total: int, seed: int) -> Iterator[tuple[str, int]]:
@@ -85,6 +89,8 @@ class Chances:
         self._after: dict[str, list[tuple[str, float]]] = {}
         for letter in [" ", "", *LETTERS]:
             weights = [generator.random() ** 2 / rank for rank in range(1, len(LETTERS) + 1)]
+            if letter.strip():
+                weights[LETTERS.index(letter)] /= 20  # hardly any is doubled
             whole = sum(weights)
             shares = [weight / whole for weight in weights]
             self._after[letter] = sorted(zip(LETTERS, shares, strict=True))
@@ -96,7 +102,8 @@ class Chances:
 def beginning_with(beginning: str, words: int, share: float, chances: Chances) -> Iterator[tuple[str, float]]:
     """Yield so many words that begin so, which together have a share: the beginning, if a word, and then its children.
 
-    The words are divided among the next letters by their chances, and so is the share that no word has yet.
+    The share that no word has yet is divided among the next letters more unevenly than their chances are, the words
+    more evenly, so that most words are rare.
     """
     is_word = bool(beginning.strip())
     if is_word:
@@ -108,16 +115,17 @@ def beginning_with(beginning: str, words: int, share: float, chances: Chances) -
     so_far = 0.0
     given = 0
     parts = []
-    for letter, chance in chances.after(beginning):
-        so_far += chance
-        due = min(words, round(so_far * words))
+    nexts = chances.after(beginning)
+    evened = sum(chance**EVEN for _, chance in nexts)
+    for letter, chance in nexts:
+        so_far += chance**EVEN / evened
+        due = words if letter == nexts[-1][0] else min(words, round(so_far * words))
         if due > given:
             parts.append((letter, due - given, chance))
             given = due
-    parts[-1] = (parts[-1][0], parts[-1][1] + words - given, parts[-1][2])
-    whole = sum(chance for _, _, chance in parts)
+    whole = sum(chance**UNEVEN for _, _, chance in parts)
     for letter, number, chance in parts:
-        yield from beginning_with(beginning + letter, number, share * chance / whole, chances)
+        yield from beginning_with(beginning + letter, number, share * chance**UNEVEN / whole, chances)
 
 
 if __name__ == "__main__":

@@ -198,8 +198,8 @@ def test_counts_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         require_memory(120_000_000, 1_100_000_000, 50257, "my-tokenizer", without_rare=(50_000_000, 400_000_000))
     assert str(refusal.value) == (
         "train-bpe: merging 120,000,000 distinct words takes about 12 GB of memory, and 12 GB are available; the "
-        "counts are kept: train from them on a machine with more memory (--counts my-tokenizer), or give --min-word-count 2, "
-        "which takes about 4.9 GB"
+        "counts are kept: train from them on a machine with more memory (--counts my-tokenizer), or give "
+        "--min-word-count 2, which takes about 4.9 GB"
     )
     with pytest.raises(InputError) as refusal:
         require_memory(120_000_000, 1_100_000_000, 50257, "x", without_rare=(119_999_999, 1_100_000_000))
