@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.bpe import byte_characters
@@ -28,6 +27,7 @@ from pipelines.reports.token_tally import (
     Description,
     Sample,
     SampleTally,
+    Words,
     WordTally,
     describe,
     sample_of,
@@ -67,15 +67,13 @@ class _Measured(NamedTuple):
 
 
 class _Corpus:
-    """The words of the corpus: their sums, and for the proof of the merges their bytes."""
+    """The words of the corpus, which are kept: they are encoded twice where there is a reference, and by the proof."""
 
     def __init__(self) -> None:
         self.bytes = self.words = self.distinct_words = self.held_out_bytes = 0
-        self._parts: list[npt.NDArray[np.uint8]] = []
-        self._lengths: list[Integers] = []
-        self._counts: list[Integers] = []
+        self._kept: list[Words] = []
 
-    def read(self, batches: Iterable[pa.RecordBatch], tallies: Sequence[WordTally]) -> None:
+    def read(self, batches: Iterable[pa.RecordBatch], tally: WordTally) -> None:
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -85,21 +83,23 @@ class _Corpus:
             self.held_out_bytes += int((lengths * words.held_out).sum())
             self.words += int(words.counts.sum())
             self.distinct_words += int(np.count_nonzero(words.counts))
-            self._parts.append(words.bytes)
-            self._lengths.append(lengths)
-            self._counts.append(words.counts)
-            for tally in tallies:
-                tally.add(words)
+            tally.add(words)
+            self._kept.append(words)
+
+    def read_again(self, tally: WordTally) -> None:
+        for words in self._kept:
+            tally.add(words)
 
     def verify(self, merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
         """Check the merges of some steps; see `verify_merges`."""
-        if not self._parts or not steps:
+        if not self._kept or not steps:
             return []
         ids = {byte: id for id, byte in enumerate(byte_characters())}
         of_bytes = np.array([ids[byte] for byte in range(_BYTES)], np.int32)
-        symbols = of_bytes[np.concatenate(self._parts)]
-        starts = np.concatenate([np.zeros(1, np.int64), *self._lengths]).cumsum()
-        return verify_merges(symbols, starts, np.concatenate(self._counts), merges, steps)
+        symbols = np.concatenate([of_bytes[words.bytes] for words in self._kept])
+        lengths = [np.diff(words.starts) for words in self._kept]
+        starts = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+        return verify_merges(symbols, starts, np.concatenate([words.counts for words in self._kept]), merges, steps)
 
 
 def make_card(
@@ -128,16 +128,17 @@ def make_card(
     Keys: `vocabulary`, `corpus`, `reference`, `groups`, `held_out`, `rare`, `longest`, `strange`, `verification`,
     `curves`, `run`. A figure without anything to measure it on is null. Shares are of 1.
     """
-    ours = _Tokenizer(tokenizer_json, "the new tokenizer", threads, is_ours=True)
-    theirs = _Tokenizer(reference.tokenizer_json, reference.name, threads, is_ours=False) if reference else None
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    about = Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
+    ours = _Tokenizer(tokenizer_json, "the new tokenizer", about, threads)
     corpus = _Corpus()
-    corpus.read(words, [each.tally for each in (ours, theirs) if each and each.tally])
+    corpus.read(words, ours.tally)
     with ThreadPoolExecutor(1) as beside:
-        # Kernels let go of the interpreter's lock.
+        # Kernels let go of the interpreter's lock, so the merges are checked while all the rest is done.
         checked = beside.submit(corpus.verify, merges, steps_to_check(len(merges.left), checked_steps))
         documents = sample_of(sample)
         vocabulary = _Vocabulary(tokens, merges, ours.measured(documents))
-        compared = theirs.measured(documents) if theirs else None
+        compared = _compared(reference, corpus, documents, threads) if reference else None
         card = _figures(vocabulary, corpus, documents, compared)
         card["held_out"]["was_trained_on"] = held_out_was_trained_on
         card |= {"rare": _rare(vocabulary, rare_below), "strange": _strange(vocabulary)}
@@ -148,20 +149,27 @@ def make_card(
 
 
 class _Tokenizer:
-    """A tokenizer, loaded, and its tally of the words: if it is ours, or splits text as ours does."""
+    """A tokenizer, loaded, and its tally of the words."""
 
-    def __init__(self, tokenizer_json: bytes, name: str, threads: bool, *, is_ours: bool) -> None:
+    def __init__(self, tokenizer_json: bytes, name: str, about: Description, threads: bool) -> None:
+        self._about = about
         self._name = name
-        self._about = describe(tokenizer_json)
         self._encoder = FastEncoder(tokenizer_json, name)
         self._threads = threads
-        can_take_words = is_ours or self._about.splits_as_gpt2
-        self.tally = WordTally(self._encoder, self._about.size, threads=threads) if can_take_words else None
+        self.tally = WordTally(self._encoder, self._about.size, threads=threads)
 
     def measured(self, sample: Sample) -> _Measured:
-        """Encode the sample; the words are in the tally by now."""
+        """Encode the sample; the words are in the tally by now, if they can be encoded alone."""
         tally = tally_sample(self._encoder, sample, self._about.size, threads=self._threads)
-        return _Measured(self._name, self._about, self.tally, tally)
+        return _Measured(self._name, self._about, self.tally if self._about.splits_as_gpt2 else None, tally)
+
+
+def _compared(reference: Reference, corpus: _Corpus, sample: Sample, threads: bool) -> _Measured:
+    about = describe(reference.tokenizer_json)
+    tokenizer = _Tokenizer(reference.tokenizer_json, reference.name, about, threads)
+    if about.splits_as_gpt2:
+        corpus.read_again(tokenizer.tally)
+    return tokenizer.measured(sample)
 
 
 class _Vocabulary:
@@ -174,7 +182,7 @@ class _Vocabulary:
         self.measured = measured
         self.frequencies = measured.words.frequencies[: len(tokens)]
         self.held_out_frequencies = measured.held_out_frequencies[: len(tokens)]
-        self.lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        self.lengths = measured.about.lengths
 
     def entry(self, id: int) -> dict[str, Any]:
         """Return what a table shows of an entry; `when_merged` is how often its pair occurred when it was made."""
@@ -354,7 +362,10 @@ def _curves(
         "reference_frequency_by_rank": _at_ranks(theirs),
         "share_of_tokens": _shares(by_rank),
         "reference_share_of_tokens": _shares(theirs),
-        "count_by_step": [[at, int(counts[at - 1])] for at in spread_positions(len(counts), _CURVE_POINTS)],
+        # The library's trainer does not tell how often it merged a pair; where ours cannot say, there is no count.
+        "count_by_step": [
+            [at, int(counts[at - 1])] for at in spread_positions(len(counts), _CURVE_POINTS) if counts[at - 1] > 0
+        ],
         "bytes_per_token_by_entries": sizes,
         "reference_bytes_per_token_by_entries": _one_size(compared, corpus),
         "entries_by_bytes": _by_length(vocabulary.lengths),
