@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
@@ -36,6 +36,7 @@ def write_tokenizer(path: Path, **changed: Any) -> Path:
     vocabulary = {character: id for id, character in enumerate([*alphabet, "th", END])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [("t", "h")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([END])
     path.write_text(json.dumps({**json.loads(tokenizer.to_str()), **changed}))
     return path

@@ -32,16 +32,23 @@ class Forecast:
     tokens: int
     disk_bytes: int
     memory_bytes: int
+    available_bytes: int | None
     fitting_shard_tokens: int | None
     is_exact: bool
 
     def in_words(self, workers: int) -> str:
         """Return the forecast as one line."""
         about = "" if self.is_exact else "about "
+        fitting = (self.available_bytes or 0) // self.memory_bytes
+        too_many = (
+            f", more than the {in_units(self.available_bytes)} that are available; give --workers {fitting}"
+            if self.available_bytes is not None and 0 < fitting < workers
+            else ""
+        )
         return (
-            f"{about}{in_units(self.text_bytes)} of text, about {_round_down(self.tokens):,} tokens: about "
+            f"{about}{in_units(self.text_bytes)} of text, about {_round_down(self.tokens, 3):,} tokens: about "
             f"{in_units(self.disk_bytes)} on disk while it works, half of it in the end, and up to "
-            f"{in_units(self.memory_bytes)} of memory for each of {workers} workers"
+            f"{in_units(self.memory_bytes)} of memory for each of {workers} workers{too_many}"
         )
 
 
@@ -62,6 +69,7 @@ def forecast(estimate: DocumentsEstimate, encoder: Encoder, token_bytes: int, sh
         tokens=tokens,
         disk_bytes=2 * (tokens * token_bytes + documents * _TABLE_BYTES_A_DOCUMENT),
         memory_bytes=_PROCESS_BYTES + max(_ENCODING_BYTES, shard_bytes),
+        available_bytes=available,
         fitting_shard_tokens=fitting,
         is_exact=estimate.is_exact,
     )
@@ -72,9 +80,8 @@ def check_forecast(predicted: Forecast, shard_tokens: int, output: str, work: st
 
     What an earlier run left in the folders is taken to be of use.
     """
-    available = available_memory_bytes()
-    if available is not None and predicted.memory_bytes > available:
-        raise InputError(_too_little_memory(predicted, available, shard_tokens))
+    if predicted.available_bytes is not None and predicted.memory_bytes > predicted.available_bytes:
+        raise InputError(_too_little_memory(predicted, predicted.available_bytes, shard_tokens))
     free = storage.free_bytes(output)
     present = sum(_size_of_files(folder) for folder in (output, work)) if free is not None else 0
     if free is not None and predicted.disk_bytes - present > free:
@@ -94,7 +101,7 @@ def in_units(size_bytes: float) -> str:
 
 
 def _too_little_memory(predicted: Forecast, available: int, shard_tokens: int) -> str:
-    fits = _round_down(predicted.fitting_shard_tokens or 0)
+    fits = _round_down(predicted.fitting_shard_tokens or 0, 2)
     needs_less = available > _PROCESS_BYTES + _ENCODING_BYTES and 0 < fits < shard_tokens
     way_out = f"give --shard-tokens {fits} or less" if needs_less else "free some memory, or use another machine"
     return (
@@ -120,7 +127,7 @@ def _size_of_files(folder: str) -> int:
     return sum(storage.size_bytes(path) for path in paths if not storage.is_folder(path))
 
 
-def _round_down(number: int) -> int:
-    """Return a number with its first two digits alone."""
-    unit = 10 ** max(0, len(str(number)) - 2)
+def _round_down(number: int, digits: int) -> int:
+    """Return a number with its first digits alone."""
+    unit = int(10 ** max(0, len(str(number)) - digits))
     return number // unit * unit

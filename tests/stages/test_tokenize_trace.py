@@ -1,0 +1,156 @@
+"""What tokenize says beforehand and afterwards: the forecast with its refusals, and the document of any token."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from token_run import END, Notes, described, pieces, run, write_parquet, write_tokenizer
+
+from pipelines.core import storage
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, UsageError
+from pipelines.core.run import RunOptions
+from pipelines.stages.tokenize import forecast
+from pipelines.stages.tokenize.trace import trace
+from webtext_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+@pytest.fixture(params=["nanogpt", "llmc", "npy"])
+def tokens(small: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    rows = [
+        {"id": f"d{each}", "url": f"http://example.com/{each}", "text": f"number {each} " * 9} for each in range(12)
+    ]
+    write_parquet(tmp_path / "docs.parquet", rows)
+    run(tmp_path / "docs.parquet", small, tmp_path / "tokens", format=request.param, shard_tokens=100, held_out=0.2)
+    return tmp_path / "tokens"
+
+
+def test_every_token_is_traced(tokens: Path) -> None:
+    for split in ("train", "held-out"):
+        for file, table in zip(described(tokens)["splits"][split], pieces(tokens, split), strict=True):
+            for position in range(0, file["tokens"], 7):
+                found = trace(f"{tokens / file['name']}:{position}")
+                [row] = [row for row in table if row["offset"] <= position < row["offset"] + row["tokens"]]
+                assert (found.id, found.url) == (row["id"], row["url"])
+                text = f"number {row['id'][1:]} " * 9 + END
+                place = position - row["offset"] + row["document_offset"]
+                assert found.position_in_document == place
+                assert found.is_end == (place == len(text) - len(END))
+                assert found.text == (END if found.is_end else text[place])
+                assert text[:place].endswith(found.before)
+                assert text[place + len(found.text) :].startswith(found.after)
+
+
+def test_the_command_prints_what_it_traces(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = described(tokens)["splits"]["train"][0]["name"]
+    assert main(["tokenize", "--trace", f"{tokens / file}:20", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["shard"], found["position"]) == (file, 20)
+    assert main(["tokenize", "--trace", f"{tokens / file}:20"]) == 0
+    shown = capsys.readouterr().out
+    assert found["id"] in shown
+    assert found["url"] in shown
+    assert repr(found["before"]) in shown
+
+
+def test_places_that_are_none_are_refused(tokens: Path) -> None:
+    file = described(tokens)["splits"]["train"][0]
+    with pytest.raises(UsageError, match="is not FILE:POSITION"):
+        trace(str(tokens / file["name"]))
+    with pytest.raises(UsageError, match="has the tokens 0 to 99"):
+        trace(f"{tokens / file['name']}:100")
+    with pytest.raises(InputError, match="is no token shard of its folder"):
+        trace(f"{tokens / 'train-99999.bin'}:0")
+    with pytest.raises(InputError, match="no such folder"):
+        trace(f"{tokens.parent / 'absent' / 'train-00000.bin'}:0")
+
+
+def test_a_tokenizer_that_the_shards_do_not_name_is_refused(tokens: Path, small: Path, tmp_path: Path) -> None:
+    place = f"{tokens / described(tokens)['splits']['train'][0]['name']}:0"
+    assert trace(place, str(small)) == trace(place)
+    other = tmp_path / "other.json"
+    other.write_text(small.read_text() + "\n")
+    with pytest.raises(ChangedRunError, match=r"other\.json: is not the tokenizer of"):
+        trace(place, str(other))
+    (tokens / "tokenizer.json").write_text(other.read_text())
+    with pytest.raises(DamagedShardError, match=r"tokenizer\.json: is damaged"):
+        trace(place)
+
+
+def test_what_it_takes_is_said_before(small: Path, tmp_path: Path) -> None:
+    rows = [{"id": str(each), "text": f"text number {each}, and more of it"} for each in range(500)]
+    write_parquet(tmp_path / "docs.parquet", rows)
+    notes = Notes()
+    summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
+    [note] = [note for note in notes.notes if "of text" in note]
+    assert "of memory for each of 1 workers" in note
+    found = re.search(r"([\d,]+) tokens", note)
+    assert found
+    assert int(found[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
+
+
+def test_shards_that_memory_does_not_hold_are_refused_with_a_size_that_fits(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate = forecast.DocumentsEstimate(
+        text_bytes=40_000_000_000,
+        documents=8_000_000,
+        is_exact=False,
+        sample=("abc def " * 100,),
+        sample_bytes=800,
+        shards=9,
+    )
+    encoder = _Encoder()
+    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 2_000_000_000)
+    fine = forecast.forecast(estimate, encoder, 2, 100_000_000)
+    forecast.check_forecast(fine, 100_000_000, "memory://x", "memory://x/_work")
+    assert "give --workers" not in fine.in_words(3)
+    assert "more than the 2.0 GB that are available; give --workers 3" in fine.in_words(4)
+    large = forecast.forecast(estimate, encoder, 2, 2_000_000_000)
+    with pytest.raises(
+        InputError, match=r"5\.1 GB of memory, and 2\.0 GB are available; give --shard-tokens (\d+) or"
+    ) as refusal:
+        forecast.check_forecast(large, 2_000_000_000, "memory://x", "memory://x/_work")
+    found = re.search(r"--shard-tokens (\d+)", str(refusal.value))
+    assert found
+    smaller = forecast.forecast(estimate, encoder, 2, int(found[1]))
+    forecast.check_forecast(smaller, int(found[1]), "memory://x", "memory://x/_work")
+    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 200_000_000)
+    with pytest.raises(InputError, match="free some memory"):
+        forecast.check_forecast(
+            forecast.forecast(estimate, encoder, 2, 100_000_000), 100_000_000, "memory://x", "memory://x/_work"
+        )
+    write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text"}])
+    with pytest.raises(InputError, match="one worker needs about"):
+        run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
+
+
+class _Encoder:
+    """A token for every four bytes."""
+
+    def encode(self, texts: object, *, threads: bool = False) -> object:
+        class Encoded:
+            ids = [0] * (sum(len(text) for text in texts.to_pylist()) // 4)  # type: ignore[attr-defined]
+
+        return Encoded()
+
+
+def test_a_disk_that_would_be_full_is_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text " * 1000}])
+    monkeypatch.setattr(storage, "free_bytes", lambda path: 5000)
+    with pytest.raises(InputError, match=r"out: about .* kB more are needed .* 5\.0 kB are free"):
+        run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
+
+
+def test_free_space_is_that_of_the_disk_a_folder_will_be_on(tmp_path: Path) -> None:
+    free = storage.free_bytes(str(tmp_path / "not" / "there" / "yet"))
+    assert free is not None
+    assert free > 0
+    assert storage.free_bytes("memory://anything") is None
