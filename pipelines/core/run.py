@@ -164,6 +164,11 @@ class StageRun:
         task = _Named(name)
         return self._run_tasks(SerialExecutor(), lambda _: function(), [task], name, work, total, unit)[0]
 
+    @property
+    def workers(self) -> int:
+        """How many tasks run at the same time."""
+        return self._options.executor.workers
+
     def note(self, message: str) -> None:
         """Show the user one line."""
         self._options.progress.note(message)

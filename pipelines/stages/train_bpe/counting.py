@@ -77,11 +77,13 @@ def measure_shard(task: SizeTask) -> TaskResult:
 
 
 def places_within(output: str, files: Sequence[FileEntry], most_bytes: int) -> int:
-    """Return below which place documents have at most so many bytes of text together."""
+    """Return below which place documents have at most so many bytes of text together, 0 where not one is so small."""
     sizes = np.zeros(PLACES, np.int64)
     for file in files:
         sizes += np.frombuffer(storage.read_bytes(storage.join(output, file.name)), np.int64)
-    return int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
+    within = np.cumsum(sizes)
+    below = int(np.searchsorted(within, most_bytes, side="right"))
+    return below if below and within[below - 1] else 0
 
 
 def count_shard(task: CountTask) -> TaskResult:
@@ -175,9 +177,11 @@ class _WordCounter:
 
     def _write(self) -> None:
         for counts, apart in zip(self._counts, (False, True), strict=True):
-            words = pa.array(counts.keys(), pa.binary()).cast(pa.string())
-            numbers = pa.array(counts.values(), pa.int64())
-            nothing = pa.array(np.zeros(len(counts), np.int64))
-            columns = [words, nothing, numbers] if apart else [words, numbers, nothing]
-            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
+            # In order, since the counter's own order depends on the number of its threads.
+            words = sorted(counts)
+            numbers = pa.array([counts[word] for word in words], pa.int64())
+            nothing = pa.array(np.zeros(len(words), np.int64))
             counts.clear()
+            texts = pa.array(words, pa.binary()).cast(pa.string())
+            columns = [texts, nothing, numbers] if apart else [texts, numbers, nothing]
+            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)

@@ -152,8 +152,15 @@ def add_up(task: AddTask) -> TaskResult:
         for batch in counts.combine_chunks().to_batches(max_chunksize=_ROWS_WRITTEN):
             written.writer.write_batch(batch)
     progress.advance(counts.num_rows)
+    lengths = pc.binary_length(counts["word"])
+    repeated = pc.greater(pc.add(counts["count"], counts["held_out"]), 1)
     return TaskResult(
-        counts={"words": counts.num_rows, "word_bytes": pc.sum(pc.binary_length(counts["word"])).as_py() or 0},
+        counts={
+            "words": counts.num_rows,
+            "word_bytes": pc.sum(lengths).as_py() or 0,
+            "repeated_words": pc.sum(repeated).as_py() or 0,
+            "repeated_word_bytes": pc.sum(pc.if_else(repeated, lengths, 0)).as_py() or 0,
+        },
         files=(written.entry,),
     )
 

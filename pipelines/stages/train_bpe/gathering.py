@@ -26,12 +26,14 @@ _MOST_BUCKETS = 256
 class Counted:
     """What the counting left: files of counts, how much they hold, files of sampled texts.
 
-    `sampled_below` is the place below which documents were taken.
+    `repeated_words` are those that occur at least twice. `sampled_below` is the place below which documents were taken.
     """
 
     files: tuple[FileEntry, ...]
     words: int
     word_bytes: int
+    repeated_words: int
+    repeated_word_bytes: int
     text_bytes: int
     samples: tuple[str, ...]
     sampled_below: int = PLACES
@@ -113,11 +115,16 @@ def _add_up(run: StageRun, work_files: Sequence[str], buckets: int) -> list[Shar
 
 
 def _counted(added: Sequence[ShardEntry], text_bytes: int, samples: Sequence[str], sampled_below: int) -> Counted:
+    def total(name: str) -> int:
+        return int(sum(entry.counts[name] for entry in added))
+
     return Counted(
-        tuple(entry.files[0] for entry in added),
-        int(sum(entry.counts["words"] for entry in added)),
-        int(sum(entry.counts["word_bytes"] for entry in added)),
-        text_bytes,
-        tuple(samples),
-        sampled_below,
+        files=tuple(entry.files[0] for entry in added),
+        words=total("words"),
+        word_bytes=total("word_bytes"),
+        repeated_words=total("repeated_words"),
+        repeated_word_bytes=total("repeated_word_bytes"),
+        text_bytes=text_bytes,
+        samples=tuple(samples),
+        sampled_below=sampled_below,
     )

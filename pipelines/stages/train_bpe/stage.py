@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import UsageError
+from pipelines.core.estimate import estimate_documents
 from pipelines.core.machine import Spent
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.core.tokenizer_formats import read_tokenizer
 from pipelines.reports.tokenizer_card import Reference
-from pipelines.stages.train_bpe import learning
+from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import counted_words, counts_files, words_to_train_on
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
@@ -28,6 +29,8 @@ STAGE = Stage(
     ("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", _TOKENIZER, _REPORT, _PAGE, _TIMING),
 )
 _MERGES = "merges.parquet"
+# An input that is smaller on the disk takes seconds, and hardly any memory.
+_LARGE_INPUT_BYTES = 64 << 20
 
 
 def train_bpe(
@@ -59,6 +62,8 @@ def train_bpe(
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
             spent = Spent()
+            if source is not None:
+                _say_beforehand(config, source, run)
             with spent.on("counting"):
                 counted = count_documents(config, source, run) if source else take_up_counts(counts, files, run)
             if not config.count_only:
@@ -79,6 +84,30 @@ def _refuse_what_does_not_go_together(config: TrainBpeConfig, counts: Sequence[s
         )
 
 
+def _say_beforehand(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> None:
+    """Note what a large input will take; raise InputError where memory is surely too small for it."""
+    size_bytes = sum({file.path: file.size_bytes for shard in source.shards for file in shard.files}.values())
+    if size_bytes < _LARGE_INPUT_BYTES:
+        return
+    prediction = estimate.predict(
+        estimate_documents(source),
+        run.workers,
+        config.vocab_size,
+        min_word_count=config.min_word_count,
+        max_bytes=config.max_bytes,
+    )
+    if prediction is not None:
+        run.note(f"train-bpe: {estimate.describe(prediction)}")
+        estimate.refuse_what_cannot_fit(prediction)
+
+
+def _require_memory(config: TrainBpeConfig, counted: Counted, run: StageRun) -> None:
+    repeated = (counted.repeated_words, counted.repeated_word_bytes)
+    words, word_bytes = (counted.words, counted.word_bytes) if config.min_word_count == 1 else repeated
+    kept = storage.join(run.output, "counts-*.parquet")
+    estimate.require_memory(words, word_bytes, config.vocab_size, kept, without_rare=repeated)
+
+
 def _train(
     config: TrainBpeConfig,
     source: inputs.DocumentInput | None,
@@ -93,6 +122,7 @@ def _train(
         return counted_words(run.output, counted.files, config.train_on, config.min_word_count)
 
     def learn() -> TaskResult:
+        _require_memory(config, counted, run)
         laid_out = words_to_train_on(words(), counted.words, counted.word_bytes)
         if config.engine == "tokenizers" and source is not None:
             below = counted.sampled_below
