@@ -349,6 +349,6 @@ def test_what_lies_ahead_is_said_of_a_large_input(tmp_path: Path, monkeypatch: p
     _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes)
     assert any("counting takes about" in note and "merging about" in note for note in notes.notes)
     monkeypatch.setattr("pipelines.stages.train_bpe.estimate.available_memory_bytes", lambda: 10_000_000)
-    with pytest.raises(InputError, match="give fewer --workers|--max-bytes|a machine with more memory"):
+    with pytest.raises(InputError, match=r"give fewer --workers|--max-bytes|a machine with more memory"):
         _train(tmp_path / "d.jsonl", tmp_path / "none")
     assert not list((tmp_path / "none").glob("counts-*"))
