@@ -20,6 +20,7 @@ from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.core.records import DOCUMENT_SCHEMA
+from pipelines.core.text_columns import with_valid_text
 
 # Small files are read together, large Parquet files in parts, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
@@ -280,7 +281,7 @@ def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterat
         ids = [each if each is not None else made[offset] for offset, each in enumerate(given)]
         columns |= {"id": pa.array(ids, pa.string()), "text": texts}
         whole = pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)
-        yield _without_bad_text(_without_missing_text(whole, drops), drops)
+        yield with_valid_text(whole, drops)
 
 
 def _rows_before(file: InputFile) -> int:
@@ -289,37 +290,6 @@ def _rows_before(file: InputFile) -> int:
     with storage.open_read(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).metadata
         return sum(metadata.row_group(group).num_rows for group in range(file.row_groups[0]))
-
-
-def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    texts = batch.column("text")
-    if not texts.null_count:
-        return batch
-    for id in batch.filter(texts.is_null()).column("id").to_pylist():
-        drops.add("missing_text", id)
-    return batch.filter(texts.is_valid())
-
-
-def _without_bad_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Drop the rows whose text is not UTF-8, which a Parquet file may hold in a column of strings all the same."""
-    raw = batch.column("text").cast(pa.binary())
-    try:
-        raw.cast(pa.string())
-        return batch
-    except pa.ArrowInvalid:
-        problems = [_problem(text) for text in raw.to_pylist()]
-    for id, problem in zip(batch.column("id").to_pylist(), problems, strict=True):
-        if problem is not None:
-            drops.add("not_utf8", id, detail=problem)
-    return batch.filter(pa.array([problem is None for problem in problems], pa.bool_()))
-
-
-def _problem(text: bytes) -> str | None:
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return str(error)
-    return None
 
 
 def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:
