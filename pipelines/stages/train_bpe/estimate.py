@@ -25,8 +25,12 @@ from pipelines.stages.train_bpe.counting import WORDS_IN_MEMORY
 _BYTES_A_SYMBOL, _BYTES_A_WIDE_SYMBOL, _BYTES_A_WORD = 6, 8, 44
 _SECONDS_A_SYMBOL, _SECONDS_A_MERGE = 0.35e-6, 5e-6
 _LARGEST_NARROW_VOCABULARY = 65_536
-# Python with the libraries, in the main process and in each worker.
-_PROCESS_BYTES = 300_000_000
+# The report card, made after the merges, keeps all words, encodes them and counts them anew: at 2 and 6 million words
+# that took more than the merges. Writing the files and proving them takes some seconds whatever their size.
+_BYTES_AN_EXAMINED_WORD = 200
+_SECONDS_AN_EXAMINED_WORD, _SECONDS_OF_WRITING = 5e-6, 5
+# Python with the libraries: in each worker, and in the main process, which loads those of all kinds of tokenizers.
+_PROCESS_BYTES, _MAIN_PROCESS_BYTES = 300_000_000, 480_000_000
 # A worker's dictionary, and the batches of texts that it reads.
 _BYTES_A_COUNTED_WORD, _BYTES_OF_BATCHES = 200, 150_000_000
 # What reading and splitting off the sample and the held-out take beside the counting itself.
@@ -115,7 +119,7 @@ def predict(
         symbols=trained.symbols,
         counting_s=(reads * estimate.text_bytes * _SECONDS_A_BYTE_READ + text_bytes * seconds_a_byte) / busy,
         counting_bytes=_counting_bytes(sampled.of_text_times(text_bytes / estimate.sample_bytes).words, busy),
-        merging_s=trained.symbols * _SECONDS_A_SYMBOL + vocab_size * _SECONDS_A_MERGE,
+        merging_s=_merging_s(trained, vocab_size),
         merging_bytes=merging_of(text_bytes),
         available_bytes=available,
         fitting_text_bytes=text_bytes if available is None else _most_that_fits(merging_of, text_bytes, available),
@@ -149,9 +153,9 @@ def vocabulary_of(texts: Sequence[str]) -> Vocabulary:
 
 
 def merging_bytes(words: int, symbols: int, vocab_size: int) -> int:
-    """Return the memory that the command takes while it merges so many distinct words of so many bytes together."""
+    """Return the memory that the command takes while it merges and examines distinct words of so many bytes in all."""
     a_symbol = _BYTES_A_SYMBOL if vocab_size <= _LARGEST_NARROW_VOCABULARY else _BYTES_A_WIDE_SYMBOL
-    return _PROCESS_BYTES + a_symbol * symbols + _BYTES_A_WORD * words
+    return _MAIN_PROCESS_BYTES + max(a_symbol * symbols + _BYTES_A_WORD * words, _BYTES_AN_EXAMINED_WORD * words)
 
 
 def describe(prediction: Prediction) -> str:
@@ -161,7 +165,7 @@ def describe(prediction: Prediction) -> str:
     line = (
         f"{about}{size_in_words(prediction.text_bytes)} of text: counting takes about "
         f"{time_in_words(prediction.counting_s)} with {workers}; merging about {time_in_words(prediction.merging_s)} "
-        f"and {size_in_words(prediction.merging_bytes)}"
+        f"and {size_in_words(prediction.merging_bytes)}, the report card included"
     )
     if prediction.available_bytes is not None and prediction.merging_bytes > prediction.available_bytes:
         line += f", which may be more than the {size_in_words(prediction.available_bytes)} that are available"
@@ -203,6 +207,11 @@ def require_memory(words: int, symbols: int, vocab_size: int, counts: str, *, wi
         f"{size_in_words(available)} are available; the counts are kept: train from them on a machine with more memory "
         f"(--counts {counts}){rarer}"
     )
+
+
+def _merging_s(trained: Vocabulary, vocab_size: int) -> float:
+    merging = trained.symbols * _SECONDS_A_SYMBOL + vocab_size * _SECONDS_A_MERGE
+    return merging + trained.words * _SECONDS_AN_EXAMINED_WORD + _SECONDS_OF_WRITING
 
 
 def _counting_bytes(words: int, workers: int) -> int:
