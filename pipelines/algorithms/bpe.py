@@ -26,8 +26,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 def token_bytes(token: str) -> bytes:
     """Return the bytes that a token written in GPT-2's characters stands for; raise KeyError for another character."""
-    table = _bytes_of_characters()
-    return bytes(table[character] for character in token)
+    return bytes(map(_bytes_of_characters().__getitem__, token))
 
 
 def encode_piece(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:

@@ -26,7 +26,7 @@ from pipelines.core.text_columns import with_valid_text
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 _BATCH_ROWS = 1024
-_BATCH_BYTES = 16 << 20
+_BATCH_BYTES = 4 << 20
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")

@@ -126,9 +126,9 @@ def write_file(folder: str, name: str, data: bytes) -> FileEntry:
 
 
 def read_batches(
-    path: str, columns: list[str] | None = None, row_groups: list[int] | None = None
+    path: str, columns: list[str] | None = None, row_groups: list[int] | None = None, rows: int = _READ_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a Parquet file, at most 1,024 rows each.
+    """Yield the batches of a Parquet file, at most so many rows each.
 
     Raises InputError, naming the file, where it is no Parquet file or lacks one of `columns`.
     """
@@ -139,7 +139,7 @@ def read_batches(
         try:
             # One thread: every core has a worker of its own already, and threads cost each of them system time.
             yield from file.iter_batches(
-                batch_size=_READ_ROWS, columns=columns, row_groups=row_groups, use_threads=False
+                batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False
             )
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error

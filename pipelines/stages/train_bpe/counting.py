@@ -167,10 +167,14 @@ class _WordCounter:
 
     def _count(self) -> None:
         for counts, texts in zip(self._counts, self._waiting, strict=True):
-            known = counts.get
-            for word, count in count_words(texts):
-                counts[word] = known(word, 0) + count
+            counted = count_words(texts)
             texts.clear()
+            if not counts:
+                counts.update(counted)
+                continue
+            known = counts.get
+            for word, count in counted:
+                counts[word] = known(word, 0) + count
         self._waiting_bytes = 0
         if sum(map(len, self._counts)) > WORDS_IN_MEMORY:
             self._write()

@@ -28,6 +28,8 @@ COUNTS_SCHEMA = pa.schema(
     ]
 )
 _ROWS_WRITTEN = 8192
+# Words are short, and each batch has a price of its own.
+_ROWS_READ = 65_536
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +93,9 @@ def _require_counts(path: str) -> None:
 
 def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -> None:
     """Add words and their counts to a work file, each to the bucket of its hash."""
+    if buckets == 1:
+        writer.write(counts, np.zeros(counts.num_rows, np.int32))
+        return
     starts = np.frombuffer(counts.column("word").buffers()[1], np.int32)
     data = counts.column("word").buffers()[2]
     offset = counts.column("word").offset
@@ -103,7 +108,7 @@ def read_counts(task: ReadTask) -> TaskResult:
     task.file.verify()
     with write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written:
         words = 0
-        for batch in shards.read_batches(task.file.path):
+        for batch in shards.read_batches(task.file.path, rows=_ROWS_READ):
             if batch.num_rows:
                 write_bucketed(written.writer, _checked(batch, task.file.path), task.buckets)
                 words += batch.num_rows
@@ -172,7 +177,7 @@ def counted_words(folder: str, files: Sequence[FileEntry], train_on: str, least:
     are those that occur fewer than `least` times.
     """
     for file in files:
-        for batch in shards.read_batches(storage.join(folder, file.name)):
+        for batch in shards.read_batches(storage.join(folder, file.name), rows=_ROWS_READ):
             kept, held_out = batch.column("count"), batch.column("held_out")
             counts = pc.add(kept, held_out) if train_on == "all" else kept
             if least > 1:
