@@ -48,9 +48,9 @@ def stage_table(tables: Tables, stage: str) -> dict[str, Any]:
 
 
 def other_keys(stage: str) -> tuple[str, ...]:
-    """Return the keys of a stage's table that are no options: the one that names files, if any."""
+    """Return the keys of a stage's table that are no options but name files."""
     files = BY_NAME[stage].files
-    return (files,) if files else ()
+    return (*((files,) if files else ()), *BY_NAME[stage].paths)
 
 
 def stage_files(corpus: str, tables: Tables, stage: str) -> list[str]:
@@ -58,6 +58,16 @@ def stage_files(corpus: str, tables: Tables, stage: str) -> list[str]:
     key = BY_NAME[stage].files
     values = tables.get(stage, {}).get(key, []) if key else []
     return [_from_corpus(corpus, value) for value in _string_list(values, f"[{stage}] {key}")]
+
+
+def stage_paths(corpus: str, tables: Tables, stage: str) -> dict[str, str]:
+    """Return the single files and folders that a stage's table names, by key; relative ones as seen from the corpus."""
+    table = tables.get(stage, {})
+    given = {key: table[key] for key in BY_NAME[stage].paths if key in table}
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{CONFIG_FILE}: [{stage}] {key} is not a string")
+    return {key: _from_corpus(corpus, value) for key, value in given.items()}
 
 
 def build_stages(tables: Tables, first: str | None, last: str | None) -> list[str]:
@@ -97,7 +107,7 @@ def build(
     runs = [(BY_NAME[name], _config(corpus, tables, BY_NAME[name])) for name in stages]
     for stage, config in runs:
         _require_files(corpus, tables, stage, config)
-        _require_sources(corpus, stage, stages)
+        _require_sources(corpus, tables, stage, stages)
     summaries = []
     for stage, config in runs:
         summary = stage.load()(
@@ -141,7 +151,8 @@ def _config(corpus: str, tables: Tables, stage: LineStage) -> Any:
 
 def _inputs(corpus: str, tables: Tables, stage: LineStage) -> dict[str, Any]:
     read: dict[str, Any] = {parameter: storage.join(corpus, source) for parameter, source in stage.reads.items()}
-    return read | ({stage.files: stage_files(corpus, tables, stage.name)} if stage.files else {})
+    files = {stage.files: stage_files(corpus, tables, stage.name)} if stage.files else {}
+    return read | files | stage_paths(corpus, tables, stage.name)
 
 
 def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -> None:
@@ -156,9 +167,13 @@ def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -
             raise InputError(f"{name}: no such file; [{stage.name}] of {storage.join(corpus, CONFIG_FILE)} names it")
 
 
-def _require_sources(corpus: str, stage: LineStage, stages: Sequence[str]) -> None:
-    for source in stage.reads.values():
-        if source not in stages and not has_manifest(storage.join(corpus, source)):
+def _require_sources(corpus: str, tables: Tables, stage: LineStage, stages: Sequence[str]) -> None:
+    named = stage_paths(corpus, tables, stage.name)
+    for key, path in named.items():
+        if not storage.exists(path):
+            raise InputError(f"{path}: no such file or folder; [{stage.name}] {key} names it")
+    for parameter, source in stage.reads.items():
+        if parameter not in named and source not in stages and not has_manifest(storage.join(corpus, source)):
             raise UsageError(f"{stage.name} reads {source}, which is neither finished nor among the stages to run")
 
 

@@ -18,7 +18,8 @@ from pipelines.core.run import Summary
 class LineStage:
     """One stage: where it lives, its inputs (parameter -> the stage that writes it), and what else it reads.
 
-    `files` names a list of paths that is both a parameter of the function and a key of the stage's TOML table.
+    `files` names a list of paths that is both a parameter of the function and a key of the stage's TOML table; so does
+    each of `paths` a single one, which may take the place of an input.
     """
 
     name: str
@@ -27,6 +28,7 @@ class LineStage:
     config: str
     reads: Mapping[str, str]
     files: str | None = None
+    paths: tuple[str, ...] = ()
 
     def load(self) -> Callable[..., Summary]:
         """Import and return the stage's function."""
@@ -60,6 +62,7 @@ LINE = (
         "TrainBpeConfig",
         {"documents": "remove-wikipedia"},
         files="counts",
+        paths=("compare",),
     ),
     LineStage(
         "tokenize",
@@ -67,6 +70,7 @@ LINE = (
         "tokenize",
         "TokenizeConfig",
         {"documents": "remove-wikipedia", "tokenizer": "train-bpe"},
+        paths=("tokenizer",),
     ),
     LineStage("pretrain", "pipelines.model", "pretrain", "PretrainConfig", {"tokens": "tokenize"}),
     LineStage(
@@ -83,6 +87,7 @@ LINE = (
         "OverlapReportConfig",
         {"documents": "remove-wikipedia"},
         files="benchmarks",
+        paths=("index",),
     ),
 )
 

@@ -23,6 +23,13 @@ stages = {stages}
 
 _FILES = {
     "dumps": ("Reddit's monthly submission dumps: files, folders or globs.", '["dumps/RS_*"]'),
+    "counts": (
+        "Counts of words to train on instead of documents: folders of train-bpe, or Parquet files.",
+        '["other-corpus/train-bpe"]',
+    ),
+    "compare": ("A tokenizer to show beside the trained one on its report card.", '"gpt2"'),
+    "tokenizer": ("The tokenizer to use instead of the one of train-bpe.", '"gpt2"'),
+    "index": ("The index of overlap-index to ask instead of the documents.", '"overlap-index"'),
     "benchmarks": ("Benchmarks to look for, each NAME=PATH.", '["wikitext2=benchmarks/wikitext2-test.txt"]'),
 }
 
@@ -35,9 +42,9 @@ def config_template() -> str:
 
 def _table(stage: LineStage) -> str:
     lines = [f"[{stage.name}]"]
-    if stage.files:
-        words, example = _FILES[stage.files]
-        lines += [f"# {words}", f"# {stage.files} = {example}"]
+    for key in (*([stage.files] if stage.files else []), *stage.paths):
+        words, example = _FILES[key]
+        lines += [f"# {words}", f"# {key} = {example}"]
     for field in dataclasses.fields(stage.config_type()):
         spec = spec_of(field)
         is_set = field.default is not None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import corpus_tables, other_keys, stage_files, stage_table
+from pipelines.build import corpus_tables, other_keys, stage_files, stage_paths, stage_table
 from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
 from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
@@ -177,6 +177,11 @@ def stage_config(config_type: type[Config], stage: str, corpus: str, given: dict
 def path_list(corpus: str, stage: str) -> list[str]:
     """Return the files that a stage's table of `webtext.toml` names; relative ones are meant from the corpus folder."""
     return stage_files(corpus, corpus_tables(corpus), stage)
+
+
+def named_path(corpus: str, stage: str, key: str) -> str | None:
+    """Return a file or folder that a stage's table of `webtext.toml` names, if it does."""
+    return stage_paths(corpus, corpus_tables(corpus), stage).get(key)
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +107,7 @@ class CheckedMerge(NamedTuple):
 
 
 def verify_merges(
-    symbols: npt.NDArray[np.int32],
+    symbols: npt.NDArray[Any],
     starts: Integers,
     counts: Integers,
     merges: Merges,
@@ -117,11 +117,11 @@ def verify_merges(
 ) -> list[CheckedMerge]:
     """Check that merge i was the most frequent pair at its step, ties to the lowest left, then right id.
 
-    The words are given as `learn_merges` takes them. Nothing of the trainer's is used: for each step the words are
+    The words are given as `learn_merges` takes them; `starts` and `counts` are used up, since copies of all words would
+    take much memory. Nothing of the trainer's is used: for each step the words are
     encoded anew with the merges before it, lowest first, and all their pairs are counted. Steps in any order.
     """
-    ids, bounds = symbols.astype(np.int32), starts.astype(np.int64)
-    weights = counts.astype(np.int64)
+    ids, bounds, weights = symbols.astype(np.int32), starts, counts
     alone, done = 0, 0
     checked = []
     for step in sorted(set(steps)):

@@ -38,8 +38,8 @@ class Spent:
         self.seconds[part] = round(self.seconds.get(part, 0.0) + time.monotonic() - began, 3)
 
     def figures(self) -> dict[str, Any]:
-        """Return `seconds` by part and in `peak_bytes` the most memory of this process, and of one of its workers."""
-        return {"seconds": self.seconds, "peak_bytes": _peak_bytes()}
+        """Return `seconds` by part, and the most memory of this process and of one of its workers where known."""
+        return {"seconds": self.seconds, **_peak_bytes()}
 
 
 def use_one_thread_in_a_worker() -> None:
@@ -58,10 +58,10 @@ def _peak_bytes() -> dict[str, int]:
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
-    return {
-        name: resource.getrusage(who).ru_maxrss * unit
-        for name, who in (("process", resource.RUSAGE_SELF), ("worker", resource.RUSAGE_CHILDREN))
-    }
+    ours, theirs = (
+        resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return {"peak_bytes": ours} | ({"worker_peak_bytes": theirs} if theirs else {})
 
 
 def _system_bytes(path: str) -> int | None:

@@ -138,9 +138,7 @@ def read_batches(
             require_columns(path, file.schema_arrow.names, columns)
         try:
             # One thread: every core has a worker of its own already, and threads cost each of them system time.
-            yield from file.iter_batches(
-                batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False
-            )
+            yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 

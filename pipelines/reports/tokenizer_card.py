@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.bpe import byte_characters
 from pipelines.algorithms.bpe_merges import Merges
 from pipelines.algorithms.strange_tokens import KINDS, kind_of, shown
 from pipelines.algorithms.token_statistics import (
@@ -27,7 +27,6 @@ from pipelines.reports.token_tally import (
     Description,
     Sample,
     SampleTally,
-    Words,
     WordTally,
     describe,
     sample_of,
@@ -41,6 +40,10 @@ _LISTED = 40
 _LISTED_OF_A_KIND = 8
 _CURVE_POINTS = 120
 _BYTES = 256
+
+
+# The symbols of all words, where each word begins and the last ends, and how often each occurs.
+WordArrays = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class Reference(NamedTuple):
@@ -67,13 +70,13 @@ class _Measured(NamedTuple):
 
 
 class _Corpus:
-    """The words of the corpus, which are kept: they are encoded twice where there is a reference, and by the proof."""
+    """The words of the corpus: how many there are, and how often they and their bytes occur."""
 
     def __init__(self) -> None:
         self.bytes = self.words = self.distinct_words = self.held_out_bytes = 0
-        self._kept: list[Words] = []
 
     def read(self, batches: Iterable[pa.RecordBatch], tally: WordTally) -> None:
+        """Add up all words, and their tokens in `tally`."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -84,29 +87,14 @@ class _Corpus:
             self.words += int(words.counts.sum())
             self.distinct_words += int(np.count_nonzero(words.counts))
             tally.add(words)
-            self._kept.append(words)
-
-    def read_again(self, tally: WordTally) -> None:
-        for words in self._kept:
-            tally.add(words)
-
-    def verify(self, merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
-        """Check the merges of some steps; see `verify_merges`."""
-        if not self._kept or not steps:
-            return []
-        ids = {byte: id for id, byte in enumerate(byte_characters())}
-        of_bytes = np.array([ids[byte] for byte in range(_BYTES)], np.int32)
-        symbols = np.concatenate([of_bytes[words.bytes] for words in self._kept])
-        lengths = [np.diff(words.starts) for words in self._kept]
-        starts = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-        return verify_merges(symbols, starts, np.concatenate([words.counts for words in self._kept]), merges, steps)
 
 
 def make_card(
     *,
     tokens: Sequence[bytes],
     merges: Merges,
-    words: Iterable[pa.RecordBatch],
+    words: Callable[[], Iterable[pa.RecordBatch]],
+    trained_on: Callable[[], WordArrays],
     sample: pa.Table,
     tokenizer_json: bytes,
     held_out_was_trained_on: bool,
@@ -118,9 +106,10 @@ def make_card(
 ) -> dict[str, Any]:
     """Return the report card as JSON values; the same inputs give the same card, `run` included as it is given.
 
-    `tokens` are the entries by id, without <|endoftext|>; merge i makes entry 256 + i. `words` are batches of `word`,
-    `count` (in the documents trained on) and `held_out` (in those that were not); each word is a piece of GPT-2's
-    split, so that the sums over words are those over the whole corpus. `sample` has `group`, `text` and `held_out`.
+    `tokens` are the entries by id, without <|endoftext|>; merge i makes entry 256 + i. `words` gives batches of `word`,
+    `count` (in the documents trained on) and `held_out` (in those that were not), as often as it is asked; each word is
+    a piece of GPT-2's split, so that the sums over words are those over the whole corpus. `trained_on` gives the words
+    as `learn_merges` took them, for the proof, which uses them up. `sample` has `group`, `text` and `held_out`.
     `held_out_was_trained_on` says that nothing was kept from training: the held-out documents of the sample are then
     those that `tokenize` would hold out. With `threads`, all cores encode. Raises InputError where a tokenizer cannot
     be loaded.
@@ -132,13 +121,13 @@ def make_card(
     about = Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
     ours = _Tokenizer(tokenizer_json, "the new tokenizer", about, threads)
     corpus = _Corpus()
-    corpus.read(words, ours.tally)
+    corpus.read(words(), ours.tally)
     with ThreadPoolExecutor(1) as beside:
         # Kernels let go of the interpreter's lock, so the merges are checked while all the rest is done.
-        checked = beside.submit(corpus.verify, merges, steps_to_check(len(merges.left), checked_steps))
+        checked = beside.submit(_proof, trained_on, merges, steps_to_check(len(merges.left), checked_steps))
         documents = sample_of(sample)
         vocabulary = _Vocabulary(tokens, merges, ours.measured(documents))
-        compared = _compared(reference, corpus, documents, threads) if reference else None
+        compared = _compared(reference, words, documents, threads) if reference else None
         card = _figures(vocabulary, corpus, documents, compared)
         card["held_out"]["was_trained_on"] = held_out_was_trained_on
         card |= {"rare": _rare(vocabulary, rare_below), "strange": _strange(vocabulary)}
@@ -146,6 +135,13 @@ def make_card(
     card["verification"] = _verification(steps, vocabulary)
     card["curves"] = _curves(vocabulary, corpus, steps, compared)
     return card | {"run": dict(run)}
+
+
+def _proof(trained_on: Callable[[], WordArrays], merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
+    if not steps:
+        return []
+    symbols, starts, counts = trained_on()
+    return verify_merges(symbols, starts, counts, merges, steps)
 
 
 class _Tokenizer:
@@ -164,11 +160,13 @@ class _Tokenizer:
         return _Measured(self._name, self._about, self.tally if self._about.splits_as_gpt2 else None, tally)
 
 
-def _compared(reference: Reference, corpus: _Corpus, sample: Sample, threads: bool) -> _Measured:
+def _compared(
+    reference: Reference, words: Callable[[], Iterable[pa.RecordBatch]], sample: Sample, threads: bool
+) -> _Measured:
     about = describe(reference.tokenizer_json)
     tokenizer = _Tokenizer(reference.tokenizer_json, reference.name, about, threads)
     if about.splits_as_gpt2:
-        corpus.read_again(tokenizer.tally)
+        _Corpus().read(words(), tokenizer.tally)
     return tokenizer.measured(sample)
 
 

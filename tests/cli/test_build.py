@@ -126,3 +126,23 @@ def test_the_flag_stands_over_the_toml(corpus: Path, capsys: pytest.CaptureFixtu
     assert main(["scrape", "--corpus", "corpus", "--shards", "1", "--workers", "1", "--json", "-q"]) == 0
     assert _json(capsys)["records_out"] == 5
     assert not (corpus / "scrape" / "links-00001.parquet").exists()
+
+
+def test_a_tokenizer_of_the_toml_takes_the_place_of_the_stage(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": f"d{number}", "text": f"some words of document {number}, and some more"} for number in range(40)]
+    Path("docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    documents = ["-i", "docs.jsonl", "-q"]
+    assert main(["remove-wikipedia", *documents, "-o", "corpus/remove-wikipedia"]) == 0
+    assert main(["train-bpe", *documents, "-o", "corpus/other", "--vocab-size", "300"]) == 0
+    table = '[build]\nstages = ["tokenize"]\n[tokenize]\ntokenizer = "{}"\n'
+    (corpus / "webtext.toml").write_text(table.format("nowhere"))
+    assert main(["build", "--corpus", "corpus", "-q"]) == 1
+    assert "corpus/nowhere: no such file or folder; [tokenize] tokenizer names it" in capsys.readouterr().err
+    (corpus / "webtext.toml").write_text(table.format("other"))
+    assert main(["build", "--corpus", "corpus", "-q"]) == 0
+    used = (corpus / "tokenize" / "tokenizer.json").read_bytes()
+    assert used == (corpus / "other" / "tokenizer.json").read_bytes()
+    assert main(["tokenize", "--corpus", "corpus", "-q"]) == 0
+    (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
+    assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2
+    assert "[tokenize] tokenizer is not a string" in capsys.readouterr().err

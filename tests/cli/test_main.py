@@ -183,7 +183,7 @@ def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: LineS
     values = tomllib.loads("\n".join(commented))
     config_type = stage.config_type()
     fields = {field.name: field.default for field in dataclasses.fields(config_type)}
-    assert list(values) == [*filter(None, [stage.files]), *fields]
+    assert list(values) == [*filter(None, [stage.files]), *stage.paths, *fields]
     for name, default in fields.items():
         config = make_config(config_type, {name: values[name]}, {}, "webtext.toml")
         assert getattr(config, name) is not None

@@ -46,7 +46,8 @@ def _trained(texts: list[str], held_out: list[str], entries: int) -> dict[str, A
     return {
         "tokens": tokens,
         "merges": merges,
-        "words": pa.table(table, schema=schema).to_batches(max_chunksize=7),
+        "words": lambda: iter(pa.table(table, schema=schema).to_batches(max_chunksize=7)),
+        "trained_on": lambda: (symbols, starts.copy(), counts.copy()),
         "tokenizer_json": _written(tokens, merges),
         "held_out_was_trained_on": not held_out,
         "run": {},

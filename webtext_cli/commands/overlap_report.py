@@ -11,7 +11,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from webtext_cli.console import print_summary, print_table
-from webtext_cli.options import Shared, config_options, path_list, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, named_path, path_list, stage_config, stage_options
 
 
 @click.command("overlap-report")
@@ -39,6 +39,8 @@ def command(shared: Shared, benchmarks: tuple[str, ...], index: str | None, **gi
     """
     from pipelines.stages.overlap_report.stage import overlap_report
 
+    if index is None and not shared.input:
+        index = named_path(shared.corpus, "overlap-report", "index")
     if index is not None and shared.input:
         raise UsageError("--index and --input exclude each other: the index stands for the documents")
     summary = overlap_report(

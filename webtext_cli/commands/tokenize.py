@@ -9,7 +9,7 @@ import click
 
 from pipelines.stages.tokenize.config import TokenizeConfig
 from webtext_cli.console import print_summary, say
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, named_path, stage_config, stage_options
 
 
 @click.command("tokenize")
@@ -49,7 +49,7 @@ def command(shared: Shared, tokenizer: str | None, place: str | None, **given: A
     summary = tokenize(
         config,
         documents=shared.input_or("remove-wikipedia"),
-        tokenizer=tokenizer or shared.stage_input("train-bpe"),
+        tokenizer=tokenizer or named_path(shared.corpus, "tokenize", "tokenizer") or shared.stage_input("train-bpe"),
         output=shared.stage_output("tokenize"),
         options=shared.run_options(),
     )

@@ -8,7 +8,7 @@ import click
 
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_apart, config_options, path_list, stage_config, stage_options
+from webtext_cli.options import Shared, check_apart, config_options, named_path, path_list, stage_config, stage_options
 
 
 @click.command("train-bpe")
@@ -47,6 +47,7 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     if given_counts and shared.input:
         raise UsageError("--input and --counts exclude each other: counts stand for documents that were read before")
     counts = list(given_counts) or ([] if shared.input else path_list(shared.corpus, "train-bpe"))
+    compare = compare or named_path(shared.corpus, "train-bpe", "compare")
     output = shared.stage_output("train-bpe")
     check_apart(output, [*counts, *([compare] if compare else [])])
     summary = train_bpe(

@@ -19,7 +19,10 @@ class TrainBpeConfig:
         1, "Leave out words that occur fewer times than this; above 1 saves memory, but is not exact.", minimum=1
     )
     max_bytes: int | None = option(
-        None, "Count the words of a sample of the documents, chosen by hash, of at most so many bytes.", minimum=1
+        None,
+        "Count the words of a sample of the documents, chosen by hash, of at most so many bytes.",
+        minimum=1,
+        example=10_000_000_000,
     )
     held_out: float = option(
         0.05,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import UsageError
+from pipelines.core.errors import UsageError, WebtextError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.machine import Spent
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
@@ -18,7 +18,7 @@ from pipelines.core.tokenizer_formats import read_tokenizer
 from pipelines.reports.tokenizer_card import Reference
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.counts import counted_words, counts_files, words_to_train_on
+from pipelines.stages.train_bpe.counts import Words, counted_words, counts_files, words_to_train_on
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 
@@ -118,12 +118,15 @@ def _train(
 ) -> None:
     work_file = f"{storage.basename(run.work)}/{_MERGES}"
 
-    def words() -> Iterator[pa.RecordBatch]:
-        return counted_words(run.output, counted.files, config.train_on, config.min_word_count)
+    def words(least: int = 1) -> Iterator[pa.RecordBatch]:
+        return counted_words(run.output, counted.files, config.train_on, least)
+
+    def trained_on() -> Words:
+        return words_to_train_on(words(config.min_word_count), counted.words, counted.word_bytes)
 
     def learn() -> TaskResult:
         _require_memory(config, counted, run)
-        laid_out = words_to_train_on(words(), counted.words, counted.word_bytes)
+        laid_out = trained_on()
         if config.engine == "tokenizers" and source is not None:
             below = counted.sampled_below
             return learning.learn_by_library(config, source, below, laid_out, run.output, work_file)
@@ -139,7 +142,7 @@ def _train(
     with spent.on("writing"):
         run.once("files", lambda: _write_files(run.output, work_file, texts_to_compare(sample, words())))
     with spent.on("examining"):
-        run.once("card", lambda: _write_card(config, words(), sample, reference, run.output, work_file))
+        run.once("card", lambda: _write_card(config, words, trained_on, sample, reference, run.output, work_file))
     about = {**spent.figures(), "engine": config.engine, "ended": ended, "text_bytes": counted.text_bytes}
     storage.write_json(storage.join(run.output, _TIMING), about)
 
@@ -164,7 +167,8 @@ def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResul
 
 def _write_card(
     config: TrainBpeConfig,
-    words: Iterator[pa.RecordBatch],
+    words: Callable[[], Iterator[pa.RecordBatch]],
+    trained_on: Callable[[], Words],
     sample: pa.Table,
     reference: Reference | None,
     output: str,
@@ -177,6 +181,7 @@ def _write_card(
         tokens=learning.token_bytes_of(merges),
         merges=merges,
         words=words,
+        trained_on=trained_on,
         sample=sample,
         tokenizer_json=storage.read_bytes(storage.join(output, _TOKENIZER)),
         held_out_was_trained_on=config.train_on == "all",
@@ -185,6 +190,12 @@ def _write_card(
         rare_below=config.rare,
         threads=True,
     )
+    checked = card["verification"]
+    if config.engine == "webtext" and checked["right"] != checked["checked"]:
+        raise WebtextError(
+            f"train-bpe: of {checked['checked']} merges that were counted anew only {checked['right']} are right; "
+            "this is a bug in webtext, please report it"
+        )
     data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
     return TaskResult(files=(shards.write_file(output, _REPORT, data),))
 
