@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 4 << 20
+
+# Half of a surrogate pair, or a whole one, as JSON spells it; only lines with one are looked at closely.
+_SPELLED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
@@ -333,7 +337,8 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
-    record = without_surrogates(record)
+    if _SPELLED_SURROGATE.search(line):
+        record = without_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")
         return None

@@ -129,7 +129,10 @@ def test_the_flag_stands_over_the_toml(corpus: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_tokenizer_of_the_toml_takes_the_place_of_the_stage(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"id": f"d{number}", "text": f"some words of document {number}, and some more"} for number in range(40)]
+    rows = [
+        {"id": f"d{number}", "url": f"http://a.com/{number}", "text": f"some words of document {number}, and some more"}
+        for number in range(40)
+    ]
     Path("docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     documents = ["-i", "docs.jsonl", "-q"]
     assert main(["remove-wikipedia", *documents, "-o", "corpus/remove-wikipedia"]) == 0
