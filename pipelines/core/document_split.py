@@ -12,12 +12,11 @@ from pipelines.core.inputs import DocumentShard
 _ALL = 2**64
 
 
-def split_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
+def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
     """Return what decides where each document of a batch goes: near-duplicates of one cluster go together.
 
-    That is its `cluster`; where the input has none, its `document_keys`.
+    That is its `cluster`; where the input has none, its key of `document_keys`.
     """
-    keys = document_keys(batch, shard)
     if "cluster" not in batch.schema.names:
         return keys
     clusters = batch.column("cluster").to_pylist()
@@ -32,7 +31,9 @@ def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
     """
     names = {storage.basename(file.path) for file in shard.files}
     keys: list[str] = batch.column("id").to_pylist()
-    placed = [row for row, id in enumerate(keys) if _is_place(id, names)]
+    placed = [row for row, id in enumerate(keys) if id in names or (":" in id and _is_place(id, names))]
+    if not placed:
+        return keys
     # The texts of the others are left in their column: making strings of them would cost more than all else here.
     for row, text in zip(placed, batch.column("text").take(pa.array(placed, pa.int64())).to_pylist(), strict=True):
         keys[row] = text
@@ -54,4 +55,4 @@ def is_held_out(key: str, share: float) -> bool:
 
 def _is_place(id: str, names: set[str]) -> bool:
     name, _, row = id.rpartition(":")
-    return id in names or (name in names and row.isdecimal())
+    return name in names and row.isdecimal()

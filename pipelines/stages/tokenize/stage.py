@@ -30,6 +30,9 @@ from pipelines.stages.tokenize.token_shards import (
     write_token_shard,
 )
 
+# Fewer tokens are put into shards sooner than a worker has started.
+_WORTH_WORKERS_TOKENS = 100_000_000
+
 STAGE = Stage("tokenize", 2, (TOKENIZER_FILE, "tokens.json"))
 
 
@@ -94,7 +97,8 @@ def _write(
         ShardTask(plan, config.shuffle, form, run.output)
         for plan in plan_shards(encoded, run.output, config.shuffle, config.shard_tokens)
     ]
-    written = run.map(write_token_shard, tasks, unit="tokens", cost=lambda task: task.plan.tokens)
+    is_small = sum(task.plan.tokens for task in tasks) < _WORTH_WORKERS_TOKENS
+    written = run.map(write_token_shard, tasks, unit="tokens", cost=lambda task: task.plan.tokens, serial=is_small)
     # Written by the first phase, whose other files go away; from here on the manifest vouches for these.
     dropped = [file for entry in encoded for file in entry.files if file.name.startswith("dropped-")]
     run.once("dropped", lambda: TaskResult(files=tuple(dropped)))
@@ -140,7 +144,8 @@ def _encode(
         )
         for shard in source.shards
     ]
-    return run.map(encode_shard, tasks, phase="encode", work=True, total=source.records)
+    # The only task has all cores here as well as in a worker, which would first have to load all libraries.
+    return run.map(encode_shard, tasks, phase="encode", work=True, total=source.records, serial=len(tasks) == 1)
 
 
 def _check_splits(config: TokenizeConfig, encoded: Sequence[ShardEntry], run: StageRun) -> None:

@@ -17,7 +17,7 @@ from pipelines.algorithms.word_counts import count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
 from pipelines.core.document_filter import urls_of
-from pipelines.core.document_split import hashed, is_held_out, split_keys
+from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.machine import use_one_thread_in_a_worker
 from pipelines.core.manifest import FileEntry
@@ -70,7 +70,7 @@ def measure_shard(task: SizeTask) -> TaskResult:
     """Write how many bytes of text the documents of each place have: how much a sample by hash would take."""
     sizes = np.zeros(PLACES, np.int64)
     for batch in inputs.read_documents(task.shard, Drops()):
-        places = [_place(key) for key in split_keys(batch, task.shard)]
+        places = [_place(key) for key in split_keys(batch, document_keys(batch, task.shard))]
         np.add.at(sizes, places, pc.binary_length(batch.column("text")).to_numpy())
         progress.advance(batch.num_rows)
     return TaskResult(files=(shards.write_file(task.output, task.work_file, sizes.tobytes()),))
@@ -99,7 +99,7 @@ def count_shard(task: CountTask) -> TaskResult:
         sample = SampleWriter(task.sample_bytes)
         documents = 0
         for batch in documents_to_count(task.shard, task.sampled_below, drops):
-            keys = split_keys(batch, task.shard)
+            keys = split_keys(batch, document_keys(batch, task.shard))
             held_out = [is_held_out(key, task.held_out) for key in keys]
             words.add(batch.column("text"), held_out)
             sample.add(batch, keys, group_names(batch, task.group_field), held_out)
@@ -129,7 +129,7 @@ def documents_to_count(shard: inputs.DocumentShard, sampled_below: int, drops: D
                 drops.add("empty_text", id, url)
             batch = batch.filter(has_text)
         if sampled_below < PLACES:
-            chosen = [_place(key) < sampled_below for key in split_keys(batch, shard)]
+            chosen = [_place(key) < sampled_below for key in split_keys(batch, document_keys(batch, shard))]
             drops.counts["not_in_sample"] += len(chosen) - sum(chosen)
             batch = batch.filter(pa.array(chosen, pa.bool_()))
         if batch.num_rows:

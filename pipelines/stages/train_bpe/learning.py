@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipelines.algorithms.bpe import byte_characters
 from pipelines.algorithms.bpe_merges import Merges, learn_merges
 from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_split import is_held_out, split_keys
+from pipelines.core.document_split import document_keys, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.run import TaskResult
@@ -108,7 +108,7 @@ def _texts(config: TrainBpeConfig, source: inputs.DocumentInput, sampled_below: 
             if config.train_on == "all":
                 yield from texts
                 continue
-            for text, key in zip(texts, split_keys(batch, shard), strict=True):
+            for text, key in zip(texts, split_keys(batch, document_keys(batch, shard)), strict=True):
                 if not is_held_out(key, config.held_out):
                     yield text
 
