@@ -39,6 +39,8 @@ _MOST_GROUPS = 20
 _LISTED = 40
 _LISTED_OF_A_KIND = 8
 _CURVE_POINTS = 120
+# Each distinct word is met once, so to remember it serves nothing.
+_WORDS_REMEMBERED = 500_000
 _BYTES = 256
 
 
@@ -150,7 +152,7 @@ class _Tokenizer:
     def __init__(self, tokenizer_json: bytes, name: str, about: Description, threads: bool) -> None:
         self._about = about
         self._name = name
-        self._encoder = FastEncoder(tokenizer_json, name)
+        self._encoder = FastEncoder(tokenizer_json, name, forgets_after=_WORDS_REMEMBERED)
         self._threads = threads
         self.tally = WordTally(self._encoder, self._about.size, threads=threads)
 
