@@ -121,7 +121,8 @@ def verify_merges(
     take much memory. Nothing of the trainer's is used: for each step the words are
     encoded anew with the merges before it, lowest first, and all their pairs are counted. Steps in any order.
     """
-    ids, bounds, weights = symbols.astype(np.int32), starts, counts
+    narrow = first_id + len(merges.left) <= np.iinfo(np.uint16).max + 1
+    ids, bounds, weights = symbols.astype(np.uint16 if narrow else np.int32), starts, counts
     alone, done = 0, 0
     checked = []
     for step in sorted(set(steps)):

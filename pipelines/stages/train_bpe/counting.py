@@ -29,7 +29,7 @@ from pipelines.stages.train_bpe.sample import SampleWriter, group_names
 # Texts are counted together up to this size, which is long enough that the call itself does not count.
 _COUNTED_TOGETHER_BYTES = 16 << 20
 # A word with its two counts takes about 200 bytes in the dictionary.
-WORDS_IN_MEMORY = 2_000_000
+WORDS_IN_MEMORY = 1_000_000
 PLACES = 4096
 
 
