@@ -129,8 +129,9 @@ def _learn_watched(
         told = 0
         try:
             while wait([learning], _TELL_EVERY_S).not_done:
-                tell(int(done[0]) - told)
-                told = int(done[0])
+                now = int(done[0])
+                tell(now - told)
+                told = now
         finally:
             done[1] = 1
         learning.result()

@@ -121,3 +121,22 @@ def test_arrays_that_do_not_fit_are_refused(starts: list[int]) -> None:
             most=3,
             min_count=1,
         )
+
+
+def test_progress_is_told_of_every_merge() -> None:
+    rng = np.random.default_rng(5)
+    words = {bytes(rng.integers(97, 105, 12).tolist()): int(count) for count in rng.integers(1, 50, 60_000)}
+    symbols = np.array([_IDS[byte] for word in words for byte in word], np.int32)
+    starts = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    told: list[int] = []
+    merges = learn_merges(
+        symbols,
+        starts,
+        np.array(list(words.values()), np.int64),
+        first_id=256,
+        most=20_000,
+        min_count=1,
+        on_progress=told.append,
+    )
+    assert sum(told) == len(merges.left) == 20_000
+    assert _listed(merges) == _listed(_learn(words, 20_000))

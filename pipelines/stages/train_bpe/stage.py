@@ -143,7 +143,8 @@ def _train(
         run.once("files", lambda: _write_files(run.output, work_file, texts_to_compare(sample, words())))
     with spent.on("examining"):
         run.once("card", lambda: _write_card(config, words, trained_on, sample, reference, run.output, work_file))
-    about = {**spent.figures(), "engine": config.engine, "ended": ended, "text_bytes": counted.text_bytes}
+    read = {"text_bytes": counted.text_bytes} if counted.text_bytes else {}
+    about = {**spent.figures(), **read, "engine": config.engine, "ended": ended}
     storage.write_json(storage.join(run.output, _TIMING), about)
 
 
