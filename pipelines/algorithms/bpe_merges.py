@@ -24,12 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.compiled import kernel
+from pipelines.algorithms.pair_heap import PairHeap, push, sink
+from pipelines.algorithms.pair_table import FREE, HALF, LOW, at_least, grown, key_of, slot_of, table_of
 
-_FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_ONE = np.uint64(1)
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_ROOM = 1 << 12
 _MOST_WORDS = 2**31 - 1
 # From one limit to the next: at each the words are read once more, and the rarer pairs are let in.
@@ -63,11 +60,6 @@ class _Pairs(NamedTuple):
     ends: npt.NDArray[np.int64]
     table: npt.NDArray[np.uint64]
     numbers: npt.NDArray[np.int32]
-
-
-class _Heap(NamedTuple):
-    counts: npt.NDArray[np.int64]
-    pairs: npt.NDArray[np.int32]
 
 
 class _Beside(NamedTuple):
@@ -191,18 +183,18 @@ def _counted(words):  # type: ignore[no-untyped-def]
     """Return all pairs of the words: their keys, how often they stand there, and at how many places."""
     keys, counts = np.empty(_FIRST_ROOM, np.uint64), np.empty(_FIRST_ROOM, np.int64)
     places = np.empty(_FIRST_ROOM, np.int64)
-    table, numbers = _table_of(keys[:0], 2 * _FIRST_ROOM)
+    table, numbers = table_of(keys[:0], 2 * _FIRST_ROOM)
     size = 0
     for word in range(len(words.starts)):
         start = words.starts[word]
         for at in range(start, start + words.lengths[word] - 1):
-            key = _key(words.ids[at], words.ids[at + 1])
-            slot = _slot(table, key)
-            if table[slot] == _FREE:
+            key = key_of(words.ids[at], words.ids[at + 1])
+            slot = slot_of(table, key)
+            if table[slot] == FREE:
                 if size == len(keys):
-                    keys, counts, places = _grown(keys), _grown(counts), _grown(places)
-                    table, numbers = _table_of(keys[:size], 4 * size)
-                    slot = _slot(table, key)
+                    keys, counts, places = grown(keys), grown(counts), grown(places)
+                    table, numbers = table_of(keys[:size], 4 * size)
+                    slot = slot_of(table, key)
                 table[slot] = key
                 numbers[slot] = size
                 keys[size] = key
@@ -237,13 +229,13 @@ def _tracked(words, keys, counts, places, limit):  # type: ignore[no-untyped-def
             ends[size] = listed
             listed += places[number]
             size += 1
-    table, numbers = _table_of(kept[:size], 2 * room)
+    table, numbers = table_of(kept[:size], 2 * room)
     pool = np.empty(max(_FIRST_ROOM, listed + listed // 8), np.int32)
     for word in range(len(words.starts)):
         start = words.starts[word]
         for at in range(start, start + words.lengths[word] - 1):
-            key = _key(words.ids[at], words.ids[at + 1])
-            slot = _slot(table, key)
+            key = key_of(words.ids[at], words.ids[at + 1])
+            slot = slot_of(table, key)
             if table[slot] == key:
                 _list_word(pool, begins, ends, numbers[slot], word)
     return _Pairs(kept, kept_counts, begins, ends, table, numbers), size, pool
@@ -252,9 +244,9 @@ def _tracked(words, keys, counts, places, limit):  # type: ignore[no-untyped-def
 @kernel
 def _merge_down_to(limit, words, pairs, size, pool, beside, merges, first_id, done):  # type: ignore[no-untyped-def]
     """Merge as long as a pair reaches the limit; return the working arrays, which may have grown."""
-    heap = _Heap(np.empty(len(pairs.keys), np.int64), np.empty(len(pairs.keys), np.int32))
+    heap = PairHeap(np.empty(len(pairs.keys), np.int64), np.empty(len(pairs.keys), np.int32))
     for number in range(size):
-        _push(heap, pairs.keys, number, pairs.counts[number], number)
+        push(heap, pairs.keys, number, pairs.counts[number], number)
     in_heap = size
     used = pairs.ends[size - 1] if size > 0 else 0
     for number in range(size):
@@ -264,8 +256,8 @@ def _merge_down_to(limit, words, pairs, size, pool, beside, merges, first_id, do
         if pair < 0:
             break
         new = first_id + done[0]
-        merges.left[done[0]] = np.int32(pairs.keys[pair] >> _HALF)
-        merges.right[done[0]] = np.int32(pairs.keys[pair] & _LOW)
+        merges.left[done[0]] = np.int32(pairs.keys[pair] >> HALF)
+        merges.right[done[0]] = np.int32(pairs.keys[pair] & LOW)
         merges.counts[done[0]] = pairs.counts[pair]
         beside, number, found = _merged(words, pairs, pair, pool, beside, new)
         pairs.counts[pair] = 0
@@ -273,8 +265,8 @@ def _merge_down_to(limit, words, pairs, size, pool, beside, merges, first_id, do
         pairs, size, pool, used = _admitted(pairs, size, pool, used, beside, number, found, new, limit)
         for fresh in range(old, size):
             if in_heap == len(heap.counts):
-                heap = _Heap(_grown(heap.counts), _grown(heap.pairs))
-            _push(heap, pairs.keys, in_heap, pairs.counts[fresh], fresh)
+                heap = PairHeap(grown(heap.counts), grown(heap.pairs))
+            push(heap, pairs.keys, in_heap, pairs.counts[fresh], fresh)
             in_heap += 1
         done[0] += 1
     return beside
@@ -291,11 +283,11 @@ def _best(heap, pairs, size, limit):  # type: ignore[no-untyped-def]
         count = pairs.counts[pair]
         is_true = heap.counts[0] == count
         if not is_true and count >= limit:
-            _sink(heap, pairs.keys, size, count, pair)
+            sink(heap, pairs.keys, size, count, pair)
             continue
         size -= 1
         if size > 0:
-            _sink(heap, pairs.keys, size, heap.counts[size], heap.pairs[size])
+            sink(heap, pairs.keys, size, heap.counts[size], heap.pairs[size])
         if is_true:
             return pair, size
     return -1, size
@@ -304,7 +296,7 @@ def _best(heap, pairs, size, limit):  # type: ignore[no-untyped-def]
 @kernel
 def _merged(words, pairs, pair, pool, beside, new):  # type: ignore[no-untyped-def]
     """Rewrite the words that hold a pair; return what then stands beside `new`, at how many places and how often."""
-    left, right = np.int64(pairs.keys[pair] >> _HALF), np.int64(pairs.keys[pair] & _LOW)
+    left, right = np.int64(pairs.keys[pair] >> HALF), np.int64(pairs.keys[pair] & LOW)
     number = 0
     found = 0
     for place in range(pairs.begins[pair], pairs.ends[pair]):
@@ -350,8 +342,8 @@ def _rewritten(words, pairs, word, at, left, right, new, beside, number, found):
 
 @kernel
 def _count_down(pairs, left, right, weight):  # type: ignore[no-untyped-def]
-    key = _key(left, right)
-    slot = _slot(pairs.table, key)
+    key = key_of(left, right)
+    slot = slot_of(pairs.table, key)
     if pairs.table[slot] == key:
         pairs.counts[pairs.numbers[slot]] -= weight
 
@@ -382,8 +374,8 @@ def _admitted(pairs, size, pool, used, beside, number, found, new, limit):  # ty
         if beside.counts[place] >= limit:
             if size == len(pairs.keys):
                 pairs = _with_room_for_pairs(pairs)
-            key = _key(place - room, new) if place >= room else _key(new, place)
-            slot = _slot(pairs.table, key)
+            key = key_of(place - room, new) if place >= room else key_of(new, place)
+            slot = slot_of(pairs.table, key)
             pairs.table[slot] = key
             pairs.numbers[slot] = size
             pairs.keys[size] = key
@@ -396,7 +388,7 @@ def _admitted(pairs, size, pool, used, beside, number, found, new, limit):  # ty
         beside.counts[place] = 0
         beside.words[place] = 0
     if used > len(pool):
-        pool = _at_least(pool, used + used // 4)
+        pool = at_least(pool, used + used // 4)
     for index in range(found):
         pair = beside.lists[beside.at[index]]
         if pair >= 0:
@@ -414,94 +406,13 @@ def _list_word(pool, begins, ends, pair, word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _key(left, right):  # type: ignore[no-untyped-def]
-    return (np.uint64(left) << _HALF) | np.uint64(right)
-
-
-@kernel
-def _slot(table, key):  # type: ignore[no-untyped-def]
-    """Return where a key is in the table, or the free place where it belongs."""
-    mask = np.uint64(len(table) - 1)
-    slot = ((key * _SPREAD) >> np.uint64(20)) & mask
-    while table[slot] != key and table[slot] != _FREE:
-        slot = (slot + _ONE) & mask
-    return slot
-
-
-@kernel
-def _table_of(keys, room):  # type: ignore[no-untyped-def]
-    """Return a table with at least so many places that holds keys by their numbers."""
-    places = 1
-    while places < room:
-        places *= 2
-    table, numbers = np.full(places, _FREE, np.uint64), np.empty(places, np.int32)
-    for number in range(len(keys)):
-        slot = _slot(table, keys[number])
-        table[slot] = keys[number]
-        numbers[slot] = number
-    return table, numbers
-
-
-@kernel
 def _with_room_for_pairs(pairs):  # type: ignore[no-untyped-def]
-    keys = _grown(pairs.keys)
-    table, numbers = _table_of(pairs.keys, 2 * len(keys))
-    return _Pairs(keys, _grown(pairs.counts), _grown(pairs.begins), _grown(pairs.ends), table, numbers)
+    keys = grown(pairs.keys)
+    table, numbers = table_of(pairs.keys, 2 * len(keys))
+    return _Pairs(keys, grown(pairs.counts), grown(pairs.begins), grown(pairs.ends), table, numbers)
 
 
 @kernel
 def _with_more_room(beside, room):  # type: ignore[no-untyped-def]
-    at, word = _at_least(beside.at, 2 * room), _at_least(beside.word, 2 * room)
+    at, word = at_least(beside.at, 2 * room), at_least(beside.word, 2 * room)
     return _Beside(beside.counts, beside.words, beside.places, beside.lists, at, word)
-
-
-@kernel
-def _grown(array):  # type: ignore[no-untyped-def]
-    return _at_least(array, 2 * len(array))
-
-
-@kernel
-def _at_least(array, room):  # type: ignore[no-untyped-def]
-    grown = np.empty(room, array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-@kernel
-def _is_above(heap, keys, count, pair, place):  # type: ignore[no-untyped-def]
-    """Whether a pair with a count belongs above what stands at a place."""
-    if count != heap.counts[place]:
-        return count > heap.counts[place]
-    return keys[pair] < keys[heap.pairs[place]]
-
-
-@kernel
-def _push(heap, keys, size, count, pair):  # type: ignore[no-untyped-def]
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if not _is_above(heap, keys, count, pair, parent):
-            break
-        heap.counts[place] = heap.counts[parent]
-        heap.pairs[place] = heap.pairs[parent]
-        place = parent
-    heap.counts[place] = count
-    heap.pairs[place] = pair
-
-
-@kernel
-def _sink(heap, keys, size, count, pair):  # type: ignore[no-untyped-def]
-    """Put a pair in the place of the top, and then where it belongs."""
-    place = 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        other = child + 1
-        if other < size and _is_above(heap, keys, heap.counts[other], heap.pairs[other], child):
-            child = other
-        if _is_above(heap, keys, count, pair, child):
-            break
-        heap.counts[place] = heap.counts[child]
-        heap.pairs[place] = heap.pairs[child]
-        place = child
-    heap.counts[place] = count
-    heap.pairs[place] = pair
