@@ -98,6 +98,7 @@ def learn_merges(
         raise ValueError("the starts of the words do not cut the symbols into as many words as there are counts")
     if len(counts) > _MOST_WORDS:
         raise ValueError(f"{len(counts):,} words are more than {_MOST_WORDS:,}")
+    most = min(most, len(symbols))  # each merge makes the words shorter by one symbol at least
     narrow = first_id + most <= np.iinfo(np.uint16).max + 1
     words = _Words(
         symbols.astype(np.uint16 if narrow else np.int32), starts[:-1].copy(), np.diff(starts).astype(np.int32),

@@ -100,6 +100,10 @@ def test_nothing_to_merge(words: dict[bytes, int]) -> None:
     assert _listed(_learn(words, 5)) == []
 
 
+def test_no_room_is_made_for_more_merges_than_there_can_be() -> None:
+    assert _listed(_learn({b"abcabc": 3}, 2**31 - 258)) == _naive({b"abcabc": 3}, 100, 1)
+
+
 def test_tables_grow() -> None:
     """More distinct pairs than the first tables hold, before the first merge and by merging."""
     rng = np.random.default_rng(3)
