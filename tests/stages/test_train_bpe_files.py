@@ -22,7 +22,7 @@ from pipelines.algorithms.bpe import byte_characters, token_bytes
 from pipelines.algorithms.word_counts import GPT2_SPLIT
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.tokenizer_formats import read_tokenizer
-from pipelines.stages.train_bpe.files import FILES, check_written, tokenizer_files
+from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
 
 _END = "<|endoftext|>"
 _BYTES = [bytes([byte]) for byte in byte_characters()]
@@ -89,7 +89,7 @@ def _ranks(folder: Path) -> dict[bytes, int]:
 
 
 def test_the_files_are_laid_out_as_gpt2s(small: dict[str, bytes]) -> None:
-    assert set(small) == set(FILES)
+    assert set(small) == {*FILES, TRANSFORMERS}
     vocabulary = json.loads(small["vocab.json"])
     assert list(vocabulary.values()) == list(range(277))
     assert list(vocabulary)[:256] == list(byte_characters().values())
@@ -275,3 +275,17 @@ def test_what_is_written_is_read_back_by_every_form(small: dict[str, bytes], fol
     assert expected == small["tokenizer.json"]
     for name in FILES[1:]:
         assert read_tokenizer(str(folder / name)) == expected
+
+
+def test_transformers_takes_the_folder_as_it_is(tmp_path: Path, small: dict[str, bytes]) -> None:
+    from transformers import AutoTokenizer
+
+    for name, data in small.items():
+        (tmp_path / name).write_bytes(data)
+    tokenizer = AutoTokenizer.from_pretrained(str(tmp_path))
+    ours = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    last = ours.get_vocab_size() - 1
+    assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.model_max_length) == (_END, last, 1024)
+    text = "the cat's  naïve 漢字\n"
+    assert tokenizer(text)["input_ids"] == ours.encode(text).ids
+    assert tokenizer.decode(ours.encode(text).ids) == text

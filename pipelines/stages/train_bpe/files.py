@@ -21,8 +21,18 @@ from pipelines.core.tokenizer_formats import END_OF_TEXT, TOKENIZER, byte_level_
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 GPT2_VOCABULARY, GPT2_MERGES = "encoder.json", "vocab.bpe"
 RANKS = "ranks.tiktoken"
+TRANSFORMERS = "tokenizer_config.json"
 FILES = (TOKENIZER, VOCABULARY, MERGES, GPT2_VOCABULARY, GPT2_MERGES, RANKS)
 
+# What `transformers` takes from a tokenizer's folder beside tokenizer.json, as GPT-2's own says it.
+_TRANSFORMERS_CONFIG = {
+    "tokenizer_class": "GPT2Tokenizer",
+    "model_max_length": 1024,
+    "add_prefix_space": False,
+    "bos_token": END_OF_TEXT,
+    "eos_token": END_OF_TEXT,
+    "unk_token": END_OF_TEXT,
+}
 _MERGES_HEADER = "#version: 0.2"
 _SPELLED = f"a{END_OF_TEXT}b"
 _TIKTOKEN_CACHE = "TIKTOKEN_CACHE_DIR"
@@ -47,6 +57,7 @@ def tokenizer_files(tokens: Sequence[bytes], merges: Sequence[tuple[int, int]]) 
         MERGES: lines,
         GPT2_VOCABULARY: json.dumps(vocabulary).encode(),
         GPT2_MERGES: lines,
+        TRANSFORMERS: (json.dumps(_TRANSFORMERS_CONFIG, indent=1) + "\n").encode(),
         RANKS: b"".join(b"%b %d\n" % (base64.b64encode(token), id) for id, token in enumerate(tokens)),
     }
 
