@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +20,12 @@ from pipelines.reports.tokenizer_card import Reference
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Words, counted_words, counts_files, words_to_train_on
+from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 
 _TOKENIZER, _REPORT, _PAGE, _TIMING = "tokenizer.json", "report.json", "report.html", "timing.json"
-STAGE = Stage(
-    "train-bpe",
-    2,
-    ("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", _TOKENIZER, _REPORT, _PAGE, _TIMING),
-)
+STAGE = Stage("train-bpe", 2, (*FILES, TRANSFORMERS, _REPORT, _PAGE, _TIMING))
 _MERGES = "merges.parquet"
 # An input that is smaller on the disk takes seconds, and hardly any memory.
 _LARGE_INPUT_BYTES = 64 << 20
@@ -66,7 +64,8 @@ def train_bpe(
                 _say_beforehand(config, source, run)
             with spent.on("counting"):
                 counted = count_documents(config, source, run) if source else take_up_counts(counts, files, run)
-            if not config.count_only:
+            # Without a word there is nothing to train on; what became of the documents is said at the end.
+            if counted.words and not config.count_only:
                 _train(config, source, counted, reference, run, spent)
         summary = run.finish()
         if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
@@ -144,26 +143,24 @@ def _train(
     with spent.on("examining"):
         run.once("card", lambda: _write_card(config, words, trained_on, sample, reference, run.output, work_file))
     read = {"text_bytes": counted.text_bytes} if counted.text_bytes else {}
-    about = {**spent.figures(), **read, "engine": config.engine, "ended": ended}
+    about = {**spent.figures(), **read, "engine": config.engine, "ended": ended, "options": _options(config)}
     storage.write_json(storage.join(run.output, _TIMING), about)
 
 
-def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResult:
-    from pipelines.stages.train_bpe.files import check_written, tokenizer_files
+def _options(config: TrainBpeConfig) -> str:
+    """Return the options that are not as they are by default."""
+    given = [(field.name, getattr(config, field.name), field.default) for field in dataclasses.fields(config)]
+    changed = [f"--{name.replace('_', '-')} {value}" for name, value, default in given if value != default]
+    return " ".join(changed) or "none"
 
+
+def _write_files(output: str, work_file: str, texts: Sequence[str]) -> TaskResult:
     merges = learning.read_merges(output, work_file)
     tokens = learning.token_bytes_of(merges)
     pairs = list(zip(merges.left.tolist(), merges.right.tolist(), strict=True))
     written = [shards.write_file(output, name, data) for name, data in tokenizer_files(tokens, pairs).items()]
-    tokens_of_sample = check_written(output, texts)
-    sample_bytes = sum(len(text.encode()) for text in texts)
-    return TaskResult(
-        counts={
-            "vocabulary_size": len(tokens) + 1,
-            "sample_bytes_per_token": round(sample_bytes / tokens_of_sample, 4) if tokens_of_sample else 0.0,
-        },
-        files=tuple(written),
-    )
+    check_written(output, texts)
+    return TaskResult(counts={"vocabulary_size": len(tokens) + 1}, files=tuple(written))
 
 
 def _write_card(
@@ -197,8 +194,11 @@ def _write_card(
             f"train-bpe: of {checked['checked']} merges that were counted anew only {checked['right']} are right; "
             "this is a bug in webtext, please report it"
         )
+    del card["run"]  # it differs from run to run, and stands in a file of its own
     data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
-    return TaskResult(files=(shards.write_file(output, _REPORT, data),))
+    bytes_per_token = card["corpus"]["bytes_per_token"]
+    counts = {} if bytes_per_token is None else {"bytes_per_token": round(bytes_per_token, 4)}
+    return TaskResult(counts=counts, files=(shards.write_file(output, _REPORT, data),))
 
 
 def report_card(output: str) -> dict[str, Any]:
