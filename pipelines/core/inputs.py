@@ -31,6 +31,9 @@ _BATCH_BYTES = 4 << 20
 
 # Half of a surrogate pair, or a whole one, as JSON spells it; only lines with one are looked at closely.
 _SPELLED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# The same as bytes that UTF-8 forbids, and that JSON's reader lets pass. Searched for apart, and only after the byte
+# that begins it, since one pattern for both would take many times as long on every line.
+_RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
@@ -337,7 +340,7 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
-    if _SPELLED_SURROGATE.search(line):
+    if _SPELLED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
         record = without_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")

@@ -72,6 +72,18 @@ def test_halves_of_surrogate_pairs_are_replaced_and_endless_nesting_is_counted(t
     assert drops == {"bad_json": 1}
 
 
+def test_halves_of_surrogate_pairs_as_bytes_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'{"id":"b","text":"\xed\xa0\x80 abc \xed\x95\x9c","title":"\xed\xbf\xbf",'
+        b'"key\xed\xb0\x80":"\xed\xa0\xbd\xed\xb8\x80"}\n'
+    )
+    (row,), drops = _read(path)
+    assert (row["id"], row["text"], row["title"]) == ("b", "\ufffd abc \ud55c", "\ufffd")
+    assert json.loads(row["metadata"]) == {"key\ufffd": "\U0001f600"}
+    assert drops == {}
+
+
 def test_a_file_name_that_is_not_utf8_becomes_an_id(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("one")
     (row,), _ = _read(tmp_path)
