@@ -30,6 +30,9 @@ from pipelines.stages.train_bpe.sample import SampleWriter, group_names
 _COUNTED_TOGETHER_BYTES = 16 << 20
 # A word with its two counts takes about 200 bytes in the dictionary.
 WORDS_IN_MEMORY = 1_000_000
+# Words may be long; so their bytes are bounded too, by a count that takes those that were known for new ones.
+_BYTES_IN_MEMORY = 128 << 20
+_WORDS_WRITTEN, _BYTES_WRITTEN = 100_000, 32 << 20
 PLACES = 4096
 
 
@@ -148,7 +151,7 @@ class _WordCounter:
         self._buckets = buckets
         self._counts: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._waiting: tuple[list[bytes], list[bytes]] = ([], [])
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._counted_bytes = 0
         self.text_bytes = 0
 
     def add(self, texts: pa.Array, held_out: Sequence[bool]) -> None:
@@ -169,6 +172,7 @@ class _WordCounter:
         for counts, texts in zip(self._counts, self._waiting, strict=True):
             counted = count_words(texts)
             texts.clear()
+            self._counted_bytes += sum(len(word) for word, _ in counted)
             if not counts:
                 counts.update(counted)
                 continue
@@ -176,16 +180,29 @@ class _WordCounter:
             for word, count in counted:
                 counts[word] = known(word, 0) + count
         self._waiting_bytes = 0
-        if sum(map(len, self._counts)) > WORDS_IN_MEMORY:
+        if sum(map(len, self._counts)) > WORDS_IN_MEMORY or self._counted_bytes > _BYTES_IN_MEMORY:
             self._write()
 
     def _write(self) -> None:
         for counts, apart in zip(self._counts, (False, True), strict=True):
             # In order, since the counter's own order depends on the number of its threads.
-            words = sorted(counts)
-            numbers = pa.array([counts[word] for word in words], pa.int64())
-            nothing = pa.array(np.zeros(len(words), np.int64))
+            for words in _slices(sorted(counts)):
+                numbers = pa.array([counts.pop(word) for word in words], pa.int64())
+                nothing = pa.array(np.zeros(len(words), np.int64))
+                texts = pa.array(words, pa.binary()).cast(pa.string())
+                columns = [texts, nothing, numbers] if apart else [texts, numbers, nothing]
+                write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
             counts.clear()
-            texts = pa.array(words, pa.binary()).cast(pa.string())
-            columns = [texts, nothing, numbers] if apart else [texts, numbers, nothing]
-            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
+        self._counted_bytes = 0
+
+
+def _slices(words: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Cut words into parts of which each fits into an Arrow array with ease, one word at least."""
+    first = size_bytes = 0
+    for at, word in enumerate(words):
+        if at > first and (at - first >= _WORDS_WRITTEN or size_bytes + len(word) > _BYTES_WRITTEN):
+            yield words[first:at]
+            first, size_bytes = at, 0
+        size_bytes += len(word)
+    if first < len(words):
+        yield words[first:]

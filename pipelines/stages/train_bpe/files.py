@@ -22,7 +22,6 @@ VOCABULARY, MERGES = "vocab.json", "merges.txt"
 GPT2_VOCABULARY, GPT2_MERGES = "encoder.json", "vocab.bpe"
 RANKS = "ranks.tiktoken"
 TRANSFORMERS = "tokenizer_config.json"
-FILES = (TOKENIZER, VOCABULARY, MERGES, GPT2_VOCABULARY, GPT2_MERGES, RANKS)
 
 # What `transformers` takes from a tokenizer's folder beside tokenizer.json, as GPT-2's own says it.
 _TRANSFORMERS_CONFIG = {
