@@ -47,7 +47,8 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
 
 def _notes(card: Mapping[str, Any]) -> list[str]:
     rare, checked, held_out = card["rare"], card["verification"], card["held_out"]
-    examples = f": {_tokens(rare['listed'], _EXAMPLES)}" if rare["listed"] else ""
+    seen = [entry for entry in rare["listed"] if entry["count"]]
+    examples = f"; the rarest with a count: {_tokens(seen, _EXAMPLES)}" if seen else ""
     notes = [
         f"rare: {rare['entries']:,} entries ({rare['single_bytes']:,} single bytes) occur fewer than {rare['below']:,} "
         f"times in the corpus, {rare['never']:,} never{examples}"

@@ -44,7 +44,10 @@ def read_tokenizer(path: str) -> bytes:
     if storage.is_folder(path):
         return _from_folder(path)
     if not storage.exists(path):
-        raise InputError(f"{path}: no tokenizer is here; run `webtext train-bpe` first, or name one with --tokenizer")
+        raise InputError(
+            f"{path}: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one, and any in a form "
+            "of `tokenizers`, GPT-2 or tiktoken can be named"
+        )
     name = storage.basename(path)
     folder = path.removesuffix(name)
     for vocabulary, merges in PAIRS:
