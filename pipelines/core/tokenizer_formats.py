@@ -45,8 +45,8 @@ def read_tokenizer(path: str) -> bytes:
         return _from_folder(path)
     if not storage.exists(path):
         raise InputError(
-            f"{path}: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one, and any in a form "
-            "of `tokenizers`, GPT-2 or tiktoken can be named"
+            f"{path}: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one, and any in a "
+            "form of `tokenizers`, GPT-2 or tiktoken can be named"
         )
     name = storage.basename(path)
     folder = path.removesuffix(name)

@@ -22,8 +22,8 @@ VOCABULARY, MERGES = "vocab.json", "merges.txt"
 GPT2_VOCABULARY, GPT2_MERGES = "encoder.json", "vocab.bpe"
 RANKS = "ranks.tiktoken"
 TRANSFORMERS = "tokenizer_config.json"
-# All that this module writes, which the stage knows for its own.
-FILES = (TOKENIZER, VOCABULARY, MERGES, GPT2_VOCABULARY, GPT2_MERGES, RANKS, TRANSFORMERS)
+# The forms of the tokenizer, which are proven; the stage knows them for its own.
+FILES = (TOKENIZER, VOCABULARY, MERGES, GPT2_VOCABULARY, GPT2_MERGES, RANKS)
 
 # What `transformers` takes from a tokenizer's folder beside tokenizer.json, as GPT-2's own says it.
 _TRANSFORMERS_CONFIG = {

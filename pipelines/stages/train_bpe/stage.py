@@ -20,12 +20,12 @@ from pipelines.reports.tokenizer_card import Reference
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Words, counted_words, counts_files, words_to_train_on
-from pipelines.stages.train_bpe.files import FILES, check_written, tokenizer_files
+from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 
 _TOKENIZER, _REPORT, _PAGE, _TIMING = "tokenizer.json", "report.json", "report.html", "timing.json"
-STAGE = Stage("train-bpe", 2, (*FILES, _REPORT, _PAGE, _TIMING))
+STAGE = Stage("train-bpe", 2, (*FILES, TRANSFORMERS, _REPORT, _PAGE, _TIMING))
 _MERGES = "merges.parquet"
 # An input that is smaller on the disk takes seconds, and hardly any memory.
 _LARGE_INPUT_BYTES = 64 << 20
