@@ -61,6 +61,12 @@ def local_path(path: str) -> str:
     return plain
 
 
+def real_path(path: str) -> str:
+    """Return the one name of a file that may be reached by several: absolute, without links where it is local."""
+    file_system, plain = _file_system(path)
+    return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else path
+
+
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
     """Yield a plain local path for a library that opens files itself: the file's own, or that of a copy for a while."""

@@ -16,7 +16,7 @@ from pipelines.algorithms.word_counts import bucket_of_words, count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry, has_manifest
+from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 
 # How often a word stands in the documents that are kept, and in those that are held out.
@@ -27,9 +27,14 @@ COUNTS_SCHEMA = pa.schema(
         pa.field("held_out", pa.int64(), nullable=False),
     ]
 )
+_LENGTH_BYTES = 4  # what Parquet writes before each word
 _ROWS_WRITTEN = 8192
-# Words are short, and each batch has a price of its own.
+_BYTES_WRITTEN = 32 << 20
+# Words are short as a rule, and each batch has a price of its own.
 _ROWS_READ = 65_536
+_BYTES_READ = 32 << 20
+# The bytes of text that counts may stand for: no sum over words, of whatever they hold, then goes past 64 bits.
+MOST_TEXT_BYTES = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,27 +75,6 @@ class Words(NamedTuple):
     counts: npt.NDArray[np.int64]
 
 
-def counts_files(paths: Sequence[str]) -> list[inputs.InputFile]:
-    """Return the files of counts that folders of train-bpe hold, or that are named; raise InputError for others."""
-    found: list[inputs.InputFile] = []
-    for path in paths:
-        if storage.is_folder(path) and (has_manifest(path) or storage.exists(storage.join(path, "_journal"))):
-            files = inputs.open_stage(path, ("train-bpe",)).files("counts-", ".parquet")
-            if not files:
-                raise InputError(f"{path}: holds no counts; it was made with --engine tokenizers")
-            found += files
-        else:
-            for each in inputs.expand_paths([path], [".parquet"]):
-                _require_counts(each)
-                found.append(inputs.InputFile(each, storage.size_bytes(each)))
-    return found
-
-
-def _require_counts(path: str) -> None:
-    with storage.open_read(path) as stream:
-        shards.require_columns(path, shards.open_parquet(stream, path).schema_arrow.names, ["word", "count"])
-
-
 def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -> None:
     """Add words and their counts to a work file, each to the bucket of its hash."""
     if buckets == 1:
@@ -107,31 +91,78 @@ def read_counts(task: ReadTask) -> TaskResult:
     """Take up a file of counts; raise InputError where it is none, or has a word that GPT-2's split would not leave."""
     task.file.verify()
     with write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written:
-        words = 0
-        for batch in shards.read_batches(task.file.path, rows=_ROWS_READ):
+        words = text_bytes = 0
+        for batch in _batches(task.file.path):
             if batch.num_rows:
-                write_bucketed(written.writer, _checked(batch, task.file.path), task.buckets)
+                counts = _checked(batch, task.file.path)
+                text_bytes += _text_bytes(counts)
+                require_sums(text_bytes, task.file.path)
+                write_bucketed(written.writer, counts, task.buckets)
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
     entry = FileEntry(task.work_file, written.size_bytes, written.sha256)
-    return TaskResult(records_in=words, records_out=words, files=(entry,))
+    return TaskResult(records_in=words, records_out=words, counts={"text_bytes": text_bytes}, files=(entry,))
+
+
+def measure(path: str) -> tuple[int, int]:
+    """Return the rows of a file of counts, and about how many bytes its words have, by its footer."""
+    with storage.open_read(path) as stream:
+        file = shards.open_parquet(stream, path)
+        shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    size_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == "word")
+    rows = sum(group.num_rows for group in groups)
+    return rows, max(rows, size_bytes - _LENGTH_BYTES * rows)
+
+
+def require_sums(text_bytes: int, path: str) -> None:
+    """Raise InputError for counts that stand for more text than can be added up."""
+    if text_bytes > MOST_TEXT_BYTES:
+        raise InputError(
+            f"{path}: its counts, with those of the files before it, stand for more than {MOST_TEXT_BYTES:,} bytes of "
+            "text, which cannot be added up in 64 bits; are they counts?"
+        )
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of a file that hold counts, in batches that stay small where the words are long."""
+    words, word_bytes = measure(path)
+    with storage.open_read(path) as stream:
+        present = shards.open_parquet(stream, path).schema_arrow.names
+    columns = [name for name in COUNTS_SCHEMA.names if name in present]
+    rows = max(1, min(_ROWS_READ, _BYTES_READ * words // max(1, word_bytes)))
+    yield from shards.read_batches(path, columns, rows=rows)
+
+
+def _text_bytes(counts: pa.RecordBatch) -> int:
+    """Return the bytes of text that counts stand for; above `MOST_TEXT_BYTES` only about."""
+    lengths = pc.binary_length(counts.column("word")).to_numpy().astype(np.int64)
+    times = counts.column("count").to_numpy() + counts.column("held_out").to_numpy()
+    about = float(lengths.astype(np.float64) @ times.astype(np.float64))
+    return int(about) if about > MOST_TEXT_BYTES else int(lengths @ times)
 
 
 def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
     """Return a batch of a file of counts in our columns."""
     held_out = batch.column("held_out") if "held_out" in batch.schema.names else pa.array([0] * batch.num_rows)
     try:
-        words = batch.column("word").cast(pa.string())
+        texts = batch.column("word").cast(pa.binary())
+        words = texts.cast(pa.string())  # which sees whether it is UTF-8
         kept, held_out = batch.column("count").cast(pa.int64()), held_out.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: word must be text and count a whole number ({error})") from error
+        times = pc.add_checked(kept, held_out)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(
+            f"{path}: word must be text, and count a whole number of at most 64 bits ({reason})"
+        ) from error
     columns = [words, kept, held_out]
     if any(column.null_count for column in columns):
         raise InputError(f"{path}: has rows without a word or a count")
     least = min(pc.min(kept).as_py(), pc.min(held_out).as_py())
-    if least < 0 or pc.min(pc.add_checked(kept, held_out)).as_py() < 1:
+    if least < 0 or pc.min(times).as_py() < 1:
         raise InputError(f"{path}: has a word that occurs fewer than one time")
-    _require_words([word.encode() for word in words.to_pylist()], path)
+    _require_words(texts.to_pylist(), path)
     return pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA)
 
 
@@ -150,14 +181,17 @@ def add_up(task: AddTask) -> TaskResult:
     """Write the counts of one bucket, in the order of the words."""
     parts = [bucket_part(storage.join(task.output, name), COUNTS_SCHEMA, task.bucket) for name in task.work_files]
     rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], COUNTS_SCHEMA)
-    added = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
-    counts = pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=COUNTS_SCHEMA).sort_by("word")
+    # Arrow's strings end at 2 GiB in all, its large ones do not.
+    wide = COUNTS_SCHEMA.set(0, pa.field("word", pa.large_string(), nullable=False))
+    added = rows.cast(wide).group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
+    counts = pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=wide).sort_by("word")
+    lengths = pc.binary_length(counts["word"])
     name = shards.shard_name("counts", task.bucket)
     with shards.write_shard(task.output, name, COUNTS_SCHEMA, repetitive=[]) as written:
-        for batch in counts.combine_chunks().to_batches(max_chunksize=_ROWS_WRITTEN):
-            written.writer.write_batch(batch)
+        for part in _slices(counts.combine_chunks(), lengths.to_numpy()):
+            for batch in part.cast(COUNTS_SCHEMA).to_batches():
+                written.writer.write_batch(batch)
     progress.advance(counts.num_rows)
-    lengths = pc.binary_length(counts["word"])
     repeated = pc.greater(pc.add(counts["count"], counts["held_out"]), 1)
     return TaskResult(
         counts={
@@ -170,6 +204,17 @@ def add_up(task: AddTask) -> TaskResult:
     )
 
 
+def _slices(counts: pa.Table, lengths: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+    """Cut a table into parts of which each can be one batch; `lengths` are those of its words."""
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(ends):
+        fitting = int(np.searchsorted(ends, ends[first] - lengths[first] + _BYTES_WRITTEN, side="right"))
+        after = min(first + _ROWS_WRITTEN, max(first + 1, fitting))
+        yield counts.slice(first, after - first)
+        first = after
+
+
 def counted_words(folder: str, files: Sequence[FileEntry], train_on: str, least: int) -> Iterator[pa.RecordBatch]:
     """Yield the words that are trained on, with `count` as they are counted for that, and `held_out`.
 
@@ -177,7 +222,7 @@ def counted_words(folder: str, files: Sequence[FileEntry], train_on: str, least:
     are those that occur fewer than `least` times.
     """
     for file in files:
-        for batch in shards.read_batches(storage.join(folder, file.name), rows=_ROWS_READ):
+        for batch in _batches(storage.join(folder, file.name)):
             kept, held_out = batch.column("count"), batch.column("held_out")
             counts = pc.add(kept, held_out) if train_on == "all" else kept
             if least > 1:

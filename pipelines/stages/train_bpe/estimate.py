@@ -29,6 +29,8 @@ _LARGEST_NARROW_VOCABULARY = 65_536
 # that took more than the merges. Writing the files and proving them takes some seconds whatever their size.
 _BYTES_AN_EXAMINED_WORD = 200
 _SECONDS_AN_EXAMINED_WORD, _SECONDS_OF_WRITING = 5e-6, 5
+# The trainer of `tokenizers`: 0.39 GB at 0.29 million words, 3.98 GB at 3.58 million.
+_BYTES_A_LIBRARY_WORD = 1_100
 # Python with the libraries: in each worker, and in the main process, which loads those of all kinds of tokenizers.
 _PROCESS_BYTES, _MAIN_PROCESS_BYTES = 300_000_000, 480_000_000
 # A worker's dictionary, and the batches of texts that it reads.
@@ -91,6 +93,7 @@ def predict(
     *,
     min_word_count: int = 1,
     max_bytes: int | None = None,
+    engine: str = "webtext",
 ) -> Prediction | None:
     """Return what training takes; None where the sample holds no text, so that nothing can be said."""
     if not estimate.sample_bytes:
@@ -107,7 +110,7 @@ def predict(
         return sampled.of_text_times(size / estimate.sample_bytes).of_counts_from(min_word_count)
 
     def merging_of(size: float) -> int:
-        return merging_bytes(trained_on(size).words, trained_on(size).symbols, vocab_size)
+        return merging_bytes(trained_on(size).words, trained_on(size).symbols, vocab_size, engine)
 
     trained = trained_on(text_bytes)
     available = available_memory_bytes()
@@ -119,7 +122,7 @@ def predict(
         symbols=trained.symbols,
         counting_s=(reads * estimate.text_bytes * _SECONDS_A_BYTE_READ + text_bytes * seconds_a_byte) / busy,
         counting_bytes=_counting_bytes(sampled.of_text_times(text_bytes / estimate.sample_bytes).words, busy),
-        merging_s=_merging_s(trained, vocab_size),
+        merging_s=_merging_s(trained.words, trained.symbols, vocab_size),
         merging_bytes=merging_of(text_bytes),
         available_bytes=available,
         fitting_text_bytes=text_bytes if available is None else _most_that_fits(merging_of, text_bytes, available),
@@ -152,10 +155,11 @@ def vocabulary_of(texts: Sequence[str]) -> Vocabulary:
     )
 
 
-def merging_bytes(words: int, symbols: int, vocab_size: int) -> int:
+def merging_bytes(words: int, symbols: int, vocab_size: int, engine: str = "webtext") -> int:
     """Return the memory that the command takes while it merges and examines distinct words of so many bytes in all."""
     a_symbol = _BYTES_A_SYMBOL if vocab_size <= _LARGEST_NARROW_VOCABULARY else _BYTES_A_WIDE_SYMBOL
-    return _MAIN_PROCESS_BYTES + max(a_symbol * symbols + _BYTES_A_WORD * words, _BYTES_AN_EXAMINED_WORD * words)
+    a_word = _BYTES_A_LIBRARY_WORD if engine == "tokenizers" else _BYTES_AN_EXAMINED_WORD
+    return _MAIN_PROCESS_BYTES + max(a_symbol * symbols + _BYTES_A_WORD * words, a_word * words)
 
 
 def describe(prediction: Prediction) -> str:
@@ -170,6 +174,27 @@ def describe(prediction: Prediction) -> str:
     if prediction.available_bytes is not None and prediction.merging_bytes > prediction.available_bytes:
         line += f", which may be more than the {size_in_words(prediction.available_bytes)} that are available"
     return line
+
+
+def describe_counts(words: int, symbols: int, vocab_size: int) -> str:
+    """Say in one line what training takes from counts of so many words, of which some may be the same."""
+    needed, available = merging_bytes(words, symbols, vocab_size), available_memory_bytes()
+    takes = f"{time_in_words(_merging_s(words, symbols, vocab_size))} and {size_in_words(needed)}"
+    line = f"counts of {words:,} words: merging takes at most about {takes}, the report card included"
+    if available is not None and needed > available:
+        line += f", which may be more than the {size_in_words(available)} that are available"
+    return line
+
+
+def refuse_counts(words: int, symbols: int, vocab_size: int) -> None:
+    """Raise InputError, before the work, where memory is surely too small for counts of so many distinct words."""
+    needed, available = merging_bytes(words, symbols, vocab_size), available_memory_bytes()
+    if available is not None and needed > _SURELY_TOO_MUCH * available:
+        raise InputError(
+            f"train-bpe: merging {words:,} words takes about {size_in_words(needed)} of memory, and "
+            f"{size_in_words(available)} are available; leave out rare words with --min-word-count 2, add up counts "
+            "that repeat their words with --count-only, or use a machine with more memory"
+        )
 
 
 def refuse_what_cannot_fit(prediction: Prediction) -> None:
@@ -192,26 +217,38 @@ def refuse_what_cannot_fit(prediction: Prediction) -> None:
         )
 
 
-def require_memory(words: int, symbols: int, vocab_size: int, counts: str, *, without_rare: tuple[int, int]) -> None:
+def require_memory(
+    words: int,
+    symbols: int,
+    vocab_size: int,
+    counts: str,
+    *,
+    without_rare: tuple[int, int],
+    engine: str = "webtext",
+) -> None:
     """Raise InputError where the words that were counted, with so many bytes together, cannot be merged here.
 
     `counts` is where the counts are kept, `without_rare` the words and symbols of those that occur at least twice.
     """
-    needed, available = merging_bytes(words, symbols, vocab_size), available_memory_bytes()
+    needed, available = merging_bytes(words, symbols, vocab_size, engine), available_memory_bytes()
     if available is None or needed <= available:
         return
-    fewer = merging_bytes(*without_rare, vocab_size)
-    rarer = f", or give --min-word-count 2, which takes about {size_in_words(fewer)}" if fewer <= available else ""
+    is_library = engine == "tokenizers"
+    fewer = merging_bytes(words, symbols, vocab_size) if is_library else merging_bytes(*without_rare, vocab_size)
+    way_out = f"on a machine with more memory (--counts {counts})"
+    if fewer <= available and is_library:
+        way_out = f"by our own trainer (--counts {counts}), which takes about {size_in_words(fewer)}"
+    elif fewer <= available:
+        way_out += f", or give --min-word-count 2, which takes about {size_in_words(fewer)}"
     raise InputError(
         f"train-bpe: merging {words:,} distinct words takes about {size_in_words(needed)} of memory, and "
-        f"{size_in_words(available)} are available; the counts are kept: train from them on a machine with more memory "
-        f"(--counts {counts}){rarer}"
+        f"{size_in_words(available)} are available; the counts are kept: train from them {way_out}"
     )
 
 
-def _merging_s(trained: Vocabulary, vocab_size: int) -> float:
-    merging = trained.symbols * _SECONDS_A_SYMBOL + vocab_size * _SECONDS_A_MERGE
-    return merging + trained.words * _SECONDS_AN_EXAMINED_WORD + _SECONDS_OF_WRITING
+def _merging_s(words: int, symbols: int, vocab_size: int) -> float:
+    merging = symbols * _SECONDS_A_SYMBOL + vocab_size * _SECONDS_A_MERGE
+    return merging + words * _SECONDS_AN_EXAMINED_WORD + _SECONDS_OF_WRITING
 
 
 def _counting_bytes(words: int, workers: int) -> int:

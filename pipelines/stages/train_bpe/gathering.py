@@ -11,8 +11,9 @@ from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counting import PLACES, CountTask, SizeTask, count_shard, measure_shard, places_within
-from pipelines.stages.train_bpe.counts import AddTask, ReadTask, add_up, read_counts
-from pipelines.stages.train_bpe.sample import sample_files
+from pipelines.stages.train_bpe.counts import AddTask, ReadTask, add_up, read_counts, require_sums
+from pipelines.stages.train_bpe.counts_files import CountsInput
+from pipelines.stages.train_bpe.sample import join_samples
 
 # What the tasks keep for the report card, together, but at least so much each.
 _SAMPLE_BYTES = 8 << 20
@@ -20,6 +21,8 @@ _LEAST_SAMPLE_BYTES = 64 << 10
 # How much of the input, as it lies on the disk, gives the words of one bucket.
 _BUCKET_BYTES = 256 << 20
 _MOST_BUCKETS = 256
+# Of counts, which the disk may hold in next to nothing: to add up so many words takes about 400 MB.
+_BUCKET_WORDS = 2_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +70,24 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     return _counted(added, text_bytes, sampled, sampled_below)
 
 
-def take_up_counts(paths: Sequence[str], files: Sequence[inputs.InputFile], run: StageRun) -> Counted:
-    """Add up counts that were made before."""
+def take_up_counts(source: CountsInput, run: StageRun) -> Counted:
+    """Add up counts that were made before, and join the sampled texts that lie beside them."""
     work = storage.basename(run.work)
-    buckets = _buckets(files)
+    buckets = min(_MOST_BUCKETS, max(_buckets(source.files), 1 + source.words // _BUCKET_WORDS))
     tasks = [
         ReadTask(index, file, buckets, run.output, f"{work}/words-{index:05d}.buckets")
-        for index, file in enumerate(files)
+        for index, file in enumerate(source.files)
     ]
-    entries = run.map(read_counts, tasks, phase="read", work=True, unit="words", serial=len(tasks) == 1)
-    run.once("documents", lambda: _account(entries))
+    entries = run.map(
+        read_counts, tasks, phase="read", work=True, total=source.words, unit="words", serial=len(tasks) == 1
+    )
+    text_bytes = 0
+    for entry, file in zip(entries, source.files, strict=True):
+        text_bytes += int(entry.counts["text_bytes"])
+        require_sums(text_bytes, file.path)
+    joined = run.once("documents", lambda: _joined_sample(source, run.output))
     added = _add_up(run, [task.work_file for task in tasks], buckets)
-    return _counted(added, 0, sample_files(paths), PLACES)
+    return _counted(added, 0, [storage.join(run.output, file.name) for file in joined.files], PLACES)
 
 
 def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> int:
@@ -107,6 +116,10 @@ def _account(entries: Sequence[ShardEntry]) -> TaskResult:
     return TaskResult(
         files=tuple(file for entry in entries for file in entry.files if not file.name.startswith("_work/"))
     )
+
+
+def _joined_sample(source: CountsInput, output: str) -> TaskResult:
+    return TaskResult(files=(join_samples(source.samples, output, _SAMPLE_BYTES),) if source.samples else ())
 
 
 def _add_up(run: StageRun, work_files: Sequence[str], buckets: int) -> list[ShardEntry]:

@@ -46,10 +46,14 @@ class SampleWriter:
             place = hashed(key, "sample")
             if place < self._below:
                 text = texts[row].as_py()[:_MOST_CHARACTERS]
-                self._rows.append((place, ids[row].as_py(), groups[row], text, held_out[row]))
-                self._bytes += len(text)
-        if self._bytes > 2 * self._most_bytes:
-            self._thin_out()
+                self._add((place, ids[row].as_py(), groups[row], text, held_out[row]))
+
+    def add_sample(self, rows: pa.RecordBatch) -> None:
+        """Look at the rows of another sample, whose keys are not known: by a hash of their id and text."""
+        for row in rows.to_pylist():
+            place = hashed(f"{row['id']}\n{row['text']}", "sample")
+            if place < self._below:
+                self._add((place, row["id"], row["group"], row["text"], row["held_out"]))
 
     def write(self, output: str, index: int) -> FileEntry:
         """Write the sample as `sample-N.parquet`, in the order of the hashes."""
@@ -59,17 +63,24 @@ class SampleWriter:
             written.writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=SAMPLE_SCHEMA))
         return written.entry
 
+    def _add(self, row: _Row) -> None:
+        self._rows.append(row)
+        self._bytes += len(row[3].encode())
+        if self._bytes > 2 * self._most_bytes:
+            self._thin_out()
+
     def _thin_out(self) -> None:
         """Let go of the highest hashes, so that what is left is within the limit; the first text always stays."""
         self._rows.sort(key=lambda row: row[:2])
         kept: list[_Row] = []
         self._bytes = 0
         for row in self._rows:
-            if kept and self._bytes + len(row[3]) > self._most_bytes:
+            size_bytes = len(row[3].encode())
+            if kept and self._bytes + size_bytes > self._most_bytes:
                 self._below = row[0]
                 break
             kept.append(row)
-            self._bytes += len(row[3])
+            self._bytes += size_bytes
         self._rows = kept
 
 
@@ -88,10 +99,20 @@ def _group_in(metadata: str | None, field: str) -> str | None:
     return None if value is None else str(value)
 
 
-def sample_files(folders: Sequence[str]) -> list[str]:
+def sample_files(folders: Sequence[str]) -> list[inputs.InputFile]:
     """Return the samples that lie in folders of this stage."""
     found = [inputs.open_stage(path, ("train-bpe",)).files("sample-") for path in folders if has_manifest(path)]
-    return [file.path for files in found for file in files]
+    return [file for files in found for file in files]
+
+
+def join_samples(files: Sequence[inputs.InputFile], output: str, most_bytes: int) -> FileEntry:
+    """Write one sample of several, in which each text has the same chance, whichever file comes first."""
+    writer = SampleWriter(most_bytes)
+    for file in files:
+        file.verify()
+        for batch in shards.read_batches(file.path):
+            writer.add_sample(batch)
+    return writer.write(output, 0)
 
 
 def read_sample(paths: Sequence[str]) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import UsageError, WebtextError
+from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.machine import Spent
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
@@ -19,7 +19,8 @@ from pipelines.core.tokenizer_formats import read_tokenizer
 from pipelines.reports.tokenizer_card import Reference
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.counts import Words, counted_words, counts_files, words_to_train_on
+from pipelines.stages.train_bpe.counts import Words, counted_words, words_to_train_on
+from pipelines.stages.train_bpe.counts_files import CountsInput, open_counts
 from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
@@ -27,8 +28,9 @@ from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
 _TOKENIZER, _REPORT, _PAGE, _TIMING = "tokenizer.json", "report.json", "report.html", "timing.json"
 STAGE = Stage("train-bpe", 2, (*FILES, TRANSFORMERS, _REPORT, _PAGE, _TIMING))
 _MERGES = "merges.parquet"
-# An input that is smaller on the disk takes seconds, and hardly any memory.
-_LARGE_INPUT_BYTES = 64 << 20
+# An input that is smaller takes seconds, and hardly any memory.
+_LARGE_INPUT_BYTES = 16 << 20
+_LARGE_INPUT_WORDS = 1_000_000
 
 
 def train_bpe(
@@ -49,21 +51,19 @@ def train_bpe(
     """
     _refuse_what_does_not_go_together(config, counts)
     reference = Reference(storage.basename(compare.rstrip("/")), read_tokenizer(compare)) if compare else None
-    files = counts_files(counts)
+    counted_before = open_counts(counts, config.held_out) if counts else None
     source = None if counts else inputs.open_documents(documents, config.text_field)
     read = {
         "documents": source.fingerprint if source else None,
-        "counts": inputs.fingerprint_files([file.path for file in files]) if files else None,
+        "counts": counted_before.fingerprint if counted_before else None,
         "compare": hashlib.sha256(reference.tokenizer_json).hexdigest() if reference else None,
     }
     fingerprints = {name: fingerprint for name, fingerprint in read.items() if fingerprint is not None}
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
             spent = Spent()
-            if source is not None:
-                _say_beforehand(config, source, run)
             with spent.on("counting"):
-                counted = count_documents(config, source, run) if source else take_up_counts(counts, files, run)
+                counted = _count(config, source or counted_before, run)
             # Without a word there is nothing to train on; what became of the documents is said at the end.
             if counted.words and not config.count_only:
                 _train(config, source, counted, reference, run, spent)
@@ -83,6 +83,24 @@ def _refuse_what_does_not_go_together(config: TrainBpeConfig, counts: Sequence[s
         )
 
 
+def _count(config: TrainBpeConfig, source: inputs.DocumentInput | CountsInput | None, run: StageRun) -> Counted:
+    assert source is not None, "either documents or counts are given"
+    if isinstance(source, CountsInput):
+        _say_of_counts_beforehand(config, source, run)
+        return take_up_counts(source, run)
+    _say_beforehand(config, source, run)
+    return count_documents(config, source, run)
+
+
+def _say_of_counts_beforehand(config: TrainBpeConfig, source: CountsInput, run: StageRun) -> None:
+    """Note what many words will take; raise InputError where memory is surely too small for them."""
+    if config.count_only or source.words < _LARGE_INPUT_WORDS:
+        return
+    run.note(f"train-bpe: {estimate.describe_counts(source.words, source.word_bytes, config.vocab_size)}")
+    if config.min_word_count == 1:
+        estimate.refuse_counts(source.distinct_words, source.distinct_word_bytes, config.vocab_size)
+
+
 def _say_beforehand(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> None:
     """Note what a large input will take; raise InputError where memory is surely too small for it."""
     size_bytes = sum({file.path: file.size_bytes for shard in source.shards for file in shard.files}.values())
@@ -94,6 +112,7 @@ def _say_beforehand(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
         config.vocab_size,
         min_word_count=config.min_word_count,
         max_bytes=config.max_bytes,
+        engine=config.engine,
     )
     if prediction is not None:
         run.note(f"train-bpe: {estimate.describe(prediction)}")
@@ -104,7 +123,7 @@ def _require_memory(config: TrainBpeConfig, counted: Counted, run: StageRun) -> 
     repeated = (counted.repeated_words, counted.repeated_word_bytes)
     words, word_bytes = (counted.words, counted.word_bytes) if config.min_word_count == 1 else repeated
     kept = storage.join(run.output, "counts-*.parquet")
-    estimate.require_memory(words, word_bytes, config.vocab_size, kept, without_rare=repeated)
+    estimate.require_memory(words, word_bytes, config.vocab_size, kept, without_rare=repeated, engine=config.engine)
 
 
 def _train(
@@ -204,8 +223,16 @@ def _write_card(
 def report_card(output: str) -> dict[str, Any]:
     """Return the report card of a finished tokenizer folder, with what the run took where that is known."""
     card: dict[str, Any] = storage.read_json(storage.join(output, _REPORT))
-    timing = storage.join(output, _TIMING)
-    return {**card, "run": storage.read_json(timing) if storage.exists(timing) else {}}
+    return {**card, "run": _timing(storage.join(output, _TIMING))}
+
+
+def _timing(path: str) -> dict[str, Any]:
+    """Return what a run took; nothing where that is missing or damaged, since it is no part of the result."""
+    try:
+        timing = storage.read_json(path)
+    except InputError:
+        return {}
+    return timing if isinstance(timing, dict) else {}
 
 
 def _write_page(output: str) -> None:
