@@ -252,45 +252,6 @@ def _merges(folder: Path) -> list[tuple[str, str]]:
     return [(left, right) for left, right in (line.split(" ") for line in lines)]
 
 
-def _counts_file(path: Path, **columns: Any) -> Path:
-    pq.write_table(pa.table(columns), path)
-    return path
-
-
-def test_a_counts_file_of_ones_own(tmp_path: Path) -> None:
-    made = _counts_file(tmp_path / "c.parquet", word=["low", " lower", " lowest"], count=[5 * 2**32, 2**32, 7])
-    _train_from([made], tmp_path / "bpe")
-    assert _merges(tmp_path / "bpe")[:2] == [("l", "o"), ("lo", "w")]
-    card = json.loads((tmp_path / "bpe" / "report.json").read_text())
-    assert card["corpus"]["words"] == 6 * 2**32 + 7
-
-
-@pytest.mark.parametrize(
-    ("columns", "problem"),
-    [
-        ({"word": ["a"], "n": [1]}, "has no column 'count'; it has: word, n"),
-        ({"word": ["a", "b"], "count": [1, 0]}, "occurs fewer than one time"),
-        ({"word": ["a", "b"], "count": [1, -4]}, "occurs fewer than one time"),
-        ({"word": ["a", None], "count": [1, 2]}, "rows without a word or a count"),
-        ({"word": ["a"], "count": [1.5]}, "count a whole number"),
-        ({"word": ["a", "two words"], "count": [1, 1]}, "'two words' is not one word of GPT-2's split"),
-        ({"word": ["a", ""], "count": [1, 1]}, "'' is not one word of GPT-2's split"),
-    ],
-)
-def test_a_bad_counts_file_is_refused_by_name(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
-    made = _counts_file(tmp_path / "c.parquet", **columns)
-    with pytest.raises(InputError, match=rf"c\.parquet: .*{problem}"):
-        _train_from([made], tmp_path / "bpe")
-
-
-def test_a_folder_without_counts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
-        _train_from([tmp_path / "nowhere"], tmp_path / "bpe")
-    (tmp_path / "x").mkdir()
-    with pytest.raises(InputError, match=r"x: holds no \*\.parquet"):
-        _train_from([tmp_path / "x"], tmp_path / "bpe")
-
-
 @pytest.mark.parametrize("option", [{"count_only": True}, {"min_word_count": 2}])
 def test_the_library_reads_documents_itself(tmp_path: Path, option: dict[str, Any]) -> None:
     _documents(tmp_path / "d.jsonl", 0, 20)

@@ -33,8 +33,9 @@ _BYTES_WRITTEN = 32 << 20
 # Words are short as a rule, and each batch has a price of its own.
 _ROWS_READ = 65_536
 _BYTES_READ = 32 << 20
-# The bytes of text that counts may stand for: no sum over words, of whatever they hold, then goes past 64 bits.
-MOST_TEXT_BYTES = 2**62
+# Counts stand for less text than this, an exabyte: no sum over words, of whatever they hold, then goes past 64 bits,
+# nor does the power of ten above it.
+_TOO_MUCH_TEXT_BYTES = 10**18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +119,10 @@ def measure(path: str) -> tuple[int, int]:
 
 def require_sums(text_bytes: int, path: str) -> None:
     """Raise InputError for counts that stand for more text than can be added up."""
-    if text_bytes > MOST_TEXT_BYTES:
+    if text_bytes >= _TOO_MUCH_TEXT_BYTES:
         raise InputError(
-            f"{path}: its counts, with those of the files before it, stand for more than {MOST_TEXT_BYTES:,} bytes of "
-            "text, which cannot be added up in 64 bits; are they counts?"
+            f"{path}: its counts, with those of the files before it, stand for an exabyte of text or more, which cannot "
+            "be added up in 64 bits; are they counts?"
         )
 
 
@@ -136,11 +137,11 @@ def _batches(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _text_bytes(counts: pa.RecordBatch) -> int:
-    """Return the bytes of text that counts stand for; above `MOST_TEXT_BYTES` only about."""
+    """Return the bytes of text that counts stand for; only about where that is too much."""
     lengths = pc.binary_length(counts.column("word")).to_numpy().astype(np.int64)
     times = counts.column("count").to_numpy() + counts.column("held_out").to_numpy()
     about = float(lengths.astype(np.float64) @ times.astype(np.float64))
-    return int(about) if about > MOST_TEXT_BYTES else int(lengths @ times)
+    return int(about) if about >= 2 * _TOO_MUCH_TEXT_BYTES else int(lengths @ times)
 
 
 def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
