@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_OWN_PAGES = "/proc/self/statm"
 _MEMORY, _CGROUP = "/proc/meminfo", "/sys/fs/cgroup"
+# In the control groups of version 2 and of version 1: the limit, what is used, and what of it is kept of files.
+_LIMITS = (
+    ("memory.max", "memory.current", "file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_cache"),
+)
+# Version 1 has no word for "none", but a number near 2**63.
+_NO_LIMIT_BYTES = 1 << 60
 
 
 def available_memory_bytes() -> int | None:
@@ -22,6 +30,12 @@ def available_memory_bytes() -> int | None:
     """
     known = [each for each in (_system_bytes(_MEMORY), _allowed_bytes(_CGROUP)) if each is not None]
     return min(known) if known else _installed_bytes()
+
+
+def resident_bytes() -> int | None:
+    """Return the memory that this process has at the moment, None where nothing tells."""
+    pages = _read(_OWN_PAGES).split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
 
 class Spent:
@@ -71,11 +85,13 @@ def _system_bytes(path: str) -> int | None:
 
 def _allowed_bytes(folder: str) -> int | None:
     """Return what a container's limit leaves; what it keeps of files can be given back, so it does not count."""
-    limit, used = (_read(f"{folder}/memory.{name}").strip() for name in ("max", "current"))
-    if not limit.isdecimal() or not used.isdecimal():
-        return None
-    cached = re.search(r"^file (\d+)", _read(f"{folder}/memory.stat"), re.MULTILINE)
-    return int(limit) - int(used) + (int(cached[1]) if cached else 0)
+    for limit_file, used_file, cache in _LIMITS:
+        limit, used = (_read(f"{folder}/{name}").strip() for name in (limit_file, used_file))
+        if limit.isdecimal() and used.isdecimal() and int(limit) < _NO_LIMIT_BYTES:
+            stat = limit_file.rpartition("/")[0]
+            cached = re.search(rf"^{cache} (\d+)", _read(f"{folder}/{stat}/memory.stat"), re.MULTILINE)
+            return int(limit) - int(used) + (int(cached[1]) if cached else 0)
+    return None
 
 
 def _installed_bytes() -> int | None:

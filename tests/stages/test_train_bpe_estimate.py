@@ -17,8 +17,10 @@ from pipelines.core.estimate import DocumentsEstimate, estimate_documents, size_
 from pipelines.stages.train_bpe import estimate as training
 from pipelines.stages.train_bpe.estimate import (
     describe,
+    describe_counts,
     merging_bytes,
     predict,
+    refuse_counts,
     refuse_what_cannot_fit,
     require_memory,
     vocabulary_of,
@@ -209,6 +211,39 @@ def test_counts_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as refusal:
         require_memory(120_000_000, 1_100_000_000, 50257, "x", without_rare=(120_000_000, 1_100_000_000))
     assert "--min-word-count" not in str(refusal.value)
+
+
+def test_the_trainer_of_the_library_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 3.98 * _GB < merging_bytes(3_580_000, 26_000_000, 50257, "tokenizers") < 1.15 * 3.98 * _GB
+    estimate = _estimate(_zipf_texts(200_000, 1.3, 2), factor=1_000)
+    _set_available(monkeypatch, 10**15)
+    ours, theirs = (predict(estimate, 2, 50257, engine=engine) for engine in ("webtext", "tokenizers"))
+    assert ours is not None
+    assert theirs is not None
+    assert theirs.merging_bytes > 3 * ours.merging_bytes
+    _set_available(monkeypatch, 3 * _GB)
+    with pytest.raises(InputError) as refusal:
+        require_memory(4_000_000, 30_000_000, 50257, "kept", without_rare=(1, 1), engine="tokenizers")
+    assert str(refusal.value) == (
+        "train-bpe: merging 4,000,000 distinct words takes about 4.9 GB of memory, and 3 GB are available; the counts "
+        "are kept: train from them by our own trainer (--counts kept), which takes about 1.3 GB"
+    )
+
+
+def test_counts_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = merging_bytes(30_000_000, 240_000_000, 50257)
+    _set_available(monkeypatch, int(needed / 1.4))
+    refuse_counts(30_000_000, 240_000_000, 50257)
+    assert describe_counts(30_000_000, 240_000_000, 50257) == (
+        "counts of 30,000,000 words: merging takes at most about 4 min and 6.5 GB, the report card included, which may "
+        "be more than the 4.6 GB that are available"
+    )
+    _set_available(monkeypatch, int(needed / 1.6))
+    with pytest.raises(InputError, match=r"merging 30,000,000 words takes about 6\.5 GB .* and 4 GB are avail"):
+        refuse_counts(30_000_000, 240_000_000, 50257)
+    _set_available(monkeypatch, None)
+    refuse_counts(30_000_000, 240_000_000, 50257)
+    assert "available" not in describe_counts(30_000_000, 240_000_000, 50257)
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def require_sums(text_bytes: int, path: str) -> None:
     """Raise InputError for counts that stand for more text than can be added up."""
     if text_bytes >= _TOO_MUCH_TEXT_BYTES:
         raise InputError(
-            f"{path}: its counts, with those of the files before it, stand for an exabyte of text or more, which cannot "
-            "be added up in 64 bits; are they counts?"
+            f"{path}: its counts, with those of the files before it, stand for an exabyte of text or more, "
+            "which cannot be added up in 64 bits; are they counts?"
         )
 
 

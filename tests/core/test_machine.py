@@ -1,0 +1,58 @@
+"""What the machine has: the smaller of the system's memory and of what a container leaves, in either form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.core import machine
+
+_GB = 10**9
+
+
+def _set(folder: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], available_kb: int | None) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{content}\n")
+    (folder / "meminfo").write_text(
+        "MemTotal: 9 kB\n" + (f"MemAvailable:   {available_kb} kB\n" if available_kb else "")
+    )
+    monkeypatch.setattr(machine, "_MEMORY", str(folder / "meminfo"))
+    monkeypatch.setattr(machine, "_CGROUP", str(folder))
+
+
+def _second(limit: str) -> dict[str, str]:
+    return {"memory.max": limit, "memory.current": str(3 * _GB), "memory.stat": f"anon 7\nfile {_GB}\nfile_mapped 5"}
+
+
+def _first(limit: str) -> dict[str, str]:
+    return {
+        "memory/memory.limit_in_bytes": limit,
+        "memory/memory.usage_in_bytes": str(3 * _GB),
+        "memory/memory.stat": f"cache 5\ntotal_cache {_GB}\ntotal_rss 9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, 8 * _GB),
+        (_second(str(5 * _GB)), 3 * _GB),
+        (_second("max"), 8 * _GB),
+        (_second(str(50 * _GB)), 8 * _GB),
+        (_first(str(5 * _GB)), 3 * _GB),
+        (_first("9223372036854771712"), 8 * _GB),
+        ({"memory/memory.limit_in_bytes": str(5 * _GB)}, 8 * _GB),
+    ],
+)
+def test_memory_is_what_system_and_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], available: int
+) -> None:
+    _set(tmp_path, monkeypatch, files, 8 * _GB // 1024 + 1)
+    assert machine.available_memory_bytes() == pytest.approx(available, rel=1e-6)
+
+
+def test_without_either_it_is_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _set(tmp_path, monkeypatch, {}, None)
+    assert machine.available_memory_bytes() == machine._installed_bytes()
