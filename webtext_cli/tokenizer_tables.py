@@ -34,6 +34,8 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
         ["bytes per token, corpus", *_both(corpus, theirs, "bytes_per_token", 2)],
         [f"bytes per token, {whose}", *_both(held_out, their_use, "bytes_per_token", 2)],
     ]
+    if card["groups"]:
+        rows.append(["bytes per token, sample", *_of_sample(card["groups"])])
     for group in card["groups"][:_GROUPS]:
         name = f"  {shortened(_printable(group['group']), _GROUP_CHARACTERS)}"
         rows.append([name, _figure(group["bytes_per_token"], 2), _figure(group["reference_bytes_per_token"], 2)])
@@ -43,6 +45,13 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
         ["Rényi efficiency, alpha 2.5", *_both(corpus, theirs, "renyi_efficiency", 3)],
         [f"entries used, {whose}", _share(held_out["share_used"]), _share(their_use.get("share_used"))],
     ]
+
+
+def _of_sample(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the bytes per token of all groups together, by this tokenizer and by the reference."""
+    size_bytes = sum(group["bytes"] for group in groups)
+    tokens = [sum(group.get(key, 0) for group in groups) for key in ("tokens", "reference_tokens")]
+    return [_figure(size_bytes / each if each else None, 2) for each in tokens]
 
 
 def _notes(card: Mapping[str, Any]) -> list[str]:

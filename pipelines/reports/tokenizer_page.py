@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.algorithms.strange_tokens import shortened_runs
 from pipelines.reports.tokenizer_card_style import STYLE
-from pipelines.reports.tokenizer_plots import Axis, Bars, Series, bar_plot, histogram, line_plot
+from pipelines.reports.tokenizer_plots import Axis, Bars, Series, bar_plot, escaped, histogram, line_plot
 
 _OURS = "this tokenizer"
 _TOKEN_CHARACTERS = 90
@@ -29,7 +28,7 @@ def render_card(card: Card) -> str:
         f"<title>Tokenizer report card</title><style>{STYLE}</style></head><body><main>",
         _heading(card),
         _tiles(card),
-        f'<div class="plots">{_group_bars(card)}{_plots(card)}</div>',
+        f'<div class="plots">{_group_bars(card)}{_lines(card)}{_lengths(card)}{_decades(card)}</div>',
         _comparison(card),
         _rare(card),
         _unused(card),
@@ -44,7 +43,7 @@ def render_card(card: Card) -> str:
 
 def _heading(card: Card) -> str:
     vocabulary, corpus, reference = card["vocabulary"], card["corpus"], card["reference"]
-    beside = f", beside {_escape(reference['name'])} with {reference['entries']:,}" if reference else ""
+    beside = f", beside {escaped(reference['name'])} with {reference['entries']:,}" if reference else ""
     warnings = []
     if card["held_out"]["was_trained_on"]:
         warnings.append(
@@ -103,17 +102,17 @@ def _tiles(card: Card) -> str:
 def _theirs(card: Card, key: str, digits: int) -> str:
     reference = card["reference"]
     has_it = reference is not None and reference[key] is not None
-    return f"{_escape(reference['name'])}: {_figure(reference[key], digits)}" if has_it else ""
+    return f"{escaped(reference['name'])}: {_figure(reference[key], digits)}" if has_it else ""
 
 
 def _their_use(card: Card) -> str:
     reference = card["reference"]
-    return f"{_escape(reference['name'])}: {_percent(reference['held_out']['share_used'])}" if reference else ""
+    return f"{escaped(reference['name'])}: {_percent(reference['held_out']['share_used'])}" if reference else ""
 
 
 def _tile(name: str, value: str, *notes: str, style: str = "") -> str:
     listed = "".join(f"<span>{note}</span>" for note in notes if note)
-    return f'<div class="{style}"><dt>{_escape(name)}</dt><dd><strong>{value}</strong>{listed}</dd></div>'
+    return f'<div class="{style}"><dt>{escaped(name)}</dt><dd><strong>{value}</strong>{listed}</dd></div>'
 
 
 def _group_bars(card: Card) -> str:
@@ -126,19 +125,18 @@ def _group_bars(card: Card) -> str:
     return bar_plot("Bytes per token by group", about, names, groups)
 
 
-def _plots(card: Card) -> str:
-    curves = card["curves"]
+def _both(card: Card, name: str) -> list[Series]:
+    curves, theirs = card["curves"], card["reference"]["name"] if card["reference"] else ""
+    return [Series(_OURS, curves[name], "ours"), Series(theirs, curves.get(f"reference_{name}") or [], "reference")]
 
-    def both(name: str) -> list[Series]:
-        theirs = card["reference"]["name"] if card["reference"] else ""
-        return [Series(_OURS, curves[name], "ours"), Series(theirs, curves.get(f"reference_{name}") or [], "reference")]
 
+def _lines(card: Card) -> str:
     return "".join(
         [
             line_plot(
                 "Bytes per token by size of the vocabulary",
                 "What its first entries alone would give, at the merges that were checked, and all of them.",
-                both("bytes_per_token_by_entries"),
+                _both(card, "bytes_per_token_by_entries"),
                 Axis("entries", is_log=True),
                 Axis("bytes per token"),
                 with_dots=True,
@@ -146,34 +144,36 @@ def _plots(card: Card) -> str:
             line_plot(
                 "Frequency by rank",
                 "How often the entries occur in the corpus, the most frequent first.",
-                both("frequency_by_rank"),
+                _both(card, "frequency_by_rank"),
                 Axis("rank", is_log=True),
                 Axis("times", is_log=True),
             ),
             line_plot(
                 "Share of all tokens",
                 "How much of the corpus the most frequent entries make up.",
-                both("share_of_tokens"),
+                _both(card, "share_of_tokens"),
                 Axis("most frequent entries", is_log=True),
                 Axis("share", is_percent=True),
             ),
             line_plot(
                 "Count of each merge",
                 "How often the pair occurred when it was merged; its end is about what further entries are worth.",
-                both("count_by_step"),
+                _both(card, "count_by_step"),
                 Axis("merge", is_log=True),
                 Axis("times", is_log=True),
             ),
-            histogram(
-                "Length of the entries",
-                f"Entries by their length in bytes; the last bar is of {_LONGEST_DRAWN} and more.",
-                both("entries_by_bytes"),
-                Axis("bytes"),
-                Axis("entries"),
-                _LONGEST_DRAWN,
-            ),
-            _decades(card),
         ]
+    )
+
+
+def _lengths(card: Card) -> str:
+    return histogram(
+        "Length of the entries",
+        f"Entries by their length in bytes; the last bar is of {_LONGEST_DRAWN} and more.",
+        _both(card, "entries_by_bytes"),
+        Axis("bytes"),
+        Axis("entries"),
+        _LONGEST_DRAWN,
     )
 
 
@@ -212,7 +212,7 @@ def _group_row(row: Mapping[str, Any], is_compared: bool) -> str:
     if is_compared:
         saved = 1 - row["tokens"] / row["reference_tokens"] if row["reference_tokens"] else None
         cells += [_figure(row["reference_bytes_per_token"]), _percent(saved)]
-    return _row(_escape(row["group"]), cells)
+    return _row(escaped(row["group"]), cells)
 
 
 def _rare(card: Card) -> str:
@@ -244,7 +244,7 @@ def _strange(card: Card) -> str:
     if not card["strange"]:
         text = "None of what junk in a corpus tends to leave behind."
     return f"<h2>Strange entries</h2>{_note(text)}" + "".join(
-        f"<h3>{_escape(kind['kind'].capitalize())}: {kind['entries']:,}</h3>{_note(_escape(kind['what']))}"
+        f"<h3>{escaped(kind['kind'].capitalize())}: {kind['entries']:,}</h3>{_note(escaped(kind['what']))}"
         f"{_entries(kind['listed'], kind['entries'])}"
         for kind in card["strange"]
     )
@@ -277,7 +277,7 @@ def _token(token: str) -> str:
     if len(text) > _TOKEN_CHARACTERS:
         half = _TOKEN_CHARACTERS // 2
         text = f"{text[:half]} … {text[-half:]}"
-    return f"<code>{_escape(text)}</code>"
+    return f"<code>{escaped(text)}</code>"
 
 
 def _merges(card: Card) -> str:
@@ -302,7 +302,7 @@ def _pair(tokens: Sequence[str]) -> str:
 
 
 def _run(card: Card) -> str:
-    rows = [_row(_escape(name), [_escape(value)]) for name, value in _run_lines(card["run"])]
+    rows = [_row(escaped(name), [escaped(value)]) for name, value in _run_lines(card["run"])]
     return f"<h2>The run</h2>{_table(('Figure', 'Value'), rows)}" if rows else ""
 
 
@@ -333,7 +333,7 @@ def _note(text: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f'<th scope="col">{_escape(name)}</th>' for name in heads)
+    head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in heads)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
@@ -355,7 +355,3 @@ def _size(size_bytes: float) -> str:
             return f"{size_bytes:,.0f} {name}" if name == "bytes" else f"{size_bytes:,.1f} {name}"
         size_bytes /= 1000
     return f"{size_bytes:,.1f} TB"
-
-
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)

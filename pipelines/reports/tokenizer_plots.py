@@ -65,7 +65,7 @@ def histogram(title: str, about: str, series: Sequence[Series], x: Axis, y: Axis
     bars = "".join(
         f'<rect class="{each.style}" x="{across.place(number) - 0.4 * step + place * width:.1f}" '
         f'y="{up.place(count):.1f}" width="{width:.1f}" height="{up.place(0) - up.place(count):.1f}"><title>'
-        f"{_escape(each.name)}: {count:,.0f} of {number:.0f}{' or more' if number == most else ''}</title></rect>"
+        f"{escaped(each.name)}: {count:,.0f} of {number:.0f}{' or more' if number == most else ''}</title></rect>"
         for place, each in enumerate(drawn)
         for number, count in each.points
         if count
@@ -95,8 +95,8 @@ def bar_plot(title: str, about: str, names: Sequence[tuple[str, str]], groups: S
 def _bars(group: Bars, names: Sequence[tuple[str, str]], top: int, most: float) -> str:
     label = group.label if len(group.label) <= _LABEL_CHARACTERS else group.label[: _LABEL_CHARACTERS - 1] + "…"
     parts = [
-        f'<g><title>{_escape(group.label)}</title><text class="label" x="{_LABEL_WIDTH - 10}" '
-        f'y="{top + _BAR * len(names) / 2 + 3:.1f}">{_escape(label)}</text></g>'
+        f'<g><title>{escaped(group.label)}</title><text class="label" x="{_LABEL_WIDTH - 10}" '
+        f'y="{top + _BAR * len(names) / 2 + 3:.1f}">{escaped(label)}</text></g>'
     ]
     for number, ((name, style), value) in enumerate(zip(names, group.values, strict=True)):
         if value is None:
@@ -105,7 +105,7 @@ def _bars(group: Bars, names: Sequence[tuple[str, str]], top: int, most: float) 
         y = top + number * _BAR
         parts.append(
             f'<rect class="{style}" x="{_LABEL_WIDTH}" y="{y}" width="{width:.1f}" height="{_BAR - 2}" rx="2"><title>'
-            f'{_escape(group.label)}, {_escape(name)}: {value:.3f}</title></rect><text class="value" '
+            f'{escaped(group.label)}, {escaped(name)}: {value:.3f}</title></rect><text class="value" '
             f'x="{_LABEL_WIDTH + width + 6:.1f}" y="{y + 10}">{value:.2f}</text>'
         )
     return "".join(parts)
@@ -120,24 +120,24 @@ def _figure(
     height: int = _HEIGHT,
     style: str = "",
 ) -> str:
-    names = "".join(f'<li class="{each.style}">{_escape(each.name)}</li>' for each in legend)
+    names = "".join(f'<li class="{each.style}">{escaped(each.name)}</li>' for each in legend)
     return (
-        f'<figure class="{style}"><figcaption><strong>{_escape(title)}</strong> {_escape(about)}</figcaption>'
+        f'<figure class="{style}"><figcaption><strong>{escaped(title)}</strong> {escaped(about)}</figcaption>'
         + (f'<ul class="legend">{names}</ul>' if names else "")
-        + f'<svg viewBox="0 0 {width} {height}" role="img"><title>{_escape(title)}</title><desc>{_escape(about)}</desc>'
+        + f'<svg viewBox="0 0 {width} {height}" role="img"><title>{escaped(title)}</title><desc>{escaped(about)}</desc>'
         f"{drawing}</svg></figure>"
     )
 
 
 def _nothing(title: str) -> str:
-    caption = f"<figcaption><strong>{_escape(title)}</strong></figcaption>"
+    caption = f"<figcaption><strong>{escaped(title)}</strong></figcaption>"
     return f'<figure>{caption}<p class="note">Nothing to draw.</p></figure>'
 
 
 def _line(series: Series, across: _Scale, up: _Scale, with_dots: bool) -> str:
     places = [(across.place(x), up.place(y)) for x, y in series.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    line = f'<polyline class="{series.style}" points="{path}"><title>{_escape(series.name)}</title></polyline>'
+    line = f'<polyline class="{series.style}" points="{path}"><title>{escaped(series.name)}</title></polyline>'
     if not with_dots and len(places) > 1:
         return line
     return line + "".join(
@@ -165,7 +165,7 @@ def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> str:
         for tick in across.ticks
     )
     middle = (_LEFT + right) / 2
-    titles = f'<text class="tick" x="{middle}" y="{_HEIGHT - 7}">{_escape(x.title)}</text>'
+    titles = f'<text class="tick" x="{middle}" y="{_HEIGHT - 7}">{escaped(x.title)}</text>'
     # What stands up the side is said in the caption: turned text is hard to read.
     return (
         f'<g>{lines}<line class="floor" x1="{_LEFT}" y1="{floor}" x2="{right}" y2="{floor}"/>{lefts}{feet}{titles}</g>'
@@ -234,5 +234,7 @@ def _gathered(points: Points, most: int) -> list[tuple[float, float]]:
     return [(float(number), counts[number]) for number in range(1, most + 1)]
 
 
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
+def escaped(text: str) -> str:
+    """Return text as HTML that shows it: characters that have no sign, such as ESC, as `\\x1b`."""
+    signs = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return html.escape("".join(signs), quote=True)

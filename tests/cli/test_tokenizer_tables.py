@@ -23,7 +23,9 @@ def _card(**changed: Any) -> dict[str, Any]:
         "reference": {"name": "GPT-2", "entries": 50257, "bytes_per_token": 2.0, "fertility": 1.5}
         | {"renyi_efficiency": None, "held_out": use},
         "groups": [
-            {"group": f"site{n}\x1b", "bytes_per_token": 2.0, "reference_bytes_per_token": 1.0} for n in range(9)
+            {"group": f"site{n}\x1b", "bytes_per_token": 2.0, "reference_bytes_per_token": 1.0}
+            | {"bytes": 200, "tokens": 100, "reference_tokens": 200}
+            for n in range(9)
         ],
         "held_out": use | {"was_trained_on": False},
         "rare": {"below": 100, "entries": 5, "single_bytes": 3, "never": 1, "listed": [_entry("␣rarest")]},
@@ -42,6 +44,8 @@ def test_a_card_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "entries used, held out 50.0% 50.0%".split() in lines
     assert "Rényi efficiency, alpha 2.5 0.410 -".split() in lines
     assert ["site4?", "2.00", "1.00"] in lines
+    # The groups are of the sample, and stand below its figure.
+    assert lines.index("bytes per token, sample 2.00 1.00".split()) + 1 == lines.index(["site0?", "2.00", "1.00"])
     assert "site5" not in shown
     assert "controls 12 (\\u{200B})" in shown
     assert "longest: - ×80" in shown
@@ -54,7 +58,7 @@ def test_a_card_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_reference_and_what_was_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
     held_out = {"tokens": 0, "bytes_per_token": None, "share_used": None, "was_trained_on": True}
-    rows = [{"group": "a", "bytes_per_token": 2.0, "reference_bytes_per_token": None}]
+    rows = [{"group": "a", "bytes": 8, "tokens": 4, "bytes_per_token": 2.0, "reference_bytes_per_token": None}]
     print_card(_card(reference=None, held_out=held_out, groups=rows, strange=[], run={}))
     shown = capsys.readouterr().out
     assert "entries used, held out but trained on -" in " ".join(shown.split())

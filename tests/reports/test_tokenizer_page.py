@@ -148,6 +148,18 @@ def test_what_an_entry_holds_stays_text() -> None:
     assert page.text.count(_EVIL) >= 10
 
 
+def test_characters_without_a_sign_are_written_out() -> None:
+    odd = "\x1b[2Ja\x00\x9b\u202eb\ud800"
+    card = _card()
+    shown = render_card(
+        _card(
+            groups=[card["groups"][0] | {"group": odd}], reference=card["reference"] | {"name": odd}, run={"ended": odd}
+        )
+    )
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count(r"\x1b[2Ja\x00\x9b\u202eb\ud800") >= 3
+
+
 def test_what_was_trained_on_is_said() -> None:
     card = _card()
     page = _Page(render_card(_card(held_out=card["held_out"] | {"was_trained_on": True})))
