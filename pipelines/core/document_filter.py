@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.core import inputs, progress, shards
 from pipelines.core.drops import Drops
@@ -54,3 +57,31 @@ def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
     if column not in batch.schema.names:
         return [None] * batch.num_rows
     return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
+
+
+def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
+    """Return the group of each document: a column, or a further field of JSONL; None where it has none."""
+    if field in batch.schema.names:
+        return [None if value is None else str(value) for value in batch.column(field).to_pylist()]
+    names: list[str | None] = [None] * batch.num_rows
+    if "metadata" not in batch.schema.names or not _is_text(batch.schema.field("metadata").type):
+        return names
+    metadata = batch.column("metadata")
+    # Only what spells the field, as `read_documents` writes it, is looked into: most inputs have no such field at all.
+    rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
+    for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
+        names[row] = _group_in(value, field)
+    return names
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _group_in(metadata: str, field: str) -> str | None:
+    try:
+        values = json.loads(metadata)
+    except (ValueError, RecursionError):  # a column of that name in somebody's own file
+        return None
+    value = values.get(field) if isinstance(values, dict) else None
+    return None if value is None else str(value)

@@ -7,6 +7,7 @@ import hashlib
 import pyarrow as pa
 
 from pipelines.core import storage
+from pipelines.core.document_filter import group_names
 from pipelines.core.inputs import DocumentShard
 
 _ALL = 2**64
@@ -15,12 +16,11 @@ _ALL = 2**64
 def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
     """Return what decides where each document of a batch goes: near-duplicates of one cluster go together.
 
-    That is its `cluster`; where the input has none, its key of `document_keys`.
+    That is its `cluster`, a column or a further field of JSONL; where it has none, its key of `document_keys`.
     """
-    if "cluster" not in batch.schema.names:
-        return keys
-    clusters = batch.column("cluster").to_pylist()
-    return [key if cluster is None else str(cluster) for key, cluster in zip(keys, clusters, strict=True)]
+    return [
+        key if cluster is None else cluster for key, cluster in zip(keys, group_names(batch, "cluster"), strict=True)
+    ]
 
 
 def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pipelines.algorithms.word_counts import count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
-from pipelines.core.document_filter import urls_of
+from pipelines.core.document_filter import group_names, urls_of
 from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.machine import use_one_thread_in_a_worker
@@ -24,7 +24,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, write_bucketed
-from pipelines.stages.train_bpe.sample import SampleWriter, group_names
+from pipelines.stages.train_bpe.sample import SampleWriter
 
 # Texts are counted together up to this size, which is long enough that the call itself does not count.
 _COUNTED_TOGETHER_BYTES = 16 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -82,21 +81,6 @@ class SampleWriter:
             kept.append(row)
             self._bytes += size_bytes
         self._rows = kept
-
-
-def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
-    """Return the group of each document: a column, or a further field of JSONL; None where it has none."""
-    if field in batch.schema.names:
-        return [None if value is None else str(value) for value in batch.column(field).to_pylist()]
-    if "metadata" not in batch.schema.names or not pa.types.is_string(batch.schema.field("metadata").type):
-        return [None] * batch.num_rows
-    return [_group_in(value, field) for value in batch.column("metadata").to_pylist()]
-
-
-def _group_in(metadata: str | None, field: str) -> str | None:
-    values = json.loads(metadata) if metadata else {}
-    value = values.get(field) if isinstance(values, dict) else None
-    return None if value is None else str(value)
 
 
 def sample_files(folders: Sequence[str]) -> list[inputs.InputFile]:
