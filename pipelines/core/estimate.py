@@ -177,7 +177,10 @@ def _spread_rows(parquet: Any, text_field: str, windows: int, batch_rows: int) -
     texts: list[str] = []
     seen = 0
     for group in chosen:
-        batches = parquet.iter_batches(batch_size=batch_rows, row_groups=[group], columns=[text_field])
+        # One thread: handing so little to several takes longer than reading it.
+        batches = parquet.iter_batches(
+            batch_size=batch_rows, row_groups=[group], columns=[text_field], use_threads=False
+        )
         rows, of_group = _first_texts(batches, windows * _WINDOW_BYTES // len(chosen))
         seen += rows
         texts += of_group
@@ -300,6 +303,12 @@ def size_in_words(size_bytes: float) -> str:
             return f"{_two_digits(size_bytes)} {unit}"
         size_bytes /= 1000
     return f"{_two_digits(size_bytes)} TB"
+
+
+def round_down(number: int, digits: int = 2) -> int:
+    """Return a number with its first digits alone, for a limit that is not to be passed."""
+    unit = int(10 ** max(0, len(str(number)) - digits))
+    return number // unit * unit
 
 
 def time_in_words(seconds: float) -> str:

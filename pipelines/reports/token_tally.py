@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.token_statistics import token_frequencies
-from pipelines.core.fast_encoding import FastEncoder
+from pipelines.core.fast_encoding import Encoder
 
 NO_GROUP = "(none)"
 # The pieces of the split that are words in the everyday sense.
@@ -65,7 +65,7 @@ def _integers(column: pa.Array) -> Integers:
 class WordTally:
     """Adds up the tokens of the words of a corpus, by one tokenizer with `size` ids."""
 
-    def __init__(self, encoder: FastEncoder, size: int, *, threads: bool) -> None:
+    def __init__(self, encoder: Encoder, size: int, *, threads: bool) -> None:
         self._encoder = encoder
         self._threads = threads
         self.frequencies = np.zeros(size, np.int64)
@@ -117,7 +117,7 @@ class SampleTally:
     held_out_frequencies: Integers
 
 
-def tally_sample(encoder: FastEncoder, sample: Sample, size: int, *, threads: bool) -> SampleTally:
+def tally_sample(encoder: Encoder, sample: Sample, size: int, *, threads: bool) -> SampleTally:
     """Encode a sample with a tokenizer of `size` ids."""
     tokens, frequencies = [np.empty(0, np.int64)], np.zeros(size, np.int64)
     for text, held_out in _with_held_out(sample):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,9 +17,10 @@ from pipelines.core.document_filter import urls_of
 from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.fast_encoding import Encoded
+from pipelines.core.machine import use_one_thread_in_a_worker
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library, use_one_thread_in_a_worker
+from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library
 from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -120,7 +121,8 @@ def _orders(task: EncodeTask, keys: list[str], position: int) -> npt.NDArray[np.
 
 
 def _content(tokens: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a checksum of each document's tokens: it orders those of equal ids, and chooses which are compared."""
+    """Return 64 bits of each document's tokens: they order those of equal ids, and choose which are compared."""
     whole = memoryview(tokens.view(np.uint8).data)
     bounds = (starts * tokens.itemsize).tolist()
-    return np.array([zlib.crc32(whole[start:stop]) for start, stop in itertools.pairwise(bounds)], np.uint64)
+    digests = (hashlib.sha256(whole[start:stop]).digest()[:8] for start, stop in itertools.pairwise(bounds))
+    return np.frombuffer(b"".join(digests), "<u8")

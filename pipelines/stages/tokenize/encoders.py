@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
-import multiprocessing
-import os
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +14,15 @@ from tokenizers import Tokenizer
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.fast_encoding import Encoded, FastEncoder
+from pipelines.core.fast_encoding import WAY_OUT, Encoded, Encoder, FastEncoder, LibraryEncoder
 from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer
-
-# Texts are encoded together by `tokenizers` up to this many characters: an encoding takes some hundred bytes a token.
-_TOGETHER_CHARACTERS = 1_000_000
 
 # What a sample of each task is: its first documents, then one in so many, up to so many characters of text in all.
 _FIRST_DOCUMENTS = 3
-_SAMPLED_ONE_IN = 2000
+_SAMPLED_ONE_IN = 200
 _SAMPLED_CHARACTERS = 200_000
 # A longer document is compared up to here.
 _COMPARED_CHARACTERS = 40_000
-
-_WAY_OUT = "; use --engine tokenizers"
 
 # What encoders may disagree on: spaces, the split's contractions, digits, scripts, text that spells special tokens.
 _PROBES = (
@@ -39,29 +33,6 @@ _PROBES = (
     "  leading and trailing  ",
     "x" * 300 + "!" * 300 + "0" * 300,
 )
-
-
-class Encoder(Protocol):
-    """Turns a column of texts into ids."""
-
-    def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
-        """Return the ids of a column of strings without nulls; with `threads`, by all cores."""
-
-
-class LibraryEncoder:
-    """The `tokenizers` library."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
-        """See `Encoder.encode`; the library uses as many threads as its environment lets it."""
-        ids: list[np.ndarray] = []
-        for group in _groups(texts.to_pylist()):
-            encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
-            ids += [np.array(encoding.ids, np.uint32) for encoding in encodings]
-        starts = np.cumsum([0, *(len(each) for each in ids)], dtype=np.int64)
-        return Encoded(np.concatenate([np.empty(0, np.uint32), *ids]), starts)
 
 
 class Choice(NamedTuple):
@@ -80,33 +51,53 @@ def choose_engine(tokenizer_json: bytes, library: Tokenizer, source: str, asked:
     able to.
     """
     slow = LibraryEncoder(library)
+    loaded = _loaded(hashlib.sha256(tokenizer_json).hexdigest())
+    loaded.library = library
     if asked == "tokenizers":
         return Choice(asked, slow, None)
     try:
-        fast = FastEncoder(tokenizer_json, source)
+        fast = loaded.fast = FastEncoder(tokenizer_json, source)
         probes = pa.array(_PROBES, pa.string())
         if not _equal(fast.encode(probes), slow.encode(probes)):
-            raise InputError(f"{source}: gigatoken gives other ids than tokenizers{_WAY_OUT}")
+            raise InputError(f"{source}: gigatoken gives other ids than tokenizers{WAY_OUT}")
     except InputError as error:
         if asked == "gigatoken":
             raise
-        reason = str(error).removesuffix(_WAY_OUT)
+        reason = str(error).removesuffix(WAY_OUT)
         return Choice("tokenizers", slow, f"encodes with tokenizers, which is slower: {reason}")
     return Choice("gigatoken", fast, None)
 
 
+@dataclasses.dataclass
+class _Loaded:
+    """What this process has loaded of a tokenizer, by the hash of its file."""
+
+    sha256: str
+    library: Tokenizer | None = None
+    fast: FastEncoder | None = None
+
+
 @functools.lru_cache(maxsize=1)
+def _loaded(sha256: str) -> _Loaded:
+    return _Loaded(sha256)
+
+
 def load_library(path: str, sha256: str) -> Tokenizer:
     """Return the tokenizer in a file, loaded once in a process; `sha256` of its bytes tells whether it is the same."""
-    return parse_tokenizer(_verified(path, sha256), path)
+    loaded = _loaded(sha256)
+    if loaded.library is None:
+        loaded.library = parse_tokenizer(_verified(path, sha256), path)
+    return loaded.library
 
 
-@functools.lru_cache(maxsize=1)
 def load_encoder(path: str, sha256: str, engine: str) -> Encoder:
     """Return the encoder of an engine, loaded once in a process."""
     if engine == "tokenizers":
         return LibraryEncoder(load_library(path, sha256))
-    return FastEncoder(_verified(path, sha256), path)
+    loaded = _loaded(sha256)
+    if loaded.fast is None:
+        loaded.fast = FastEncoder(_verified(path, sha256), path)
+    return loaded.fast
 
 
 class SampleCheck:
@@ -133,15 +124,10 @@ class SampleCheck:
             ours = self._encoder.encode(pa.array([text], pa.string())).ids
         self._characters_left -= len(text)
         self.documents += 1
-        theirs = np.array(self._library.encode(text, add_special_tokens=False).ids, np.uint32)
+        (encoding,) = self._library.encode_batch_fast([text], add_special_tokens=False)
+        theirs = np.array(encoding.ids, np.uint32)
         if not np.array_equal(ours, theirs):
             raise WebtextError(_difference(id, ours, theirs))
-
-
-def use_one_thread_in_a_worker() -> None:
-    """Keep `tokenizers` from starting a thread a core in each of several worker processes."""
-    if multiprocessing.parent_process() is not None:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def _difference(id: str, ours: np.ndarray, theirs: np.ndarray) -> str:
@@ -157,19 +143,6 @@ def _difference(id: str, ours: np.ndarray, theirs: np.ndarray) -> str:
 
 def _equal(one: Encoded, other: Encoded) -> bool:
     return np.array_equal(one.ids, other.ids) and np.array_equal(one.starts, other.starts)
-
-
-def _groups(texts: list[str]) -> list[list[str]]:
-    """Return texts in groups of at most about a million characters."""
-    groups: list[list[str]] = []
-    characters = _TOGETHER_CHARACTERS
-    for text in texts:
-        if characters + len(text) > _TOGETHER_CHARACTERS:
-            groups.append([])
-            characters = 0
-        groups[-1].append(text)
-        characters += len(text)
-    return groups
 
 
 def _verified(path: str, sha256: str) -> bytes:

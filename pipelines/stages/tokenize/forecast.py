@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError
-from pipelines.core.estimate import DocumentsEstimate
+from pipelines.core.estimate import DocumentsEstimate, round_down, size_in_words
+from pipelines.core.fast_encoding import Encoder
 from pipelines.core.machine import available_memory_bytes
-from pipelines.stages.tokenize.encoders import Encoder
 
 # Python with the libraries and a vocabulary; then what waits for a run to be written, with the texts read meanwhile.
 _PROCESS_BYTES = 250_000_000
@@ -41,14 +41,14 @@ class Forecast:
         about = "" if self.is_exact else "about "
         fitting = (self.available_bytes or 0) // self.memory_bytes
         too_many = (
-            f", more than the {in_units(self.available_bytes)} that are available; give --workers {fitting}"
+            f", more than the {size_in_words(self.available_bytes)} that are available; give --workers {fitting}"
             if self.available_bytes is not None and 0 < fitting < workers
             else ""
         )
         return (
-            f"{about}{in_units(self.text_bytes)} of text, about {_round_down(self.tokens, 3):,} tokens: about "
-            f"{in_units(self.disk_bytes)} on disk while it works, half of it in the end, and up to "
-            f"{in_units(self.memory_bytes)} of memory for each of {workers} workers{too_many}"
+            f"{about}{size_in_words(self.text_bytes)} of text, about {round_down(self.tokens, 3):,} tokens: about "
+            f"{size_in_words(self.disk_bytes)} on disk while it works, half of it in the end, and up to "
+            f"{size_in_words(self.memory_bytes)} of memory for each of {workers} workers{too_many}"
         )
 
 
@@ -85,28 +85,20 @@ def check_forecast(predicted: Forecast, shard_tokens: int, output: str, work: st
     free = storage.free_bytes(output)
     present = sum(_size_of_files(folder) for folder in (output, work)) if free is not None else 0
     if free is not None and predicted.disk_bytes - present > free:
+        needed = size_in_words(predicted.disk_bytes - present)
         raise InputError(
-            f"{output}: about {in_units(predicted.disk_bytes - present)} more are needed while tokenize works, and "
-            f"{in_units(free)} are free; free some space, or choose another --output"
+            f"{output}: about {needed} more are needed while tokenize works, and {size_in_words(free)} are free; "
+            "free some space, or choose another --output"
         )
 
 
-def in_units(size_bytes: float) -> str:
-    """Write a size: `1.2 GB`."""
-    for name in ("bytes", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.0f} {name}" if name == "bytes" else f"{size_bytes:.1f} {name}"
-        size_bytes /= 1000
-    return f"{size_bytes:.1f} TB"
-
-
 def _too_little_memory(predicted: Forecast, available: int, shard_tokens: int) -> str:
-    fits = _round_down(predicted.fitting_shard_tokens or 0, 2)
+    fits = round_down(predicted.fitting_shard_tokens or 0)
     needs_less = available > _PROCESS_BYTES + _ENCODING_BYTES and 0 < fits < shard_tokens
     way_out = f"give --shard-tokens {fits} or less" if needs_less else "free some memory, or use another machine"
     return (
-        f"tokenize: one worker needs about {in_units(predicted.memory_bytes)} of memory, and {in_units(available)} "
-        f"are available; {way_out}"
+        f"tokenize: one worker needs about {size_in_words(predicted.memory_bytes)} of memory, and "
+        f"{size_in_words(available)} are available; {way_out}"
     )
 
 
@@ -125,9 +117,3 @@ def _tokens_a_byte(estimate: DocumentsEstimate, encoder: Encoder) -> float:
 def _size_of_files(folder: str) -> int:
     paths = [storage.join(folder, name) for name in storage.list_folder(folder)]
     return sum(storage.size_bytes(path) for path in paths if not storage.is_folder(path))
-
-
-def _round_down(number: int, digits: int) -> int:
-    """Return a number with its first digits alone."""
-    unit = int(10 ** max(0, len(str(number)) - digits))
-    return number // unit * unit

@@ -65,7 +65,7 @@ def tokenize(
     fingerprints = {"documents": source.fingerprint, "tokenizer": vocabulary.sha256}
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
-            _write(config, vocabulary, form, source, run, options.executor.workers)
+            _write(config, vocabulary, form, source, run)
         return run.finish()
 
 
@@ -77,31 +77,18 @@ def _vocabulary(path: str) -> _Vocabulary:
 
 
 def _write(
-    config: TokenizeConfig,
-    vocabulary: _Vocabulary,
-    form: TokenFormat,
-    source: inputs.DocumentInput,
-    run: StageRun,
-    workers: int,
+    config: TokenizeConfig, vocabulary: _Vocabulary, form: TokenFormat, source: inputs.DocumentInput, run: StageRun
 ) -> None:
     engine, encoder, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
     if note:
         run.note(note)
     predicted = forecast(estimate_documents(source), encoder, form.little_endian.itemsize, config.shard_tokens)
-    run.note(predicted.in_words(workers))
+    run.note(predicted.in_words(run.workers))
     check_forecast(predicted, config.shard_tokens, run.output, run.work)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER_FILE, vocabulary.data),)))
     encoded = _encode(config, vocabulary, form, source, engine, run)
     _check_splits(config, encoded, run)
-    tasks = [
-        ShardTask(plan, config.shuffle, form, run.output)
-        for plan in plan_shards(encoded, run.output, config.shuffle, config.shard_tokens)
-    ]
-    is_small = sum(task.plan.tokens for task in tasks) < _WORTH_WORKERS_TOKENS
-    written = run.map(write_token_shard, tasks, unit="tokens", cost=lambda task: task.plan.tokens, serial=is_small)
-    # Written by the first phase, whose other files go away; from here on the manifest vouches for these.
-    dropped = [file for entry in encoded for file in entry.files if file.name.startswith("dropped-")]
-    run.once("dropped", lambda: TaskResult(files=tuple(dropped)))
+    splits = _put_together(config, form, encoded, run)
     about = {
         "format": form.name,
         "dtype": form.dtype,
@@ -115,9 +102,25 @@ def _write(
         "seed": config.seed,
         "held_out": config.held_out,
         "totals": _totals(encoded),
-        "splits": _splits(tasks, written),
+        "splits": splits,
     }
     run.once("describe", lambda: _describe(about, run.output))
+
+
+def _put_together(
+    config: TokenizeConfig, form: TokenFormat, encoded: Sequence[ShardEntry], run: StageRun
+) -> dict[str, list[dict[str, Any]]]:
+    """Write the shards from the runs; return what `tokens.json` says of them."""
+    tasks = [
+        ShardTask(plan, config.shuffle, form, run.output)
+        for plan in plan_shards(encoded, run.output, config.shuffle, config.shard_tokens)
+    ]
+    is_small = sum(task.plan.tokens for task in tasks) < _WORTH_WORKERS_TOKENS
+    written = run.map(write_token_shard, tasks, unit="tokens", cost=lambda task: task.plan.tokens, serial=is_small)
+    # Written by the first phase, whose other files go away; from here on the manifest vouches for these.
+    dropped = [file for entry in encoded for file in entry.files if file.name.startswith("dropped-")]
+    run.once("dropped", lambda: TaskResult(files=tuple(dropped)))
+    return _splits(tasks, written)
 
 
 def _encode(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from pipelines.algorithms.word_counts import count_words
 from pipelines.core.errors import InputError
-from pipelines.core.estimate import DocumentsEstimate, size_in_words, time_in_words
+from pipelines.core.estimate import DocumentsEstimate, round_down, size_in_words, time_in_words
 from pipelines.core.machine import available_memory_bytes
 from pipelines.stages.train_bpe.counting import WORDS_IN_MEMORY
 
@@ -208,7 +208,7 @@ def refuse_what_cannot_fit(prediction: Prediction) -> None:
             f"{prediction.workers} workers, and {size_in_words(available)} are available; give fewer --workers"
         )
     if prediction.merging_bytes > _SURELY_TOO_MUCH * available:
-        fits = _readable(prediction.fitting_text_bytes)
+        fits = round_down(prediction.fitting_text_bytes)
         sample = f"train on a sample with --max-bytes {fits} ({size_in_words(fits)}), or " if fits else ""
         raise InputError(
             f"train-bpe: merging the words of about {size_in_words(prediction.text_bytes)} of text takes about "
@@ -268,12 +268,6 @@ def _most_that_fits(bytes_of: Callable[[float], int], most: int, available: int)
         else:
             too_much = middle
     return least
-
-
-def _readable(number: int) -> int:
-    """Round down to two digits."""
-    unit = int(10 ** max(0, len(str(number)) - 2))
-    return int(number // unit * unit)
 
 
 def _cut(text: str) -> list[str]:
