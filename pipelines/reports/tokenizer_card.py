@@ -1,8 +1,12 @@
-"""The report card of a tokenizer: what its vocabulary does to the corpus, as figures for machines and for a page."""
+"""The report card of a tokenizer: what its vocabulary does to the corpus, as figures for machines and for a page.
+
+Its keys: `vocabulary`, `corpus`, `reference`, `groups`, `held_out`, `rare`, `longest`, `strange`, `verification`,
+`curves`. A figure without anything to measure it on is null. Shares are of 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -22,7 +26,7 @@ from pipelines.algorithms.token_statistics import (
     steps_to_check,
     verify_merges,
 )
-from pipelines.core.fast_encoding import FastEncoder
+from pipelines.core.fast_encoding import quickest_encoder
 from pipelines.reports.token_tally import (
     Description,
     Sample,
@@ -100,13 +104,12 @@ def make_card(
     sample: pa.Table,
     tokenizer_json: bytes,
     held_out_was_trained_on: bool,
-    run: Mapping[str, Any],
     reference: Reference | None = None,
     rare_below: int = 100,
     checked_steps: int = 12,
     threads: bool = False,
 ) -> dict[str, Any]:
-    """Return the report card as JSON values; the same inputs give the same card, `run` included as it is given.
+    """Return the report card as JSON values; the same inputs give the same card.
 
     `tokens` are the entries by id, without <|endoftext|>; merge i makes entry 256 + i. `words` gives batches of `word`,
     `count` (in the documents trained on) and `held_out` (in those that were not), as often as it is asked; each word is
@@ -115,13 +118,8 @@ def make_card(
     `held_out_was_trained_on` says that nothing was kept from training: the held-out documents of the sample are then
     those that `tokenize` would hold out. With `threads`, all cores encode. Raises InputError where a tokenizer cannot
     be loaded.
-
-    Keys: `vocabulary`, `corpus`, `reference`, `groups`, `held_out`, `rare`, `longest`, `strange`, `verification`,
-    `curves`, `run`. A figure without anything to measure it on is null. Shares are of 1.
     """
-    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    about = Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
-    ours = _Tokenizer(tokenizer_json, "the new tokenizer", about, threads)
+    ours = _Tokenizer(tokenizer_json, "the new tokenizer", _described(tokens), threads)
     corpus = _Corpus()
     corpus.read(words(), ours.tally)
     with ThreadPoolExecutor(1) as beside:
@@ -136,7 +134,12 @@ def make_card(
         steps = checked.result()
     card["verification"] = _verification(steps, vocabulary)
     card["curves"] = _curves(vocabulary, corpus, steps, compared)
-    return card | {"run": dict(run)}
+    return card
+
+
+def _described(tokens: Sequence[bytes]) -> Description:
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    return Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
 
 
 def _proof(trained_on: Callable[[], WordArrays], merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
@@ -152,7 +155,7 @@ class _Tokenizer:
     def __init__(self, tokenizer_json: bytes, name: str, about: Description, threads: bool) -> None:
         self._about = about
         self._name = name
-        self._encoder = FastEncoder(tokenizer_json, name, forgets_after=_WORDS_REMEMBERED)
+        self._encoder = quickest_encoder(tokenizer_json, name, forgets_after=_WORDS_REMEMBERED)
         self._threads = threads
         self.tally = WordTally(self._encoder, self._about.size, threads=threads)
 

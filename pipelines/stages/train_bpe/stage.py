@@ -202,7 +202,6 @@ def _write_card(
         sample=sample,
         tokenizer_json=storage.read_bytes(storage.join(output, _TOKENIZER)),
         held_out_was_trained_on=config.train_on == "all",
-        run={},
         reference=reference,
         rare_below=config.rare,
         threads=True,
@@ -213,7 +212,6 @@ def _write_card(
             f"train-bpe: of {checked['checked']} merges that were counted anew only {checked['right']} are right; "
             "this is a bug in webtext, please report it"
         )
-    del card["run"]  # it differs from run to run, and stands in a file of its own
     data = (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
     bytes_per_token = card["corpus"]["bytes_per_token"]
     counts = {} if bytes_per_token is None else {"bytes_per_token": round(bytes_per_token, 4)}
