@@ -243,3 +243,11 @@ def test_what_the_run_took_may_be_lost(tmp_path: Path, damaged: str) -> None:
     _train_from([made], tmp_path / "bpe")
     assert "The run" not in (tmp_path / "bpe" / "report.html").read_text()
     assert report_card(str(tmp_path / "bpe"))["run"] == {}
+
+
+def test_a_glob_means_folders_too(tmp_path: Path) -> None:
+    for name in "ab":
+        _train(_documents(tmp_path / f"{name}.jsonl", 20, name), tmp_path / f"counted-{name}", count_only=True)
+    _train_from([tmp_path / "counted-?"], tmp_path / "globbed")
+    _train_from([tmp_path / "counted-a", tmp_path / "counted-b"], tmp_path / "named")
+    assert (tmp_path / "globbed" / "merges.txt").read_bytes() == (tmp_path / "named" / "merges.txt").read_bytes()

@@ -7,7 +7,7 @@ size of the shard; and each bucket of all shards can be added up by itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -118,13 +118,15 @@ def count_shard(task: CountTask) -> TaskResult:
     )
 
 
-def documents_to_count(shard: inputs.DocumentShard, sampled_below: int, drops: Drops) -> Iterator[pa.RecordBatch]:
+def documents_to_count(
+    shard: inputs.DocumentShard, sampled_below: int, drops: Drops, tell: Callable[[int], None] = progress.advance
+) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard that have a text and are in the sample; count the others as drops.
 
     Those outside the sample are counted only, not listed: their hash tells which they are.
     """
     for batch in inputs.read_documents(shard, drops):
-        progress.advance(batch.num_rows)
+        tell(batch.num_rows)
         has_text = pc.greater(pc.binary_length(batch.column("text")), 0)
         if not pc.all(has_text).as_py():
             empty = batch.filter(pc.invert(has_text))

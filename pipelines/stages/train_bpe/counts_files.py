@@ -34,6 +34,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> CountsInput:
 
     Raises InputError for others, for counts that are given twice, and for folders that held out another share.
     """
+    paths = [each for path in paths for each in _meant(path)]
     found = [each for path in paths for each in _opened(path, held_out)]
     files = [file for together in found for file in together]
     _refuse_twice(files)
@@ -49,6 +50,12 @@ def open_counts(paths: Sequence[str], held_out: float) -> CountsInput:
         distinct_words=most[0],
         distinct_word_bytes=most[1],
     )
+
+
+def _meant(path: str) -> list[str]:
+    """Return the folders that a glob means, or the path as it is, where it is none or means files."""
+    matches = storage.glob(path) if storage.is_glob(path) else []
+    return matches if any(storage.is_folder(match) for match in matches) else [path]
 
 
 def _opened(path: str, held_out: float) -> list[list[inputs.InputFile]]:

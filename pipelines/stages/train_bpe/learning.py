@@ -103,7 +103,8 @@ def _learned(config: TrainBpeConfig, words: Words) -> Merges:
 
 def _texts(config: TrainBpeConfig, source: inputs.DocumentInput, sampled_below: int) -> Iterator[str]:
     for shard in source.shards:
-        for batch in documents_to_count(shard, sampled_below, Drops()):
+        # What counts here are merges, not documents.
+        for batch in documents_to_count(shard, sampled_below, Drops(), tell=lambda _: None):
             texts = batch.column("text").to_pylist()
             if config.train_on == "all":
                 yield from texts
