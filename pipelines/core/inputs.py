@@ -28,6 +28,7 @@ _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 4 << 20
+_PARQUET_BATCH_BYTES = 16 << 20
 
 # Half of a surrogate pair, or a whole one, as JSON spells it; only lines with one are looked at closely.
 _SPELLED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -274,11 +275,10 @@ def _with_id_and_text(schema: pa.Schema, text_field: str, path: str) -> pa.Schem
 
 
 def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
-    groups = list(file.row_groups) if file.row_groups is not None else None
     name = storage.basename(file.path)
-    row = _rows_before(file)
     schema = None
-    for batch in shards.read_batches(file.path, row_groups=groups):
+    row, batches = _parquet_batches(file)
+    for batch in batches:
         schema = schema or _with_id_and_text(batch.schema, text_field, file.path)
         columns = {field.name: batch.column(field.name) for field in batch.schema}
         texts = columns.pop(text_field).cast(pa.string())
@@ -291,12 +291,16 @@ def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterat
         yield with_valid_text(whole, drops)
 
 
-def _rows_before(file: InputFile) -> int:
-    if not file.row_groups:
-        return 0
+def _parquet_batches(file: InputFile) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """Return how many rows stand before those of a file, and these in batches of at most some MB (a row is whole)."""
+    groups = None if file.row_groups is None else list(file.row_groups)
     with storage.open_read(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).metadata
-        return sum(metadata.row_group(group).num_rows for group in range(file.row_groups[0]))
+    before = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
+    rows = shards.rows_within(metadata, groups, _PARQUET_BATCH_BYTES)
+    batches = shards.read_batches(file.path, row_groups=groups, rows=rows)
+    # The footer says little of texts that repeat, of which a dictionary holds one, and of rows unlike the others.
+    return before, (part for batch in batches for part in shards.cut_by_bytes(batch, 4 * _PARQUET_BATCH_BYTES))
 
 
 def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:

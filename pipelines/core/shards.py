@@ -143,6 +143,23 @@ def read_batches(
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
+def rows_within(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, most: int) -> int:
+    """Return how many rows, 1 to 1,024, take about so many bytes even in the row group with the largest."""
+    groups = [metadata.row_group(group) for group in row_groups or range(metadata.num_row_groups)]
+    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+    return int(min(_READ_ROWS, max(1, most / max(1.0, largest))))
+
+
+def cut_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of at most so many bytes, or of one row."""
+    if batch.num_rows < 2 or batch.nbytes <= most:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from cut_by_bytes(batch.slice(0, middle), most)
+    yield from cut_by_bytes(batch.slice(middle), most)
+
+
 def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file as dictionaries."""
     for batch in read_batches(path, columns):

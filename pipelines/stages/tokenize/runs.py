@@ -28,6 +28,7 @@ SHUFFLED_BINS = 1 << 16
 _BIN_SHIFT = np.uint64(48)
 LAST_ORDER = 2**64 - 1
 
+# Of tokens, ids and URLs together: in one column of strings Arrow holds no more than 2 GiB.
 _RUN_BYTES = 64 << 20
 _RUN_DOCUMENTS = 1_000_000
 _CHUNK_BYTES = 16 << 20
@@ -78,7 +79,7 @@ class Run:
 
 
 class RunWriter:
-    """Collects the documents of one task and writes a run for each 64 MiB of tokens."""
+    """Collects the documents of one task and writes a run for each 64 MiB of tokens, ids and URLs."""
 
     def __init__(self, output: str, work: str, task: int, end_of_text: int, shuffled: bool) -> None:
         self._output = output
@@ -96,7 +97,7 @@ class RunWriter:
     def add(self, documents: EncodedDocuments) -> None:
         """Add documents; write a run when enough of them wait."""
         self._waiting.append(documents)
-        self._bytes += documents.tokens.nbytes
+        self._bytes += documents.tokens.nbytes + documents.ids.nbytes + documents.urls.nbytes
         self._documents += len(documents.order)
         if self._bytes >= _RUN_BYTES or self._documents >= _RUN_DOCUMENTS:
             self._write()
@@ -191,6 +192,15 @@ def read_documents_of(run: Run, split: int, low: int, high: int) -> pa.Table:
         ),
     )
     return table.filter(is_wanted)
+
+
+def with_long_columns(table: pa.Table) -> pa.Table:
+    """Return a table whose columns of strings may have over 2 GiB, so that its rows can be put in another order."""
+    wide = [
+        pa.field(each.name, pa.large_string() if each.type == pa.string() else each.type, each.nullable)
+        for each in table.schema
+    ]
+    return table.cast(pa.schema(wide))
 
 
 def copy_tokens(

@@ -14,13 +14,14 @@ from pipelines.core.errors import DamagedShardError, UsageError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.tokenize.plan import ShardPlan
-from pipelines.stages.tokenize.runs import SPLITS, copy_tokens, read_documents_of
+from pipelines.stages.tokenize.runs import SPLITS, copy_tokens, read_documents_of, with_long_columns
 
 LLMC_HEADER_BYTES = 1024
 # llm.c's headers by the bytes of a token: magic number and version.
 _LLMC_KINDS = {2: (20240520, 1), 4: (20240801, 7)}
 _LLMC_MOST_TOKENS = 2**31 - 1
 _GROUP_ROWS = 8192
+_GROUP_BYTES = 32 << 20
 
 TOKEN_DOCUMENTS_SCHEMA = pa.schema(
     [
@@ -131,7 +132,7 @@ def _documents(task: ShardTask) -> pa.Table:
     for number, run in enumerate(plan.runs):
         rows = read_documents_of(run, split, plan.low, plan.high)
         tables.append(rows.append_column("run", pa.array(np.full(rows.num_rows, number, np.int64))))
-    together = pa.concat_tables(tables)
+    together = with_long_columns(pa.concat_tables(tables))
     if not task.shuffle:
         return together
     # Documents of equal ids have equal orders; those that are equal in all of this are equal in all that is written.
@@ -168,10 +169,12 @@ def _collected(task: ShardTask, documents: pa.Table, pieces: _Pieces) -> npt.NDA
 def _write_documents(task: ShardTask, documents: pa.Table, pieces: _Pieces) -> FileEntry:
     kept = documents.take(pa.array(pieces.rows))
     columns = [kept.column("id"), kept.column("url"), pieces.targets, pieces.counts, pieces.offsets]
-    table = pa.table(dict(zip(TOKEN_DOCUMENTS_SCHEMA.names, columns, strict=True)), schema=TOKEN_DOCUMENTS_SCHEMA)
-    with shards.write_shard(task.output, documents_file(f"{task.name}.{task.form.suffix}"), table.schema) as shard:
+    table = pa.table(dict(zip(TOKEN_DOCUMENTS_SCHEMA.names, columns, strict=True)))
+    name = documents_file(f"{task.name}.{task.form.suffix}")
+    with shards.write_shard(task.output, name, TOKEN_DOCUMENTS_SCHEMA) as shard:
         for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
-            shard.writer.write_batch(batch)
+            for part in shards.cut_by_bytes(batch, _GROUP_BYTES):
+                shard.writer.write_batch(part.cast(TOKEN_DOCUMENTS_SCHEMA))
     return shard.entry
 
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 
 from pipelines.algorithms.bpe import byte_characters, token_bytes
 from pipelines.algorithms.word_counts import GPT2_SPLIT
-from pipelines.core import storage
+from pipelines.core import progress, storage
 from pipelines.core.errors import WebtextError
 from pipelines.core.tokenizer_formats import END_OF_TEXT, TOKENIZER, byte_level_tokenizer, token_characters
 
@@ -196,9 +196,14 @@ def _reader_of_tiktoken(source: str, ranks: dict[bytes, int]) -> _Reader:
 
 def _by_gigatoken(whole: _Whole) -> Iterator[_Reader]:
     import pyarrow as pa
-    from gigatoken.gigatoken_rs import load_hf_json
 
     from pipelines.core.fast_encoding import FastEncoder
+
+    try:
+        from gigatoken.gigatoken_rs import load_hf_json
+    except ImportError:
+        progress.note("gigatoken is not installed, so the tokenizer was not tried with it")
+        return
 
     fast = FastEncoder(whole.data, whole.path)
     with _loading(whole.path, "gigatoken"):
