@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.token_statistics import token_frequencies
-from pipelines.core.fast_encoding import Encoder
+from pipelines.core.errors import InputError
+from pipelines.core.fast_encoding import Encoder, quickest_encoder
 
 NO_GROUP = "(none)"
 # The pieces of the split that are words in the everyday sense.
@@ -146,10 +147,13 @@ class Description(NamedTuple):
     splits_as_gpt2: bool
 
 
-def describe(tokenizer_json: bytes) -> Description:
-    """Return what a `tokenizer.json` says of itself."""
+def describe(tokenizer_json: bytes, source: str) -> Description:
+    """Return what a `tokenizer.json` says of itself; raise InputError, naming `source`, where that is not enough."""
     settings = json.loads(tokenizer_json)
-    vocabulary: dict[str, int] = settings["model"]["vocab"]
+    vocabulary = settings["model"].get("vocab")
+    if not isinstance(vocabulary, dict) or not vocabulary:
+        kind = settings["model"].get("type")
+        raise InputError(f"{source}: its model ({kind}) has no vocabulary that gives each entry an id")
     added = {each["content"]: each["id"] for each in settings.get("added_tokens") or ()}
     lengths = [len(token) for token in vocabulary if token not in added]
     split = settings.get("pre_tokenizer") or {}
@@ -159,3 +163,16 @@ def describe(tokenizer_json: bytes) -> Description:
         np.array(lengths, np.int64),
         bool(is_plain and split.get("use_regex", True) and not split.get("add_prefix_space", True)),
     )
+
+
+class Reference(NamedTuple):
+    """A tokenizer to compare with: what to call it, and its `tokenizer.json`."""
+
+    name: str
+    tokenizer_json: bytes
+
+
+def require_comparable(reference: Reference) -> None:
+    """Raise InputError for a tokenizer that a card cannot show: one that cannot be loaded, or does not tell its ids."""
+    describe(reference.tokenizer_json, reference.name)
+    quickest_encoder(reference.tokenizer_json, reference.name)

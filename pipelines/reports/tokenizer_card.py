@@ -29,6 +29,7 @@ from pipelines.algorithms.token_statistics import (
 from pipelines.core.fast_encoding import quickest_encoder
 from pipelines.reports.token_tally import (
     Description,
+    Reference,
     Sample,
     SampleTally,
     WordTally,
@@ -50,13 +51,6 @@ _BYTES = 256
 
 # The symbols of all words, where each word begins and the last ends, and how often each occurs.
 WordArrays = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
-class Reference(NamedTuple):
-    """A tokenizer to compare with: what to call it, and its `tokenizer.json`."""
-
-    name: str
-    tokenizer_json: bytes
 
 
 class _Measured(NamedTuple):
@@ -168,7 +162,7 @@ class _Tokenizer:
 def _compared(
     reference: Reference, words: Callable[[], Iterable[pa.RecordBatch]], sample: Sample, threads: bool
 ) -> _Measured:
-    about = describe(reference.tokenizer_json)
+    about = describe(reference.tokenizer_json, reference.name)
     tokenizer = _Tokenizer(reference.tokenizer_json, reference.name, about, threads)
     if about.splits_as_gpt2:
         _Corpus().read(words(), tokenizer.tally)

@@ -17,7 +17,8 @@ from pipelines.algorithms.bpe import byte_characters
 from pipelines.algorithms.bpe_merges import Merges, learn_merges
 from pipelines.core.tokenizer_formats import token_characters
 from pipelines.core.tokenizer_formats import tokenizer_json as written
-from pipelines.reports.tokenizer_card import Reference, make_card
+from pipelines.reports.token_tally import Reference
+from pipelines.reports.tokenizer_card import make_card
 
 _SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 _IDS = {byte: id for id, byte in enumerate(byte_characters())}

@@ -16,7 +16,7 @@ from pipelines.core.estimate import estimate_documents
 from pipelines.core.machine import Spent
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.core.tokenizer_formats import read_tokenizer
-from pipelines.reports.tokenizer_card import Reference
+from pipelines.reports.token_tally import Reference, require_comparable
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Words, counted_words, words_to_train_on
@@ -50,7 +50,7 @@ def train_bpe(
     InputError where not one pair can be merged, or where memory would not do. Paper, section 2.2.
     """
     _refuse_what_does_not_go_together(config, counts)
-    reference = Reference(storage.basename(compare.rstrip("/")), read_tokenizer(compare)) if compare else None
+    reference = _reference(compare) if compare else None
     counted_before = open_counts(counts, config.held_out) if counts else None
     source = None if counts else inputs.open_documents(documents, config.text_field)
     read = {
@@ -71,6 +71,16 @@ def train_bpe(
         if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
             _write_page(output)
         return summary
+
+
+def _reference(path: str) -> Reference:
+    """Read the tokenizer to compare with; raise InputError now, before any work, where the card could not show it."""
+    reference = Reference(storage.basename(path.rstrip("/")), read_tokenizer(path))
+    try:
+        require_comparable(reference)
+    except InputError as error:
+        raise InputError(f"--compare {path}: {error}; name another tokenizer, or leave out --compare") from error
+    return reference
 
 
 def _refuse_what_does_not_go_together(config: TrainBpeConfig, counts: Sequence[str]) -> None:
