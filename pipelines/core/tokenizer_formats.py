@@ -118,7 +118,10 @@ def token_characters(token: bytes) -> str:
 def _from_folder(path: str) -> bytes:
     names = storage.list_folder(path)
     if has_manifest(path) or "_journal" in names:
-        file = inputs.open_stage(path, ("train-bpe",)).file(TOKENIZER)
+        found = inputs.open_stage(path, ("train-bpe",)).files(TOKENIZER)
+        if not found:
+            raise InputError(f"{path}: holds counts, no tokenizer; train one with `webtext train-bpe --counts {path}`")
+        (file,) = found
         file.verify()
         return storage.read_bytes(file.path)
     if TOKENIZER in names:

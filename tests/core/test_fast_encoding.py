@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipelines.core import fast_encoding, machine
 from pipelines.core.errors import InputError
 from pipelines.core.fast_encoding import FastEncoder
 from pipelines.core.tokenizer_formats import parse_tokenizer, read_tokenizer
@@ -48,3 +53,97 @@ def test_what_it_remembers_is_let_go_of(tokenizer_json: bytes) -> None:
 def test_what_gigatoken_does_not_know_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"odd\.json: gigatoken cannot load it .*--engine tokenizers"):
         FastEncoder(b'{"model": {"type": "WordPiece"}}', "odd.json")
+
+
+def test_added_tokens_that_are_not_special_are_refused_by_name(tokenizer_json: bytes) -> None:
+    settings = json.loads(tokenizer_json)
+    settings["added_tokens"].append({**settings["added_tokens"][0], "content": "<tool_call>", "special": False})
+    with pytest.raises(InputError, match=r"q\.json: .*added tokens that are not special: '<tool_call>'; use --engine"):
+        FastEncoder(json.dumps(settings).encode(), "q.json")
+
+
+def test_it_is_loaded_anew_when_the_process_has_grown(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    level = 1_000_000_000
+    monkeypatch.setattr(machine, "resident_bytes", lambda: level)
+    encoder = FastEncoder(tokenizer_json, "gpt2")
+    first = encoder._tokenizer
+    level += 390_000_000
+    one = encoder.encode(pa.array(_TEXTS))
+    assert encoder._tokenizer is first
+    level += 20_000_000
+    again = encoder.encode(pa.array(_TEXTS))
+    second = encoder._tokenizer
+    assert second is not first
+    assert again.ids.tolist() == one.ids.tolist()
+    encoder.encode(pa.array(_TEXTS))
+    assert encoder._tokenizer is second
+
+
+def test_where_nothing_tells_the_memory_texts_are_counted(
+    tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "resident_bytes", lambda: None)
+    monkeypatch.setattr(fast_encoding, "_FORGETS_AFTER", 10)
+    encoder = FastEncoder(tokenizer_json, "gpt2")
+    first = encoder._tokenizer
+    encoder.encode(pa.array(["word " * 2000]))
+    encoder.encode(pa.array(_TEXTS))
+    assert encoder._tokenizer is not first
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 7, 30])
+def test_slices_change_nothing(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch, slice_bytes: int) -> None:
+    encoder = FastEncoder(tokenizer_json, "gpt2")
+    column = pa.array(["x", *_TEXTS, "", "z" * 50, ""]).slice(1)
+    whole = encoder.encode(column)
+    monkeypatch.setattr(fast_encoding, "_SLICE_BYTES", slice_bytes)
+    cut = encoder.encode(column)
+    assert cut.ids.tolist() == whole.ids.tolist()
+    assert cut.starts.tolist() == whole.starts.tolist()
+    assert max(len("".join(each.to_pylist()).encode()) for each in fast_encoding._slices(column)) <= max(
+        50, slice_bytes
+    )
+
+
+def test_the_memory_of_words_that_never_repeat_is_bounded(tokenizer_json: bytes) -> None:
+    if machine.resident_bytes() is None:
+        pytest.skip("nothing tells how large the process is")
+    encoder = FastEncoder(tokenizer_json, "gpt2")
+    before = machine.resident_bytes()
+    assert before is not None
+    chance = np.random.default_rng(0)
+    for _ in range(5):
+        letters = chance.integers(97, 123, (1 << 20, 8), dtype=np.uint8)
+        letters[:, 7] = 32
+        encoder.encode(pa.array([part.tobytes().decode() for part in np.split(letters, 16)]))
+        level = machine.resident_bytes()
+        assert level is not None
+        assert level - before < 800_000_000
+
+
+_WITHOUT_GIGATOKEN = """
+import sys
+sys.modules["gigatoken"] = sys.modules["gigatoken.gigatoken_rs"] = None
+from webtext_cli.main import main
+folder = sys.argv[1]
+train = ["train-bpe", "-i", folder + "/d.jsonl", "-o", folder + "/bpe", "--vocab-size", "262", "--workers", "1"]
+assert main(train) == 0
+run = ["tokenize", "-i", folder + "/d.jsonl", "--tokenizer", folder + "/bpe", "--workers", "1", "--held-out", "0"]
+assert main([*run, "-o", folder + "/auto"]) == 0
+assert main([*run, "-o", folder + "/asked", "--engine", "gigatoken"]) != 0
+"""
+
+
+def test_without_gigatoken_the_commands_work_and_say_so(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": str(each), "text": "the text the reader reads"}) for each in range(20)]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_GIGATOKEN, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "gigatoken is not installed, so the tokenizer was not tried with it" in said
+    assert "encodes with tokenizers, which is slower" in said
+    assert "gigatoken is not installed; use --engine tokenizers" in said
+    assert "Traceback" not in said
+    assert json.loads((tmp_path / "auto" / "tokens.json").read_text())["engine"] == "tokenizers"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pipelines.core.document_split import is_held_out
-from pipelines.core.errors import DamagedShardError, InputError, UsageError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
@@ -349,37 +349,6 @@ def test_vocabulary_and_merges_are_found_by_name(shared_data: Path, tmp_path: Pa
     assert _documents(tmp_path / "tokens", "train") == {"d0": [15496, 995]}
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no tokenizer"):
-        _tokenize(tmp_path, ["x"], tmp_path / "empty")
-    with pytest.raises(InputError, match="run `webtext train-bpe` first"):
-        _tokenize(tmp_path, ["x"], tmp_path / "absent")
-    (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(InputError, match=r"t\.json: is .*not a tokenizer"):
-        _tokenize(tmp_path, ["x"], tmp_path / "t.json")
-    (tmp_path / "empty" / "vocab.json").write_text('{"a": 0}')
-    (tmp_path / "empty" / "merges.txt").write_text("a b\n")
-    with pytest.raises(InputError, match=r"vocab\.json: has no entry for 255 of the 256 bytes"):
-        _tokenize(tmp_path, ["x"], tmp_path / "empty")
-
-
-def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
-    tokenizer = Tokenizer(models.BPE({"a": 0}, []))
-    tokenizer.save(str(tmp_path / "t.json"))
-    with pytest.raises(InputError, match=r"has no <\|endoftext\|> in its vocabulary"):
-        _tokenize(tmp_path, ["x"], tmp_path / "t.json")
-
-
-def test_dropout_is_refused(tmp_path: Path) -> None:
-    path = _write_tokenizer(tmp_path / "t.json")
-    settings = json.loads(path.read_text())
-    settings["model"]["dropout"] = 0.1
-    path.write_text(json.dumps(settings))
-    with pytest.raises(InputError, match="BPE dropout"):
-        _tokenize(tmp_path, ["x"], path)
-
-
 def test_the_commands_work_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     documents = _write(tmp_path / "docs.jsonl", [f"the text the reader reads {number}" for number in range(50)])
     corpus = ["--corpus", str(tmp_path), "-i", str(documents), "--workers", "2"]
@@ -391,12 +360,3 @@ def test_the_commands_work_one_after_the_other(tmp_path: Path, capsys: pytest.Ca
     ours = (tmp_path / "train-bpe" / "tokenizer.json").read_bytes()
     assert (tmp_path / "tokenize" / "tokenizer.json").read_bytes() == ours
     assert json.loads((tmp_path / "tokenize" / "tokens.json").read_text())["end_of_text"] == 264
-
-
-def test_a_damaged_tokenizer_of_the_corpus_is_refused(tmp_path: Path) -> None:
-    documents = _write(tmp_path / "docs.jsonl", ["the text the reader reads"] * 3)
-    assert main(["train-bpe", "-i", str(documents), "-o", str(tmp_path / "bpe"), "--vocab-size", "262", "-q"]) == 0
-    path = tmp_path / "bpe" / "tokenizer.json"
-    path.write_bytes(path.read_bytes().replace(b'"t"', b'"u"', 1))
-    with pytest.raises(DamagedShardError, match=r"tokenizer\.json: is damaged"):
-        _run(documents, tmp_path / "bpe", tmp_path / "tokens")

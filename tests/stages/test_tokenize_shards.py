@@ -5,22 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from token_run import END, described, pieces, run, shard_bytes, stream, write_parquet, write_tokenizer
 
+from pipelines.core import inputs
 from pipelines.core.document_split import hashed, is_held_out
 from pipelines.core.errors import ChangedRunError
 from pipelines.core.executor import LocalExecutor
+from pipelines.core.manifest import FileEntry
 from pipelines.core.run import RunOptions
-from pipelines.stages.tokenize import runs
+from pipelines.core.tokenizer_formats import parse_tokenizer
+from pipelines.stages.tokenize import runs, token_shards
 from pipelines.stages.tokenize.plan import cut
 
 
@@ -118,6 +123,55 @@ def test_documents_of_equal_ids_have_one_order_too(small: Path, tmp_path: Path) 
     for name in "ab":
         run(tmp_path / f"{name}.parquet", small, tmp_path / name, shard_tokens=100, held_out=0.0)
     assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
+
+
+def test_texts_of_one_id_whose_tokens_have_one_crc32_have_one_order_too(small: Path, tmp_path: Path) -> None:
+    texts = ["K0j5oqbYVF9C", "cE8NZY9VQJAj"]
+    library = parse_tokenizer(small.read_bytes(), "small")
+    assert len({zlib.crc32(np.array(library.encode(text).ids, "<u2").tobytes()) for text in texts}) == 1
+    for name, order in (("a", texts), ("b", texts[::-1])):
+        write_parquet(tmp_path / f"{name}.parquet", [{"id": "same", "text": text} for text in order])
+        run(tmp_path / f"{name}.parquet", small, tmp_path / name, held_out=0.0)
+    assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
+
+
+def test_long_urls_fill_a_run_as_tokens_do(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One column of strings holds 2 GiB, which 64 MiB of tokens with long URLs would pass.
+    monkeypatch.setattr(runs, "_RUN_BYTES", 1000)
+    monkeypatch.setattr(token_shards, "_GROUP_BYTES", 2000)
+    monkeypatch.setattr(inputs, "_PARQUET_BATCH_BYTES", 500)
+    rows = [{"id": str(each), "url": "u" * 900 + str(each), "text": f"text {each}"} for each in range(40)]
+    write_parquet(tmp_path / "d.parquet", rows)
+    written = []
+    whole = runs.RunWriter.finish
+
+    def counted(self: runs.RunWriter) -> tuple[FileEntry, ...]:
+        written.append(files := whole(self))
+        return files
+
+    monkeypatch.setattr(runs.RunWriter, "finish", counted)
+    run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)
+    assert len(written[0]) > 2 * 15
+    table = pq.read_table(tmp_path / "out" / "train-00000-documents.parquet")
+    assert table.schema.field("url").type == pa.string()
+    assert sorted(table.column("url").to_pylist()) == sorted(row["url"] for row in rows)
+
+
+def test_clusters_of_jsonl_stay_on_one_side(small: Path, tmp_path: Path) -> None:
+    rows = [{"id": f"d{each}", "text": "text", "cluster": each // 10} for each in range(2000)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(tmp_path / "d.jsonl", small, tmp_path / "out", held_out=0.1)
+    sides = [
+        {
+            int(row["id"][1:]) // 10
+            for path in sorted((tmp_path / "out").glob(f"{split}-*-documents.parquet"))
+            for row in pq.read_table(path).to_pylist()
+        }
+        for split in ("train", "held-out")
+    ]
+    assert len(sides[1]) > 5
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 200
 
 
 def test_another_seed_gives_another_order_and_holds_out_the_same(small: Path, tmp_path: Path) -> None:
