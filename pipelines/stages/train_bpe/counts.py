@@ -30,6 +30,8 @@ COUNTS_SCHEMA = pa.schema(
 _LENGTH_BYTES = 4  # what Parquet writes before each word
 _ROWS_WRITTEN = 8192
 _BYTES_WRITTEN = 32 << 20
+# Arrow groups by at most 2 GiB of distinct words at a time.
+_BYTES_GROUPED = 1 << 30
 # Words are short as a rule, and each batch has a price of its own.
 _ROWS_READ = 65_536
 _BYTES_READ = 32 << 20
@@ -56,9 +58,10 @@ class ReadTask:
 
 @dataclasses.dataclass(frozen=True)
 class AddTask:
-    """One bucket of all work files to add up."""
+    """One bucket of all work files to add up, of so many."""
 
     bucket: int
+    buckets: int
     work_files: tuple[str, ...]
     output: str
 
@@ -78,14 +81,17 @@ class Words(NamedTuple):
 
 def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -> None:
     """Add words and their counts to a work file, each to the bucket of its hash."""
+    writer.write(counts, _buckets_of(counts, buckets))
+
+
+def _buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     if buckets == 1:
-        writer.write(counts, np.zeros(counts.num_rows, np.int32))
-        return
+        return np.zeros(counts.num_rows, np.int32)
     starts = np.frombuffer(counts.column("word").buffers()[1], np.int32)
     data = counts.column("word").buffers()[2]
     offset = counts.column("word").offset
     characters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    writer.write(counts, bucket_of_words(characters, starts[offset : offset + counts.num_rows + 1], buckets))
+    return bucket_of_words(characters, starts[offset : offset + counts.num_rows + 1], buckets)
 
 
 def read_counts(task: ReadTask) -> TaskResult:
@@ -181,11 +187,10 @@ def _require_words(words: list[bytes], path: str) -> None:
 def add_up(task: AddTask) -> TaskResult:
     """Write the counts of one bucket, in the order of the words."""
     parts = [bucket_part(storage.join(task.output, name), COUNTS_SCHEMA, task.bucket) for name in task.work_files]
-    rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], COUNTS_SCHEMA)
-    # Arrow's strings end at 2 GiB in all, its large ones do not.
-    wide = COUNTS_SCHEMA.set(0, pa.field("word", pa.large_string(), nullable=False))
-    added = rows.cast(wide).group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
-    counts = pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=wide).sort_by("word")
+    batches = [batch for part in parts for batch in part.batches()]
+    groups = 1 + sum(batch.nbytes for batch in batches) // _BYTES_GROUPED
+    grouped = (_of_group(batches, task.buckets, group, groups) if groups > 1 else batches for group in range(groups))
+    counts = pa.concat_tables([_added(each) for each in grouped]).sort_by("word")
     lengths = pc.binary_length(counts["word"])
     name = shards.shard_name("counts", task.bucket)
     with shards.write_shard(task.output, name, COUNTS_SCHEMA, repetitive=[]) as written:
@@ -203,6 +208,20 @@ def add_up(task: AddTask) -> TaskResult:
         },
         files=(written.entry,),
     )
+
+
+def _of_group(batches: Sequence[pa.RecordBatch], buckets: int, group: int, groups: int) -> list[pa.RecordBatch]:
+    """Return the rows of one group of a bucket: the hash that chose the bucket chooses the group as well."""
+    places = (_buckets_of(batch, buckets * groups) // buckets for batch in batches)
+    return [batch.filter(pa.array(place == group)) for batch, place in zip(batches, places, strict=True)]
+
+
+def _added(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    # Arrow's strings end at 2 GiB in all, its large ones do not.
+    wide = COUNTS_SCHEMA.set(0, pa.field("word", pa.large_string(), nullable=False))
+    rows = pa.Table.from_batches(batches, COUNTS_SCHEMA).cast(wide)
+    added = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
+    return pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=wide)
 
 
 def _slices(counts: pa.Table, lengths: npt.NDArray[np.int64]) -> Iterator[pa.Table]:

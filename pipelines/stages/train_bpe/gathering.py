@@ -73,7 +73,7 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
 def take_up_counts(source: CountsInput, run: StageRun) -> Counted:
     """Add up counts that were made before, and join the sampled texts that lie beside them."""
     work = storage.basename(run.work)
-    buckets = min(_MOST_BUCKETS, max(_buckets(source.files), 1 + source.words // _BUCKET_WORDS))
+    buckets = min(_MOST_BUCKETS, 1 + max(source.word_bytes // _BUCKET_BYTES, source.words // _BUCKET_WORDS))
     tasks = [
         ReadTask(index, file, buckets, run.output, f"{work}/words-{index:05d}.buckets")
         for index, file in enumerate(source.files)
@@ -123,7 +123,7 @@ def _joined_sample(source: CountsInput, output: str) -> TaskResult:
 
 
 def _add_up(run: StageRun, work_files: Sequence[str], buckets: int) -> list[ShardEntry]:
-    tasks = [AddTask(bucket, tuple(work_files), run.output) for bucket in range(buckets)]
+    tasks = [AddTask(bucket, buckets, tuple(work_files), run.output) for bucket in range(buckets)]
     return run.map(add_up, tasks, phase="add", unit="words", serial=len(tasks) == 1)
 
 
