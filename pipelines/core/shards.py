@@ -151,13 +151,14 @@ def rows_within(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, mos
 
 
 def cut_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most so many bytes, or of one row."""
+    """Yield a batch in parts of at most so many bytes, or of one row; parts are copies, which hold no other rows."""
     if batch.num_rows < 2 or batch.nbytes <= most:
         yield batch
         return
     middle = batch.num_rows // 2
-    yield from cut_by_bytes(batch.slice(0, middle), most)
-    yield from cut_by_bytes(batch.slice(middle), most)
+    for half in (batch.slice(0, middle), batch.slice(middle)):
+        fits = half.num_rows < 2 or half.nbytes <= most
+        yield from [half.take(pa.array(range(half.num_rows)))] if fits else cut_by_bytes(half, most)
 
 
 def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
