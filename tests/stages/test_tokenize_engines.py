@@ -201,3 +201,16 @@ def test_a_tokenizer_that_gigatoken_does_not_know_is_left_to_tokenizers(tmp_path
     assert any("encodes with tokenizers, which is slower" in note for note in notes.notes)
     with pytest.raises(InputError, match=r"t\.json: gigatoken .*use --engine tokenizers"):
         run(tmp_path / "d.parquet", tmp_path / "t.json", tmp_path / "asked", held_out=0.0, engine="gigatoken")
+
+
+def test_a_tokenizer_with_added_tokens_that_are_not_special_is_left_to_tokenizers(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path / "t.json")
+    library = Tokenizer.from_file(str(path))
+    library.add_tokens(["<tool_call>"])
+    library.save(str(path))
+    write_parquet(tmp_path / "d.parquet", [{"id": "d", "text": "a<tool_call>b"}])
+    notes = Notes()
+    run(tmp_path / "d.parquet", path, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
+    assert library.token_to_id("<tool_call>") in stream(tmp_path / "out", "train")
+    assert described(tmp_path / "out")["engine"] == "tokenizers"
+    assert any("not special: '<tool_call>'" in note for note in notes.notes)

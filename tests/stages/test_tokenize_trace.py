@@ -108,14 +108,14 @@ def test_shards_that_memory_does_not_hold_are_refused_with_a_size_that_fits(
         shards=9,
     )
     encoder = _Encoder()
-    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 2_000_000_000)
+    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 3_000_000_000)
     fine = forecast.forecast(estimate, encoder, 2, 100_000_000)
     forecast.check_forecast(fine, 100_000_000, "memory://x", "memory://x/_work")
     assert "give --workers" not in fine.in_words(3)
-    assert "more than the 2 GB that are available; give --workers 3" in fine.in_words(4)
+    assert "more than the 3 GB that are available; give --workers 3" in fine.in_words(4)
     large = forecast.forecast(estimate, encoder, 2, 2_000_000_000)
     with pytest.raises(
-        InputError, match=r"5\.1 GB of memory, and 2 GB are available; give --shard-tokens (\d+) or"
+        InputError, match=r"5\.5 GB of memory, and 3 GB are available; give --shard-tokens (\d+) or"
     ) as refusal:
         forecast.check_forecast(large, 2_000_000_000, "memory://x", "memory://x/_work")
     found = re.search(r"--shard-tokens (\d+)", str(refusal.value))

@@ -15,6 +15,9 @@ from pipelines.core.machine import available_memory_bytes
 # Python with the libraries and a vocabulary; then what waits for a run to be written, with the texts read meanwhile.
 _PROCESS_BYTES = 250_000_000
 _ENCODING_BYTES = 250_000_000
+# What gigatoken remembers of prose, a byte for each of the text at most, until it is loaded anew; a worker that puts
+# shards together afterwards still has it.
+_REMEMBERED_BYTES = 400_000_000
 # What a shard takes beside its tokens: a block of a run, and the table of its documents.
 _BYTES_A_DOCUMENT = 500
 _COPYING_BYTES = 50_000_000
@@ -59,16 +62,17 @@ def forecast(estimate: DocumentsEstimate, encoder: Encoder, token_bytes: int, sh
     documents_a_token = documents / max(1, tokens)
     in_shard = min(tokens, shard_tokens)
     shard_bytes = round(in_shard * (token_bytes + documents_a_token * _BYTES_A_DOCUMENT)) + _COPYING_BYTES
+    standing_bytes = _PROCESS_BYTES + min(_REMEMBERED_BYTES, estimate.text_bytes)
     available = available_memory_bytes()
     fitting = None
     if available is not None:
-        left = available - _PROCESS_BYTES - _COPYING_BYTES
+        left = available - standing_bytes - _COPYING_BYTES
         fitting = max(0, int(left / (token_bytes + documents_a_token * _BYTES_A_DOCUMENT)))
     return Forecast(
         text_bytes=estimate.text_bytes,
         tokens=tokens,
         disk_bytes=2 * (tokens * token_bytes + documents * _TABLE_BYTES_A_DOCUMENT),
-        memory_bytes=_PROCESS_BYTES + max(_ENCODING_BYTES, shard_bytes),
+        memory_bytes=standing_bytes + max(_ENCODING_BYTES, shard_bytes),
         available_bytes=available,
         fitting_shard_tokens=fitting,
         is_exact=estimate.is_exact,
@@ -94,7 +98,7 @@ def check_forecast(predicted: Forecast, shard_tokens: int, output: str, work: st
 
 def _too_little_memory(predicted: Forecast, available: int, shard_tokens: int) -> str:
     fits = round_down(predicted.fitting_shard_tokens or 0)
-    needs_less = available > _PROCESS_BYTES + _ENCODING_BYTES and 0 < fits < shard_tokens
+    needs_less = available > _PROCESS_BYTES + _REMEMBERED_BYTES + _ENCODING_BYTES and 0 < fits < shard_tokens
     way_out = f"give --shard-tokens {fits} or less" if needs_less else "free some memory, or use another machine"
     return (
         f"tokenize: one worker needs about {size_in_words(predicted.memory_bytes)} of memory, and "
