@@ -231,7 +231,8 @@ def _slices(counts: pa.Table, lengths: npt.NDArray[np.int64]) -> Iterator[pa.Tab
     while first < len(ends):
         fitting = int(np.searchsorted(ends, ends[first] - lengths[first] + _BYTES_WRITTEN, side="right"))
         after = min(first + _ROWS_WRITTEN, max(first + 1, fitting))
-        yield counts.slice(first, after - first)
+        # A copy, not a slice: Arrow refuses to narrow a part whose offsets go on from 2 GiB.
+        yield counts.take(pa.array(np.arange(first, after)))
         first = after
 
 
