@@ -276,7 +276,10 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, {"notes.txt": "hello", "list.json": "[]", "other.json": json.dumps({"a": 1})})
     for path, message in (
         (tmp_path, r"holds no tokenizer in a form that is known here: tokenizer.json, encoder.json with vocab.bpe"),
-        (tmp_path / "nothing", r"nothing: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one"),
+        (
+            tmp_path / "nothing",
+            r"nothing: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one",
+        ),
         (
             tmp_path / "notes.txt",
             r"notes.txt: is not a tokenizer.json .*; what is read here is tokenizer.json, encoder",
