@@ -7,6 +7,7 @@ size of the shard; and each bucket of all shards can be added up by itself.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -27,13 +28,14 @@ from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, write_bucketed
 from pipelines.stages.train_bpe.sample import SampleWriter
 
 # Texts are counted together up to this size, which is long enough that the call itself does not count.
-_COUNTED_TOGETHER_BYTES = 16 << 20
+_COUNTED_TOGETHER_BYTES = 32 << 20
 # A word with its two counts takes about 200 bytes in the dictionary.
 WORDS_IN_MEMORY = 1_000_000
 # Words may be long; so their bytes are bounded too, by a count that takes those that were known for new ones.
 _BYTES_IN_MEMORY = 128 << 20
 _WORDS_WRITTEN, _BYTES_WRITTEN = 100_000, 32 << 20
 PLACES = 4096
+_WORD = operator.itemgetter(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +176,7 @@ class _WordCounter:
         for counts, texts in zip(self._counts, self._waiting, strict=True):
             counted = count_words(texts)
             texts.clear()
-            self._counted_bytes += sum(len(word) for word, _ in counted)
+            self._counted_bytes += sum(map(len, map(_WORD, counted)))
             if not counts:
                 counts.update(counted)
                 continue
@@ -189,7 +191,7 @@ class _WordCounter:
         for counts, apart in zip(self._counts, (False, True), strict=True):
             # In order, since the counter's own order depends on the number of its threads.
             for words in _slices(sorted(counts)):
-                numbers = pa.array([counts.pop(word) for word in words], pa.int64())
+                numbers = pa.array(list(map(counts.__getitem__, words)), pa.int64())
                 nothing = pa.array(np.zeros(len(words), np.int64))
                 texts = pa.array(words, pa.binary()).cast(pa.string())
                 columns = [texts, nothing, numbers] if apart else [texts, numbers, nothing]
@@ -200,11 +202,12 @@ class _WordCounter:
 
 def _slices(words: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Cut words into parts of which each fits into an Arrow array with ease, one word at least."""
-    first = size_bytes = 0
-    for at, word in enumerate(words):
-        if at > first and (at - first >= _WORDS_WRITTEN or size_bytes + len(word) > _BYTES_WRITTEN):
-            yield words[first:at]
-            first, size_bytes = at, 0
-        size_bytes += len(word)
-    if first < len(words):
-        yield words[first:]
+    for first in range(0, len(words), _WORDS_WRITTEN):
+        waiting = [words[first : first + _WORDS_WRITTEN]]
+        while waiting:
+            part = waiting.pop()
+            if len(part) == 1 or sum(map(len, part)) <= _BYTES_WRITTEN:
+                yield part
+            else:
+                middle = len(part) // 2
+                waiting += [part[middle:], part[:middle]]

@@ -22,7 +22,7 @@ SAMPLE_SCHEMA = pa.schema(
 # Of a long document only its beginning is taken, so that a sample has many.
 _MOST_CHARACTERS = 16_384
 _COMPARED_TEXTS = 64
-_COMPARED_CHARACTERS = 8192
+_COMPARED_CHARACTERS = 2048
 
 _Row = tuple[int, str, str | None, str, bool]
 
