@@ -214,3 +214,15 @@ def test_a_tokenizer_with_added_tokens_that_are_not_special_is_left_to_tokenizer
     assert library.token_to_id("<tool_call>") in stream(tmp_path / "out", "train")
     assert described(tmp_path / "out")["engine"] == "tokenizers"
     assert any("not special: '<tool_call>'" in note for note in notes.notes)
+
+
+def test_a_tokenizer_that_loses_text_is_said_to(small: Path, tmp_path: Path) -> None:
+    whole, lossy = Notes(), Notes()
+    documents = write_parquet(tmp_path / "d.parquet", [{"id": "a", "text": "some text"}, {"id": "b", "text": "more"}])
+    run(documents, small, tmp_path / "whole", RunOptions(progress=whole), held_out=0.0)
+    assert not any("text is lost" in note for note in whole.notes)
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "some": 1, END: 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "words.json"))
+    run(documents, tmp_path / "words.json", tmp_path / "lossy", RunOptions(progress=lossy), held_out=0.0)
+    assert 'words.json: text is lost: "Hello world' in "\n".join(lossy.notes)

@@ -35,6 +35,15 @@ _PROBES = (
 )
 
 
+def what_is_lost(library: Tokenizer) -> str | None:
+    """Return a text that does not come back from its ids; None where all that are tried do, as with GPT-2's."""
+    for text in _PROBES:
+        ids = library.encode(text, add_special_tokens=False).ids
+        if library.decode(ids, skip_special_tokens=False) != text:
+            return text
+    return None
+
+
 class Choice(NamedTuple):
     """The engine of a run, an encoder of it, and what to tell the user of the choice."""
 

@@ -18,7 +18,7 @@ from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult,
 from pipelines.core.tokenizer_formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import TOKENIZER_FILE, EncodeTask, encode_shard
-from pipelines.stages.tokenize.encoders import choose_engine
+from pipelines.stages.tokenize.encoders import choose_engine, what_is_lost
 from pipelines.stages.tokenize.forecast import check_forecast, forecast
 from pipelines.stages.tokenize.plan import plan_shards
 from pipelines.stages.tokenize.runs import SPLITS
@@ -82,6 +82,12 @@ def _write(
     engine, encoder, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
     if note:
         run.note(note)
+    lost = what_is_lost(vocabulary.library)
+    if lost is not None:
+        run.note(
+            f"{vocabulary.source}: text is lost: {lost[:20]!r} does not come back from its ids, as with GPT-2's "
+            "tokenizer; take a byte-level one if the text matters"
+        )
     predicted = forecast(estimate_documents(source), encoder, form.little_endian.itemsize, config.shard_tokens)
     run.note(predicted.in_words(run.workers))
     check_forecast(predicted, config.shard_tokens, run.output, run.work)
