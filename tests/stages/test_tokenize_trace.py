@@ -90,7 +90,7 @@ def test_what_it_takes_is_said_before(small: Path, tmp_path: Path) -> None:
     notes = Notes()
     summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
     [note] = [note for note in notes.notes if "of text" in note]
-    assert "of memory for each of 1 workers" in note
+    assert "of memory for each worker, 1 at most" in note
     found = re.search(r"([\d,]+) tokens", note)
     assert found
     assert int(found[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
@@ -154,3 +154,14 @@ def test_free_space_is_that_of_the_disk_a_folder_will_be_on(tmp_path: Path) -> N
     assert free is not None
     assert free > 0
     assert storage.free_bytes("memory://anything") is None
+
+
+def test_more_shards_than_a_folder_should_hold_are_refused() -> None:
+    estimate = forecast.DocumentsEstimate(
+        text_bytes=10**9, documents=10**6, shards=1, is_exact=False, sample=("some text",), sample_bytes=9
+    )
+    predicted = forecast.forecast(estimate, _Encoder(), 2, 1)
+    with pytest.raises(
+        InputError, match=r"shards of 1 tokens would be about [\d,]+ files, .*; give --shard-tokens \d+ or more"
+    ):
+        forecast.check_forecast(predicted, 1, "memory://x", "memory://x/_work")

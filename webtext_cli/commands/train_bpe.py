@@ -59,5 +59,5 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
         compare=compare,
     )
     print_summary(summary, shared.as_json)
-    if not (shared.as_json or shared.quiet or config.count_only):
+    if not (shared.as_json or config.count_only):
         print_card(report_card(output))

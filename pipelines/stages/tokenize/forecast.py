@@ -22,6 +22,8 @@ _REMEMBERED_BYTES = 400_000_000
 _BYTES_A_DOCUMENT = 500
 _COPYING_BYTES = 50_000_000
 _TABLE_BYTES_A_DOCUMENT = 100
+# More files than this in a folder serve nobody.
+_MOST_SHARDS = 100_000
 # Where there is no sample.
 _TOKENS_A_BYTE = 0.25
 _ENCODED_BYTES = 250_000
@@ -51,7 +53,7 @@ class Forecast:
         return (
             f"{about}{size_in_words(self.text_bytes)} of text, about {round_down(self.tokens, 3):,} tokens: about "
             f"{size_in_words(self.disk_bytes)} on disk while it works, half of it in the end, and up to "
-            f"{size_in_words(self.memory_bytes)} of memory for each of {workers} workers{too_many}"
+            f"{size_in_words(self.memory_bytes)} of memory for each worker, {workers} at most{too_many}"
         )
 
 
@@ -84,6 +86,11 @@ def check_forecast(predicted: Forecast, shard_tokens: int, output: str, work: st
 
     What an earlier run left in the folders is taken to be of use.
     """
+    if predicted.tokens > _MOST_SHARDS * shard_tokens:
+        raise InputError(
+            f"tokenize: shards of {shard_tokens:,} tokens would be about {predicted.tokens // shard_tokens:,} files, "
+            f"each with a table; give --shard-tokens {predicted.tokens // _MOST_SHARDS + 1} or more"
+        )
     if predicted.available_bytes is not None and predicted.memory_bytes > predicted.available_bytes:
         raise InputError(_too_little_memory(predicted, predicted.available_bytes, shard_tokens))
     free = storage.free_bytes(output)

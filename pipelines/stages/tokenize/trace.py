@@ -79,13 +79,16 @@ def _parsed(place: str) -> tuple[str, int]:
     found = re.fullmatch(r"(.+):(\d+)", place, re.DOTALL)
     if not found:
         raise UsageError(f"--trace {place}: is not FILE:POSITION, such as tokenize/train-00000.bin:1234")
+    if storage.is_folder(found[1]):
+        raise UsageError(f"--trace {place}: {found[1]} is a folder; name one of its shards, such as train-00000.bin")
     return found[1], int(found[2])
 
 
 def _shard_of(about: dict[str, Any], name: str, path: str) -> dict[str, Any]:
     known = {shard["name"]: shard for split in about["splits"].values() for shard in split}
     if name not in known:
-        raise InputError(f"{path}: is no token shard of its folder, which has {', '.join(list(known)[:5])}")
+        named = ", ".join([*list(known)[:5], *(["..."] if len(known) > 5 else [])])
+        raise InputError(f"{path}: is no token shard of its folder, which has {len(known):,}: {named}")
     if "documents_file" not in known[name]:
         raise InputError(f"{path}: was made by an older version; run `webtext tokenize` again with --overwrite")
     shard: dict[str, Any] = known[name]
