@@ -81,7 +81,7 @@ def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
   {corpus}/scrape/links-00000.parquet            a link for each page, with its score and its submissions
   {corpus}/fetch/pages-00000.warc.gz             the pages as received
   {corpus}/dedup/clusters.parquet                which documents were duplicates of which
-  {corpus}/train-bpe/tokenizer.json              the tokenizer
+  {corpus}/train-bpe/report.html                 the tokenizer's report card: open in a browser
   {corpus}/pretrain/metrics.jsonl                the loss, step by step
   {corpus}/overlap-report/report.html            what the corpus holds of Python's language reference: open in a browser
 Next:
