@@ -15,7 +15,6 @@ files and a report card. Its own times of the parts stand below the table.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -30,6 +29,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from process_tree import proportional_set_mb, tree
 
 SAMPLE_S = 0.05
 PEERS = ("webtext-2", "webtext-1", "tokenizers", "rustbpe", "gigatoken")
@@ -181,26 +182,6 @@ def measured(command: list[str]) -> tuple[float, float, float, float]:
 def children_core_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def tree(root: int) -> set[int]:
-    """Return a process and all below it."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
-    found = {root}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def proportional_set_mb(process: int) -> float:
-    with contextlib.suppress(OSError):  # it may have ended
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    return 0.0
 
 
 def report(runs: dict[str, list[Run]], merges: dict[str, list[str]]) -> None:

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from typing import Any
+
+from page_reading import Page
 
 from pipelines.algorithms.overlap import Match, Tally
 from pipelines.reports.overlap import BenchmarkView, render_overlap
 
 _EVIL = "<script>alert(1)</script>"
-_VOID = {"meta", "rect", "line", "br"}
-
-
-class _Page(HTMLParser):
-    """Collects tags, attributes and text, and checks that every tag is closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"script", "style"} & set(self.open):
-            self.text += data
 
 
 def _view(name: str, texts: list[str], held: dict[str, Match], split: str | None = None) -> BenchmarkView:
@@ -68,7 +40,7 @@ def test_what_a_text_holds_stays_text() -> None:
     }
     view = _view(f"bench {_EVIL}", [f"{_EVIL} One <b> two", f"one <two> three {_EVIL}"], held, _EVIL)
     raw = _page([view], corpus=_EVIL, normalisation=_EVIL)
-    page = _Page(raw)
+    page = Page(raw)
     assert raw.count("<script>") == 1
     assert {tag for tag, _ in page.tags}.isdisjoint({"b", "iframe", "img"})
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -79,7 +51,7 @@ def test_what_a_text_holds_stays_text() -> None:
 
 def test_nothing_is_loaded_from_anywhere() -> None:
     raw = _page([_view("b", ["a b c d"], {"a b c": Match(1, "d", "https://example.org")})])
-    page = _Page(raw)
+    page = Page(raw)
     assert not any({"src", "srcset", "action"} & set(attributes) for _, attributes in page.tags)
     assert "link" not in {tag for tag, _ in page.tags}
     assert not re.search(r"url\(|@import|fetch\(|XMLHttp", raw)
@@ -92,7 +64,7 @@ def test_the_table_holds_the_figures() -> None:
         _view("first", ["a b c d", "x y z"], {"a b c": Match(4, "doc", None)}, "test"),
         _view("second", ["k l m"] * 1500, {}),
     ]
-    page = _Page(_page(views))
+    page = Page(_page(views))
     cells = [float(attributes["data-value"] or 0) for tag, attributes in page.tags if tag == "td"]
     assert cells[:9] == [3, 1, 33.333333, 33.333333, 2, 1, 1, 1, 0]
     assert cells[9:] == [1500, 0, 0, 0, 1500, 0, 0, 0, 0]
@@ -113,7 +85,7 @@ def test_the_matching_words_are_marked_with_their_source() -> None:
 
 def test_bars_are_as_high_as_their_counts() -> None:
     texts = ["a b c x"] * 4 + ["a b c"] * 2 + ["q r s"] * 7
-    page = _Page(_page([_view("b", texts, {"a b c": Match(1, "d")})]))
+    page = Page(_page([_view("b", texts, {"a b c": Match(1, "d")})]))
     bars = [(float(each["x"] or 0), float(each["height"] or 0)) for tag, each in page.tags if tag == "rect"]
     (half, half_height), (whole, whole_height) = bars
     assert half == 9 * 36 + 2
@@ -123,6 +95,6 @@ def test_bars_are_as_high_as_their_counts() -> None:
 
 
 def test_a_bloom_filter_states_its_error() -> None:
-    page = _Page(_page([_view("b", ["a b c"], {"a b c": Match()})], method="bloom", error_bound=9.6e-9))
+    page = Page(_page([_view("b", ["a b c"], {"a b c": Match()})], method="bloom", error_bound=9.6e-9))
     assert "probability of 9.6e-09" in page.text
     assert "· in" not in page.text

@@ -4,52 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from page_reading import Page
 
 from pipelines.reports.tokenizer_page import render_card
 from pipelines.reports.tokenizer_plots import Axis, Bars, Series, bar_plot, histogram, line_plot
 
 _EVIL = "<script>alert(1)</script>"
-_VOID = {"meta", "rect", "line", "polyline", "circle"}
 _LOG, _PLAIN = Axis("x", is_log=True), Axis("y")
-
-
-class _Page(HTMLParser):
-    """Collects tags, attributes and text, and checks that every tag is closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in _VOID or not self.get_starttag_text().endswith("/>"):  # type: ignore[union-attr]
-            self.open.append(tag)
-        if tag == "meta":
-            self.open.pop()
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-
-    def numbers(self, tag: str, name: str) -> list[float]:
-        return [float(attributes[name] or 0) for each, attributes in self.tags if each == tag and name in attributes]
 
 
 def _entry(token: str, **changed: Any) -> dict[str, Any]:
@@ -98,7 +64,7 @@ def _card(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_page_shows_the_figures() -> None:
-    page = _Page(render_card(_card()))
+    page = Page(render_card(_card()))
     for text in (
         "Bytes per token2.50GPT-2: 2.50",
         "0.410",
@@ -122,7 +88,7 @@ def test_every_plot_says_what_it_is() -> None:
 
 def test_nothing_is_loaded_from_anywhere() -> None:
     raw = render_card(_card())
-    page = _Page(raw)
+    page = Page(raw)
     assert not any({"src", "srcset", "href", "action"} & set(attributes) for _, attributes in page.tags)
     assert {"script", "link", "img", "iframe"}.isdisjoint({tag for tag, _ in page.tags})
     assert not re.search(r"url\(|@import", raw)
@@ -142,7 +108,7 @@ def test_what_an_entry_holds_stays_text() -> None:
         verification={"checked": 1, "right": 0, "steps": [card["verification"]["steps"][0] | {"pair": [_EVIL, "<b>"]}]},
         run={_EVIL: _EVIL},
     )
-    page = _Page(render_card(evil))
+    page = Page(render_card(evil))
     assert {tag for tag, _ in page.tags}.isdisjoint({"b", "script"})
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert page.text.count(_EVIL) >= 10
@@ -162,14 +128,14 @@ def test_characters_without_a_sign_are_written_out() -> None:
 
 def test_what_was_trained_on_is_said() -> None:
     card = _card()
-    page = _Page(render_card(_card(held_out=card["held_out"] | {"was_trained_on": True})))
+    page = Page(render_card(_card(held_out=card["held_out"] | {"was_trained_on": True})))
     assert "but this tokenizer was trained on them" in page.text
     assert "but it was trained on as well" in page.text
 
 
 def test_a_wrong_merge_stands_out() -> None:
     step = _card()["verification"]["steps"][0] | {"is_right": False, "found_pair": ["a", "b"], "found_count": 60}
-    page = _Page(render_card(_card(verification={"checked": 1, "right": 0, "steps": [step]})))
+    page = Page(render_card(_card(verification={"checked": 1, "right": 0, "steps": [step]})))
     assert "Not every merge that was checked is right." in page.text
     assert "found a b 60" in page.text
 
@@ -187,14 +153,14 @@ def test_without_anything_to_show() -> None:
         curves={name: [] for name in _card()["curves"]},
         run={},
     )
-    page = _Page(render_card(card))
+    page = Page(render_card(card))
     assert page.text.count("Nothing to draw.") == 6
     assert "No held-out text was measured." in page.text
 
 
 def test_bars_are_as_long_as_their_values() -> None:
     groups = [Bars("long name " * 9, (4.0, 2.0)), Bars("b", (1.0, None))]
-    page = _Page(bar_plot("t", "a", [("ours", "ours"), ("theirs", "reference")], groups))
+    page = Page(bar_plot("t", "a", [("ours", "ours"), ("theirs", "reference")], groups))
     first, second, third = page.numbers("rect", "width")
     assert first == 2 * second == 4 * third
     assert "long name long name long name…" in page.text.replace(" …", "…")
@@ -203,7 +169,7 @@ def test_bars_are_as_long_as_their_values() -> None:
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**12)), min_size=1, max_size=8), st.booleans())
 def test_lines_stay_inside(points: list[tuple[int, int]], is_log: bool) -> None:
     drawing = line_plot("t", "a", [Series("s", points, "ours")], _LOG, Axis("y", is_log=is_log))
-    page = _Page(drawing)
+    page = Page(drawing)
     for _, attributes in ((tag, each) for tag, each in page.tags if tag == "polyline"):
         for place in (attributes["points"] or "").split():
             x, y = map(float, place.split(","))

@@ -15,6 +15,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from token_run import run, write_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pipelines.core.document_split import is_held_out
@@ -23,8 +24,6 @@ from pipelines.core.executor import LocalExecutor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.core.tokenizer_formats import parse_tokenizer
-from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.stage import tokenize
 from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
 from webtext_cli.main import main
 
@@ -36,30 +35,9 @@ def _write(path: Path, texts: list[Any]) -> Path:
     return path
 
 
-def _write_tokenizer(path: Path, **changed: Any) -> Path:
-    """A byte-level tokenizer of 256 bytes, one merge and the end of text."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: id for id, character in enumerate([*alphabet, "th", _END])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [("t", "h")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens([_END])
-    path.write_text(json.dumps({**json.loads(tokenizer.to_str()), **changed}))
-    return path
-
-
 def _tokenize(folder: Path, texts: list[Any], tokenizer: Path, **config: Any) -> Summary:
     documents = _write(folder / "docs.jsonl", texts)
-    return _run(documents, tokenizer, folder / "tokens", **config)
-
-
-def _run(documents: Path, tokenizer: Path, output: Path, options: RunOptions | None = None, **config: Any) -> Summary:
-    return tokenize(
-        TokenizeConfig(**config),
-        documents=str(documents),
-        tokenizer=str(tokenizer),
-        output=str(output),
-        options=options or RunOptions(),
-    )
+    return run(documents, tokenizer, folder / "tokens", **config)
 
 
 def _documents(tokens: Path, split: str) -> dict[str, list[int]]:
@@ -84,7 +62,7 @@ def _documents(tokens: Path, split: str) -> dict[str, list[int]]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
 _TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=5)
@@ -144,7 +122,7 @@ def test_end_of_text_in_a_document_is_never_the_token(small: Path, tmp_path: Pat
 
 
 def test_a_tokenizer_whose_end_of_text_is_no_special_token_serves_too(tmp_path: Path) -> None:
-    path = _write_tokenizer(tmp_path / "t.json")
+    path = write_tokenizer(tmp_path / "t.json")
     settings = json.loads(path.read_text())
     settings["added_tokens"][0]["special"] = False
     path.write_text(json.dumps(settings))
@@ -153,7 +131,7 @@ def test_a_tokenizer_whose_end_of_text_is_no_special_token_serves_too(tmp_path: 
 
 
 def test_truncation_and_added_tokens_of_the_file_are_turned_off(tmp_path: Path) -> None:
-    path = _write_tokenizer(tmp_path / "t.json")
+    path = write_tokenizer(tmp_path / "t.json")
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=50)
@@ -260,7 +238,7 @@ def test_the_split_does_not_depend_on_order_or_files(small: Path, tmp_path: Path
     pq.write_table(pa.Table.from_pylist(rows[100:][::-1]), tmp_path / "two" / "a.parquet")
     pq.write_table(pa.Table.from_pylist(rows[:100]), tmp_path / "two" / "b.parquet")
     for name in ("one", "two"):
-        _run(tmp_path / name, small, tmp_path / f"tokens-{name}", held_out=0.2)
+        run(tmp_path / name, small, tmp_path / f"tokens-{name}", held_out=0.2)
     for split in ("train", "held-out"):
         assert _documents(tmp_path / "tokens-one", split) == _documents(tmp_path / "tokens-two", split)
     assert len(_documents(tmp_path / "tokens-one", "held-out")) > 10
@@ -283,7 +261,7 @@ def test_the_split_of_documents_without_ids_does_not_depend_on_order_or_files(sm
         (tmp_path / "plain" / f"{number}.txt").write_text(text)
     held_out = []
     for name in ("whole", "turned", "rows", "plain"):
-        _run(tmp_path / name, small, tmp_path / f"{name}-tokens", held_out=0.3)
+        run(tmp_path / name, small, tmp_path / f"{name}-tokens", held_out=0.3)
         held_out.append(sorted(_documents(tmp_path / f"{name}-tokens", "held-out").values()))
     assert held_out[0] == held_out[1] == held_out[2] == held_out[3]
     assert 5 < len(held_out[0]) < 40
@@ -293,7 +271,7 @@ def test_documents_of_one_cluster_stay_together(small: Path, tmp_path: Path) -> 
     rows = [{"id": f"{number}", "text": "text", "cluster": number // 10} for number in range(400)]
     rows.append({"id": "alone", "text": "text", "cluster": None})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "docs.parquet")
-    _run(tmp_path / "docs.parquet", small, tmp_path / "tokens", held_out=0.3)
+    run(tmp_path / "docs.parquet", small, tmp_path / "tokens", held_out=0.3)
     held_out = set(_documents(tmp_path / "tokens", "held-out"))
     clusters = [{id in held_out for id in map(str, range(start, start + 10))} for start in range(0, 400, 10)]
     assert all(len(each) == 1 for each in clusters)
@@ -309,7 +287,7 @@ def test_three_workers_write_the_same_as_one(small: Path, tmp_path: Path) -> Non
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "docs" / f"{part}.parquet")
     for workers in (1, 3):
         options = RunOptions() if workers == 1 else RunOptions(executor=LocalExecutor(workers))
-        summary = _run(tmp_path / "docs", small, tmp_path / str(workers), options, format="llmc")
+        summary = run(tmp_path / "docs", small, tmp_path / str(workers), options, format="llmc")
         assert summary.dropped == {"missing_text": 4, "empty_text": 4}
         assert summary.records_in == 4 * 31
     assert _bytes(tmp_path / "1") == _bytes(tmp_path / "3")
@@ -328,7 +306,7 @@ def test_a_shard_without_held_out_documents_has_no_empty_file(small: Path, tmp_p
         def note(self, message: str) -> None:
             self.notes.append(message)
 
-    _run(_write(tmp_path / "d.jsonl", ["x"]), small, tmp_path / "t", RunOptions(progress=Notes()), held_out=1e-9)
+    run(_write(tmp_path / "d.jsonl", ["x"]), small, tmp_path / "t", RunOptions(progress=Notes()), held_out=1e-9)
     assert json.loads((tmp_path / "t" / "tokens.json").read_text())["splits"]["held-out"] == []
     assert not list((tmp_path / "t").glob("held-out*"))
     assert any("no document is held out" in note for note in Notes.notes)
@@ -338,7 +316,7 @@ def test_everything_held_out_is_refused(small: Path, tmp_path: Path) -> None:
     held_out = next(number for number in range(100) if is_held_out(f"x{number}", 0.5))
     (tmp_path / "d.jsonl").write_text(json.dumps({"id": f"x{held_out}", "text": "x"}))
     with pytest.raises(InputError, match="every document is held out"):
-        _run(tmp_path / "d.jsonl", small, tmp_path / "t", held_out=0.5)
+        run(tmp_path / "d.jsonl", small, tmp_path / "t", held_out=0.5)
 
 
 def test_vocabulary_and_merges_are_found_by_name(shared_data: Path, tmp_path: Path) -> None:
