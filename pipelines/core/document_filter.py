@@ -59,6 +59,17 @@ def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
     return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
 
 
+def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    """Return the documents of a batch whose text is not empty; list the others in `drops`."""
+    is_empty = pc.equal(pc.binary_length(batch.column("text")), 0)
+    if not pc.any(is_empty).as_py():
+        return batch
+    empty = batch.filter(is_empty)
+    for id, url in zip(empty.column("id").to_pylist(), urls_of(empty), strict=True):
+        drops.add("empty_text", id, url)
+    return batch.filter(pc.invert(is_empty))
+
+
 def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
     """Return the group of each document: a column, or a further field of JSONL; None where it has none."""
     if field in batch.schema.names:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -33,7 +33,6 @@ _LONGEST_LINE_BYTES = 16 << 20
 # How far compressed files are read to reach windows that stand apart: about a second in all.
 _DECODED_BYTES = {".zst": 128 << 20, ".gz": 64 << 20, ".xz": 32 << 20, ".bz2": 16 << 20}
 _BATCH_BYTES = 1 << 18
-_LENGTH_BYTES = 4  # what Parquet writes before each string
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,10 +153,7 @@ def _look_into_parquet(file: inputs.InputFile, text_field: str, windows: int) ->
         parquet = shards.open_parquet(stream, file.path)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows
-        text_bytes: float = sum(
-            max(0, column.total_uncompressed_size - _LENGTH_BYTES * column.num_values)
-            for column in _columns(parquet.metadata, text_field)
-        )
+        text_bytes: float = shards.text_bytes_of(parquet.metadata, text_field)
         batch_rows = max(1, min(1024, int(_BATCH_BYTES * rows / max(1.0, text_bytes))))
         seen, texts = _spread_rows(parquet, text_field, windows, batch_rows)
     sampled_bytes = sum(len(text.encode()) for text in texts)
@@ -185,13 +181,6 @@ def _spread_rows(parquet: Any, text_field: str, windows: int, batch_rows: int) -
         seen += rows
         texts += of_group
     return seen, texts
-
-
-def _columns(metadata: Any, name: str) -> Iterator[Any]:
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = (group.column(place) for place in range(group.num_columns))
-        yield from (column for column in columns if column.path_in_schema == name)
 
 
 def _first_texts(batches: Any, wanted_bytes: int) -> tuple[int, list[str]]:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from pipelines.core import machine
 from pipelines.core.errors import InputError
+from pipelines.core.text_columns import arrays_of
 from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer
 
 WAY_OUT = "; use --engine tokenizers"
@@ -72,9 +73,7 @@ class FastEncoder:
 
         if self._remembers_too_much():
             self._load()
-        starts = _starts(texts)
-        data = texts.buffers()[2]
-        characters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+        characters, starts = arrays_of(texts)
         layout = ak.contents.ListOffsetArray(
             ak.index.Index64(starts.astype(np.int64) - starts[0]),
             ak.contents.NumpyArray(characters[starts[0] : starts[-1]], parameters={"__array__": "byte"}),
@@ -144,16 +143,9 @@ def _require_special(added: Any, source: str) -> None:
         raise InputError(f"{source}: gigatoken would pass over added tokens that are not special: {shown}{WAY_OUT}")
 
 
-def _starts(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Return where each text of a column begins in its buffer, and last where all end."""
-    if not len(texts):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:
     """Yield a column in parts of at most 16 MiB of text or one text, at least one part."""
-    starts = _starts(texts)
+    _, starts = arrays_of(texts)
     first = 0
     while first < len(texts) or not first:
         last = int(np.searchsorted(starts, int(starts[first]) + _SLICE_BYTES, side="right")) - 1

@@ -110,6 +110,11 @@ class DocumentInput:
     fingerprint: str
     records: int | None
 
+    @property
+    def files(self) -> list[InputFile]:
+        """The files of all shards, one that several read in part as often as that."""
+        return [file for shard in self.shards for file in shard.files]
+
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     """Open the folder of a finished stage; raise InputError where it is absent, unfinished or another stage's."""
@@ -149,6 +154,11 @@ def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
             raise InputError(f"{path}: {problem}")
         found.extend(matches)
     return list(dict.fromkeys(found))
+
+
+def size_on_disk(files: Sequence[InputFile]) -> int:
+    """Return the bytes of files, each counted once."""
+    return sum({file.path: file.size_bytes for file in files}.values())
 
 
 def fingerprint_files(paths: Sequence[str]) -> str:

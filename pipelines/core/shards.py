@@ -17,6 +17,7 @@ from pipelines.core.manifest import FileEntry
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
+_LENGTH_BYTES = 4  # what Parquet writes before each string
 
 
 def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
@@ -148,6 +149,14 @@ def rows_within(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, mos
     groups = [metadata.row_group(group) for group in row_groups or range(metadata.num_row_groups)]
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
     return int(min(_READ_ROWS, max(1, most / max(1.0, largest))))
+
+
+def text_bytes_of(metadata: pq.FileMetaData, name: str) -> int:
+    """Return about how many bytes the texts of a column have, as the footer tells what they take uncompressed."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+    named = (chunk for chunk in chunks if chunk.path_in_schema == name)
+    return sum(max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values) for chunk in named)
 
 
 def cut_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:

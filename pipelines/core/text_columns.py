@@ -1,10 +1,24 @@
-"""Columns of text as foreign Parquet files hold them: with nulls, and with bytes that are no text."""
+"""Columns of text: as foreign Parquet files hold them, with nulls and bytes that are no text; and as plain arrays."""
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core.drops import Drops
+
+
+def arrays_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the bytes of a column without nulls and where each text begins in them, and last where all end.
+
+    Nothing is copied; the bytes may hold more before the first text and after the last.
+    """
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    _, starts, data = texts.buffers()
+    whole = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return whole, np.frombuffer(starts, np.int32)[texts.offset : texts.offset + len(texts) + 1]
 
 
 def with_valid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:

@@ -33,14 +33,6 @@ class Words:
     held_out: Integers
     of_letters: npt.NDArray[np.bool_]
 
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The bytes of all of them, one after the other; word i ends where word i + 1 begins, at `starts[i + 1]`."""
-        data = self.text.buffers()[2]
-        first = int(np.frombuffer(self.text.buffers()[1], np.int32)[self.text.offset])
-        whole = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-        return whole[first : first + int(self.starts[-1])]
-
 
 def words_of(batch: pa.RecordBatch) -> Words:
     """Return a batch with the columns `word`, `count` and `held_out` as arrays."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_filter import urls_of
+from pipelines.core.document_filter import urls_of, with_text
 from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.fast_encoding import Encoded
@@ -65,7 +63,10 @@ def encode_shard(task: EncodeTask) -> TaskResult:
     name = shards.shard_name("dropped", task.shard.index)
     with shards.write_shard(task.output, name, DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped.writer)
-        for batch in _with_text(task, drops):
+        for read in inputs.read_documents(task.shard, drops):
+            batch = with_text(read, drops)
+            if not batch.num_rows:
+                continue
             encoded = encoder.encode(batch.column("text"), threads=task.threads)
             documents = _documents(task, batch, encoded, position)
             if task.engine != "tokenizers":
@@ -83,18 +84,6 @@ def encode_shard(task: EncodeTask) -> TaskResult:
         counts={**counts, "compared_documents": check.documents},
         files=(*files, dropped.entry),
     )
-
-
-def _with_text(task: EncodeTask, drops: Drops) -> Iterator[pa.RecordBatch]:
-    for batch in inputs.read_documents(task.shard, drops):
-        is_empty = pc.equal(pc.binary_length(batch.column("text")), 0)
-        empty = batch.filter(is_empty)
-        for id, url in zip(empty.column("id").to_pylist(), urls_of(empty), strict=True):
-            drops.add("empty_text", id, url)
-        if empty.num_rows:
-            batch = batch.filter(pc.invert(is_empty))
-        if batch.num_rows:
-            yield batch
 
 
 def _documents(task: EncodeTask, batch: pa.RecordBatch, encoded: Encoded, position: int) -> EncodedDocuments:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pipelines.algorithms.word_counts import count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
-from pipelines.core.document_filter import group_names, urls_of
+from pipelines.core.document_filter import group_names, with_text
 from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.machine import use_one_thread_in_a_worker
@@ -129,12 +129,7 @@ def documents_to_count(
     """
     for batch in inputs.read_documents(shard, drops):
         tell(batch.num_rows)
-        has_text = pc.greater(pc.binary_length(batch.column("text")), 0)
-        if not pc.all(has_text).as_py():
-            empty = batch.filter(pc.invert(has_text))
-            for id, url in zip(empty.column("id").to_pylist(), urls_of(empty), strict=True):
-                drops.add("empty_text", id, url)
-            batch = batch.filter(has_text)
+        batch = with_text(batch, drops)
         if sampled_below < PLACES:
             chosen = [_place(key) < sampled_below for key in split_keys(batch, document_keys(batch, shard))]
             drops.counts["not_in_sample"] += len(chosen) - sum(chosen)

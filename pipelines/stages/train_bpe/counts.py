@@ -18,6 +18,7 @@ from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
+from pipelines.core.text_columns import arrays_of
 
 # How often a word stands in the documents that are kept, and in those that are held out.
 COUNTS_SCHEMA = pa.schema(
@@ -27,7 +28,6 @@ COUNTS_SCHEMA = pa.schema(
         pa.field("held_out", pa.int64(), nullable=False),
     ]
 )
-_LENGTH_BYTES = 4  # what Parquet writes before each word
 _ROWS_WRITTEN = 8192
 _BYTES_WRITTEN = 32 << 20
 # Arrow groups by at most 2 GiB of distinct words at a time.
@@ -87,11 +87,7 @@ def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -
 def _buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     if buckets == 1:
         return np.zeros(counts.num_rows, np.int32)
-    starts = np.frombuffer(counts.column("word").buffers()[1], np.int32)
-    data = counts.column("word").buffers()[2]
-    offset = counts.column("word").offset
-    characters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return bucket_of_words(characters, starts[offset : offset + counts.num_rows + 1], buckets)
+    return bucket_of_words(*arrays_of(counts.column("word")), buckets)
 
 
 def read_counts(task: ReadTask) -> TaskResult:
@@ -116,11 +112,8 @@ def measure(path: str) -> tuple[int, int]:
     with storage.open_read(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    size_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == "word")
-    rows = sum(group.num_rows for group in groups)
-    return rows, max(rows, size_bytes - _LENGTH_BYTES * rows)
+        rows = int(file.metadata.num_rows)
+        return rows, max(rows, shards.text_bytes_of(file.metadata, "word"))
 
 
 def require_sums(text_bytes: int, path: str) -> None:
@@ -260,11 +253,11 @@ def words_to_train_on(batches: Iterator[pa.RecordBatch], words: int, word_bytes:
     size = end = 0
     for batch in batches:
         kept = batch.filter(pc.greater(batch.column("count"), 0))
-        text = b"".join(word.encode() for word in kept.column("word").to_pylist())
-        symbols[end : end + len(text)] = symbol_of_byte[np.frombuffer(text, np.uint8)]
-        lengths = pc.binary_length(kept.column("word")).to_numpy()
-        starts[size + 1 : size + 1 + len(lengths)] = end + np.cumsum(lengths)
-        counts[size : size + len(lengths)] = kept.column("count").to_numpy()
-        size += len(lengths)
-        end += len(text)
+        text, bounds = arrays_of(kept.column("word"))
+        text_bytes = int(bounds[-1] - bounds[0])
+        symbols[end : end + text_bytes] = symbol_of_byte[text[bounds[0] : bounds[-1]]]
+        starts[size + 1 : size + 1 + kept.num_rows] = end + (bounds[1:].astype(np.int64) - bounds[0])
+        counts[size : size + kept.num_rows] = kept.column("count").to_numpy()
+        size += kept.num_rows
+        end += text_bytes
     return Words(symbols[:end], starts[: size + 1], counts[:size])

@@ -46,7 +46,7 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     """Count the words of documents: of all, or of a sample of at most `max_bytes`."""
     sampled_below = _sampled_below(config, source, run)
     work = storage.basename(run.work)
-    buckets = _buckets([file for shard in source.shards for file in shard.files])
+    buckets = _buckets(source.files)
     sample_bytes = max(_LEAST_SAMPLE_BYTES, _SAMPLE_BYTES // len(source.shards))
     tasks = [
         CountTask(
@@ -62,7 +62,7 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
         for shard in source.shards
     ]
     entries = run.map(count_shard, tasks, phase="count", work=True, total=source.records, serial=len(tasks) == 1)
-    run.once("documents", lambda: _account(entries))
+    run.once("documents", lambda: _account(entries, work))
     added = _add_up(run, [task.work_file for task in tasks], buckets)
     written = [file.name for entry in entries for file in entry.files]
     sampled = [storage.join(run.output, name) for name in written if name.startswith("sample-")]
@@ -107,15 +107,13 @@ def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: St
 
 
 def _buckets(files: Sequence[inputs.InputFile]) -> int:
-    size_bytes = sum({file.path: file.size_bytes for file in files}.values())
-    return min(_MOST_BUCKETS, 1 + size_bytes // _BUCKET_BYTES)
+    return min(_MOST_BUCKETS, 1 + inputs.size_on_disk(files) // _BUCKET_BYTES)
 
 
-def _account(entries: Sequence[ShardEntry]) -> TaskResult:
+def _account(entries: Sequence[ShardEntry], work: str) -> TaskResult:
     """Make the lists and samples that the counting tasks wrote part of the result; their work files are not."""
-    return TaskResult(
-        files=tuple(file for entry in entries for file in entry.files if not file.name.startswith("_work/"))
-    )
+    written = (file for entry in entries for file in entry.files)
+    return TaskResult(files=tuple(file for file in written if not file.name.startswith(f"{work}/")))
 
 
 def _joined_sample(source: CountsInput, output: str) -> TaskResult:

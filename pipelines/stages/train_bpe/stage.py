@@ -113,8 +113,7 @@ def _say_of_counts_beforehand(config: TrainBpeConfig, source: CountsInput, run: 
 
 def _say_beforehand(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> None:
     """Note what a large input will take; raise InputError where memory is surely too small for it."""
-    size_bytes = sum({file.path: file.size_bytes for shard in source.shards for file in shard.files}.values())
-    if size_bytes < _LARGE_INPUT_BYTES:
+    if inputs.size_on_disk(source.files) < _LARGE_INPUT_BYTES:
         return
     prediction = estimate.predict(
         estimate_documents(source),
