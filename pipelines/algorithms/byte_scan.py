@@ -100,6 +100,52 @@ def not_ascii(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     return types.uint64(buffer, types.int64), load
 
 
+def _within(builder: Any, block: Any, first: str, count: int) -> Any:
+    return builder.icmp_unsigned("<", builder.sub(block, _all(ord(first))), _all(count))
+
+
+@_intrinsic
+def letters(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+    """Return a bit for each of the 32 bytes from a position on that is an ASCII letter."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lower_case = builder.or_(_block(context, builder, signature, args), _all(32))
+        return _bits(builder, _within(builder, lower_case, "a", 26))
+
+    return types.uint64(buffer, types.int64), load
+
+
+@_intrinsic
+def digits(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+    """Return a bit for each of the 32 bytes from a position on that is an ASCII digit."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits(builder, _within(builder, _block(context, builder, signature, args), "0", 10))
+
+    return types.uint64(buffer, types.int64), load
+
+
+@_intrinsic
+def blanks(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+    """Return a bit for each of the 32 bytes from a position on that is a blank."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block = _block(context, builder, signature, args)
+        return _bits(builder, builder.icmp_unsigned("==", block, _all(ord(" "))))
+
+    return types.uint64(buffer, types.int64), load
+
+
+@_intrinsic
+def tabs_and_line_ends(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+    """Return a bit for each of the 32 bytes from a position on that is ASCII white space, but no blank."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits(builder, _within(builder, _block(context, builder, signature, args), "\t", 5))
+
+    return types.uint64(buffer, types.int64), load
+
+
 @_intrinsic
 def lowest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
     """Return the number of the lowest bit that is set; the mask must not be 0."""

@@ -1,41 +1,40 @@
 """Counts the words of each shard into a work file, cut into buckets by a hash of the word.
 
-A task counts into a dictionary, which goes to the work file when it has grown large. So memory is bounded, whatever the
-size of the shard; and each bucket of all shards can be added up by itself.
+A task counts into a table, which goes to the work file when it has grown large. So memory is bounded, whatever the size
+of the shard; and each bucket of all shards can be added up by itself. While a batch is counted, the next one is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.word_counts import count_words
+from pipelines.algorithms.word_table import WordTable
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
 from pipelines.core.document_filter import group_names, with_text
 from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
 from pipelines.core.drops import Drops
-from pipelines.core.machine import use_one_thread_in_a_worker
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
+from pipelines.core.text_columns import arrays_of
 from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, write_bucketed
 from pipelines.stages.train_bpe.sample import SampleWriter
 
-# Texts are counted together up to this size, which is long enough that the call itself does not count.
-_COUNTED_TOGETHER_BYTES = 32 << 20
-# A word with its two counts takes about 200 bytes in the dictionary.
+# A word with its two counts takes about 100 bytes in the table, and twice that while the table grows.
 WORDS_IN_MEMORY = 1_000_000
-# Words may be long; so their bytes are bounded too, by a count that takes those that were known for new ones.
+# Words may be long; so their bytes are bounded too.
 _BYTES_IN_MEMORY = 128 << 20
 _WORDS_WRITTEN, _BYTES_WRITTEN = 100_000, 32 << 20
 PLACES = 4096
-_WORD = operator.itemgetter(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,14 +92,13 @@ def places_within(output: str, files: Sequence[FileEntry], most_bytes: int) -> i
 
 def count_shard(task: CountTask) -> TaskResult:
     """Count the words of a shard; write them, its part of the sample, and what was dropped."""
-    use_one_thread_in_a_worker()
     dropped_name = shards.shard_name("dropped", task.shard.index)
     with (
         shards.write_shard(task.output, dropped_name, DROPPED_SCHEMA) as dropped,
         write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written,
+        _WordCounter(written.writer, task.buckets) as words,
     ):
         drops = Drops(dropped.writer)
-        words = _WordCounter(written.writer, task.buckets)
         sample = SampleWriter(task.sample_bytes)
         documents = 0
         for batch in documents_to_count(task.shard, task.sampled_below, drops):
@@ -143,66 +141,57 @@ def _place(key: str) -> int:
 
 
 class _WordCounter:
-    """Counts words apart for documents that are kept and those that are held out."""
+    """Counts words apart for documents that are kept and those that are held out, in a thread of its own."""
 
     def __init__(self, writer: BucketWriter, buckets: int) -> None:
         self._writer = writer
         self._buckets = buckets
-        self._counts: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
-        self._waiting: tuple[list[bytes], list[bytes]] = ([], [])
-        self._waiting_bytes = self._counted_bytes = 0
+        self._table = WordTable(columns=2)
+        self._thread = ThreadPoolExecutor(1)
+        self._counting: Future[None] | None = None
         self.text_bytes = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown()
+
     def add(self, texts: pa.Array, held_out: Sequence[bool]) -> None:
-        """Add the texts of documents."""
-        for text, apart in zip(texts.cast(pa.binary()).to_pylist(), held_out, strict=True):
-            self._waiting[apart].append(text)
-            self._waiting_bytes += len(text)
-            self.text_bytes += len(text)
-            if self._waiting_bytes >= _COUNTED_TOGETHER_BYTES:
-                self._count()
+        """Add the texts of documents; they are counted while the caller goes on."""
+        data, starts = arrays_of(texts)
+        self.text_bytes += int(starts[-1]) - int(starts[0])
+        self._wait()
+        self._counting = self._thread.submit(self._table.add, data, starts, np.array(held_out, np.uint8))
 
     def finish(self) -> None:
         """Write what is still in memory."""
-        self._count()
+        self._wait()
         self._write()
 
-    def _count(self) -> None:
-        for counts, texts in zip(self._counts, self._waiting, strict=True):
-            counted = count_words(texts)
-            texts.clear()
-            self._counted_bytes += sum(map(len, map(_WORD, counted)))
-            if not counts:
-                counts.update(counted)
-                continue
-            known = counts.get
-            for word, count in counted:
-                counts[word] = known(word, 0) + count
-        self._waiting_bytes = 0
-        if sum(map(len, self._counts)) > WORDS_IN_MEMORY or self._counted_bytes > _BYTES_IN_MEMORY:
+    def _wait(self) -> None:
+        if self._counting is not None:
+            self._counting.result()
+        if self._table.words > WORDS_IN_MEMORY or self._table.word_bytes > _BYTES_IN_MEMORY:
             self._write()
 
     def _write(self) -> None:
-        for counts, apart in zip(self._counts, (False, True), strict=True):
-            # In order, since the counter's own order depends on the number of its threads.
-            for words in _slices(sorted(counts)):
-                numbers = pa.array(list(map(counts.__getitem__, words)), pa.int64())
-                nothing = pa.array(np.zeros(len(words), np.int64))
-                texts = pa.array(words, pa.binary()).cast(pa.string())
-                columns = [texts, nothing, numbers] if apart else [texts, numbers, nothing]
-                write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
-            counts.clear()
-        self._counted_bytes = 0
+        data, starts = self._table.column()
+        counts = self._table.counts()
+        for first, after in _slices(starts):
+            offsets = (starts[first : after + 1] - starts[first]).astype(np.int32)
+            texts = data[starts[first] : starts[after]]
+            words = pa.StringArray.from_buffers(after - first, pa.py_buffer(offsets), pa.py_buffer(texts))
+            columns = [words, *(pa.array(counts[first:after, column]) for column in range(2))]
+            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
+        self._table.clear()
 
 
-def _slices(words: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Cut words into parts of which each fits into an Arrow array with ease, one word at least."""
-    for first in range(0, len(words), _WORDS_WRITTEN):
-        waiting = [words[first : first + _WORDS_WRITTEN]]
-        while waiting:
-            part = waiting.pop()
-            if len(part) == 1 or sum(map(len, part)) <= _BYTES_WRITTEN:
-                yield part
-            else:
-                middle = len(part) // 2
-                waiting += [part[middle:], part[:middle]]
+def _slices(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Cut words into parts, first and after the last, of which each fits into an Arrow array; one word at least."""
+    first, words = 0, len(starts) - 1
+    while first < words:
+        fitting = int(np.searchsorted(starts, starts[first] + _BYTES_WRITTEN, side="right")) - 1
+        after = min(first + _WORDS_WRITTEN, max(first + 1, fitting), words)
+        yield first, after
+        first = after

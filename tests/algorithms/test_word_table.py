@@ -1,0 +1,129 @@
+"""The table counts what GPT-2's pattern finds, in every column, wherever its buffers end and however often it grows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from pipelines.algorithms import word_table
+from pipelines.algorithms.split_classes import LETTER, NUMBER, OTHER, SPACE, split_classes
+from pipelines.algorithms.word_counts import GPT2_SPLIT
+from pipelines.algorithms.word_table import WordTable
+
+_PIECES = [
+    *"'s 'll ' 're 'v 't'd '' a Ab é 漢 ß 12 ½ _ ... 🏳 hello world ’s \u00a0 \u3000 \x85 \x1c \x00 \u200d".split(" "),
+    *[" ", "  ", "\n", "\t", "\r\n", " the", " of", "wonderful" * 5, "x" * 31, "y" * 32, " " * 33, "漢" * 11],
+]
+_TEXTS = st.lists(
+    st.tuples(st.lists(st.sampled_from(_PIECES), max_size=40).map("".join), st.integers(0, 1)), max_size=6
+)
+
+
+def _counted(table: WordTable) -> dict[str, tuple[int, ...]]:
+    data, starts = table.column()
+    words = [data[start:end].tobytes().decode() for start, end in itertools.pairwise(starts)]
+    assert len(set(words)) == len(words)
+    return dict(zip(words, map(tuple, table.counts().tolist()), strict=True))
+
+
+def _add(table: WordTable, texts: list[tuple[str, int]], before: bytes = b"") -> None:
+    """Add texts as they stand in a column that is a slice of another: something before them, something behind them."""
+    encoded = [text.encode() for text, _ in texts]
+    data = np.frombuffer(before + b"".join(encoded) + before, np.uint8)
+    starts = np.cumsum([len(before), *map(len, encoded)], dtype=np.int32)
+    table.add(data, starts, np.array([column for _, column in texts], np.uint8))
+
+
+def _expected(texts: list[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    found = [Counter[str](), Counter[str]()]
+    for text, column in texts:
+        found[column].update(regex.findall(GPT2_SPLIT, text))
+    return {word: (found[0][word], found[1][word]) for word in (*found[0], *found[1])}
+
+
+@settings(deadline=None, max_examples=400)
+@given(_TEXTS, st.sampled_from([b"", b"x", b"'s a", "é ".encode() * 30]))
+def test_words_are_those_that_the_pattern_finds(texts: list[tuple[str, int]], before: bytes) -> None:
+    table = WordTable(columns=2)
+    _add(table, texts, before)
+    assert _counted(table) == _expected(texts)
+
+
+@settings(deadline=None, max_examples=100)
+@given(_TEXTS, st.sampled_from([1, 2, 9]))
+def test_small_buffers_change_nothing(texts: list[tuple[str, int]], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(word_table, "_WORDS_TOGETHER", 64 + most)
+        patched.setattr(word_table, "_FIRST_WORDS", 1)
+        patched.setattr(word_table, "_FIRST_BYTES", 1)
+        table = WordTable(columns=2)
+        for text in texts:
+            _add(table, [text])
+    assert _counted(table) == _expected(texts)
+
+
+def test_many_words() -> None:
+    chosen = random.Random(7)
+    texts = [
+        ("".join(chosen.choice(_PIECES) + f" w{chosen.randrange(10**6)}" for _ in range(2000)), number % 2)
+        for number in range(20)
+    ]
+    table = WordTable(columns=2)
+    _add(table, texts)
+    assert table.words > 8192
+    assert _counted(table) == _expected(texts)
+    table.clear()
+    assert _counted(table) == {}
+    _add(table, texts[:1])
+    assert _counted(table) == _expected(texts[:1])
+
+
+def test_words_are_in_the_order_of_their_first_occurrence() -> None:
+    table = WordTable()
+    _add(table, [("b a b\na", 0)])
+    assert list(_counted(table).items()) == [("b", (1,)), (" a", (1,)), (" b", (1,)), ("\n", (1,)), ("a", (1,))]
+
+
+def test_long_words_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes decide: with a table of one slot a word each look-up passes by others."""
+    monkeypatch.setattr(word_table, "_SLOTS_A_WORD", 1)
+    texts = [(" ".join(f"averyveryverylongword{'abcdefghij'[number % 10] * 9}" for number in range(100)), 0)]
+    table = WordTable(columns=2)
+    _add(table, texts)
+    assert _counted(table) == _expected(texts)
+
+
+def test_classes_are_those_of_tokenizers() -> None:
+    """At both ends of each range of characters of a class, and in the middle."""
+    classes = split_classes()
+    last = np.flatnonzero(np.diff(classes))
+    middle = (last[1:] + last[:-1]) // 2
+    codes = {int(code) for code in np.concatenate([last, last + 1, middle])} - set(range(0xD800, 0xE000))
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    for code in codes:
+        joined = [
+            kind
+            for kind, before in ((LETTER, "a"), (NUMBER, "1"), (OTHER, "!"))
+            if len(split.pre_tokenize_str(before + chr(code))) == 1
+        ]
+        assert joined == ([] if classes[code] == SPACE else [classes[code]]), hex(code)
+
+
+@pytest.mark.slow
+def test_all_classes_are_those_of_tokenizers() -> None:
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    classes = np.full(0x110000, SPACE, np.uint8)
+    for kind, before in ((LETTER, "a"), (NUMBER, "1"), (OTHER, "!")):
+        text = "\n\n".join(before + chr(code) for code in codes)
+        words = (text[start:end] for _, (start, end) in split.pre_tokenize_str(text))
+        classes[[ord(word[1]) for word in words if len(word) == 2 and word[0] == before]] = kind
+    assert np.array_equal(np.delete(classes, slice(0xD800, 0xE000)), np.delete(split_classes(), slice(0xD800, 0xE000)))
