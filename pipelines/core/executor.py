@@ -57,6 +57,12 @@ class Executor(Protocol):
         The first error ends the map and is raised: a WebtextError as it is, another one as a TaskError with its name.
         """
 
+    def kept(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Keep worker processes from one map to the next inside a block, and start them when it begins.
+
+        Each calls `prepare` first, which imports what its tasks need, while the caller goes on.
+        """
+
 
 class SerialExecutor:
     """Runs tasks one after the other in this process."""
@@ -82,12 +88,29 @@ class SerialExecutor:
                 progress.set_sink(None)
             yield task, result
 
+    def kept(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """See `Executor.kept`: there are no worker processes."""
+        return contextlib.nullcontext()
+
 
 class LocalExecutor:
     """Runs tasks in worker processes of this machine, one task a worker at a time."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self._kept: list[_Worker] | None = None
+
+    @contextlib.contextmanager
+    def kept(self, prepare: Callable[[], None]) -> Iterator[None]:
+        """See `Executor.kept`."""
+        self._kept = []
+        try:
+            for _ in range(self.workers):
+                self._kept.append(_Worker(prepare))
+            yield
+        finally:
+            crew, self._kept = self._kept, None
+            _end(crew)
 
     def map(
         self,
@@ -98,21 +121,27 @@ class LocalExecutor:
         """See `Executor.map`."""
         waiting = list(tasks)
         waiting.reverse()
-        crew: list[_Worker] = []
+        crew: list[_Worker] = [] if self._kept is None else self._kept
+        is_done = False
         try:
-            for _ in range(min(self.workers, len(waiting))):
-                crew.append(_Worker(function))
-                crew[-1].give(waiting.pop())
+            for number in range(min(self.workers, len(waiting))):
+                if number == len(crew):
+                    crew.append(_Worker())
+                crew[number].give(function, waiting.pop())
             while any(worker.task is not None for worker in crew):
                 for worker in _ready(crew):
                     task, outcome = worker.take()
                     if waiting:
-                        worker.give(waiting.pop())
+                        worker.give(function, waiting.pop())
                     _report(crew, on_progress)
                     yield task, outcome
                 _report(crew, on_progress)
+            is_done = True
         finally:
-            _end(crew)
+            # Kept workers that are at a task still are ended too: nobody takes their answers.
+            if self._kept is None or not is_done:
+                _end(crew)
+                crew.clear()
 
 
 def make_executor(workers: int) -> Executor:
@@ -128,7 +157,7 @@ def default_workers() -> int:
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, prepare: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         # Without the lock of a Value: it is a named semaphore, which a parent that is killed leaves behind.
@@ -136,7 +165,7 @@ class _Worker:
         self._reported = 0
         self.task: Any = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs, self._counter, function), daemon=False)
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, self._counter, prepare), daemon=False)
         with interrupts_held():
             self._process.start()
         theirs.close()
@@ -146,12 +175,12 @@ class _Worker:
         """What becomes ready when the worker has answered or died."""
         return [self._connection, self._process.sentinel]
 
-    def give(self, task: Any) -> None:
-        """Send a task."""
+    def give(self, function: Callable[[Any], Any], task: Any) -> None:
+        """Send a task and what to do with it."""
         self.task = task
         # A worker that died before this shows in `take`, by its exit code.
         with contextlib.suppress(BrokenPipeError):
-            self._connection.send_bytes(pickle.dumps(task))
+            self._connection.send_bytes(pickle.dumps((function, task)))
 
     def take(self) -> tuple[Any, Any]:
         """Return the task and its result; raise what the task raised."""
@@ -203,7 +232,7 @@ def _report(crew: list[_Worker], on_progress: Callable[[int], None]) -> None:
         on_progress(fresh)
 
 
-def _work(connection: Connection, counter: Any, function: Callable[[Any], Any]) -> None:
+def _work(connection: Connection, counter: Any, prepare: Callable[[], None] | None = None) -> None:
     """Serve tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     die_with_parent()
@@ -214,10 +243,12 @@ def _work(connection: Connection, counter: Any, function: Callable[[Any], Any]) 
             counter.value += units
 
     progress.set_sink(add)
+    if prepare is not None:
+        prepare()
     # The parent may be gone when a task is asked for and when it is answered; nobody is left to be told then.
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            task = pickle.loads(connection.recv_bytes())
+            function, task = pickle.loads(connection.recv_bytes())
             connection.send_bytes(_answer(function, task))
 
 

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from pipelines.core import progress
-from pipelines.core.errors import InputError, TaskError
+from pipelines.core.errors import InputError, TaskError, WebtextError
 from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _work, make_executor
 
 
@@ -206,13 +207,13 @@ def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _answer_to_nobody(connection: Connection) -> None:
-    _work(connection, multiprocessing.get_context("spawn").RawValue("q", 0), _square)
+    _work(connection, multiprocessing.get_context("spawn").RawValue("q", 0))
 
 
 def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    ours.send_bytes(pickle.dumps(_Task(3)))
+    ours.send_bytes(pickle.dumps((_square, _Task(3))))
     # Its task has come, but nobody takes the answer.
     ours.close()
     worker = context.Process(target=_answer_to_nobody, args=(theirs,))
@@ -221,3 +222,46 @@ def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str
     worker.join(20)
     assert worker.exitcode == 0
     assert capfd.readouterr().err == ""
+
+
+def _process_of(task: _Task) -> int:
+    progress.advance(1)
+    time.sleep(0.2)
+    return os.getpid()
+
+
+def _prepare() -> None:
+    Path(os.environ["STARTED"], str(os.getpid())).touch()
+
+
+def test_kept_workers_live_through_several_maps_and_end_with_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STARTED", str(tmp_path))
+    executor = LocalExecutor(2)
+    seen: list[int] = []
+    with executor.kept(_prepare):
+        first = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
+        assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
+        second = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
+    assert first == second == {int(path.name) for path in tmp_path.iterdir()}
+    assert sum(seen) == 8
+    assert all(_gone(worker) for worker in first)
+
+
+@pytest.mark.parametrize("ends_early", [_refuse_third, _die, _crash])
+def test_after_an_error_kept_workers_are_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: Callable[[_Task], int]
+) -> None:
+    monkeypatch.setenv("STARTED", str(tmp_path))
+    executor = LocalExecutor(2)
+    with executor.kept(_prepare):
+        with pytest.raises(WebtextError):
+            list(executor.map(ends_early, _TASKS, lambda _: None))
+        assert all(_gone(int(path.name)) for path in tmp_path.iterdir())
+        assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
+
+
+def test_kept_workers_of_a_serial_executor_are_none() -> None:
+    with SerialExecutor().kept(_prepare):
+        assert list(SerialExecutor().map(_square, _TASKS[:1], lambda _: None)) == [(_TASKS[0], 0)]
