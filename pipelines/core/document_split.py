@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core import storage
@@ -11,6 +15,7 @@ from pipelines.core.document_filter import group_names
 from pipelines.core.inputs import DocumentShard
 
 _ALL = 2**64
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
@@ -43,6 +48,19 @@ def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
 def hashed(key: str, purpose: str) -> int:
     """Return 64 bits that depend on a key and a purpose alone, so that one choice says nothing of another."""
     return int.from_bytes(hashlib.sha256(f"{purpose}:{key}".encode()).digest()[:8], "big")
+
+
+def all_hashed(keys: Sequence[str], purpose: str) -> npt.NDArray[np.uint64]:
+    """Return `hashed` of each key, shape (keys,)."""
+    prefix, sha256 = f"{purpose}:".encode(), hashlib.sha256
+    digests = b"".join([sha256(prefix + key.encode()).digest() for key in keys])
+    return np.frombuffer(digests, ">u8")[:: _DIGEST_BYTES // 8].astype(np.uint64)
+
+
+def all_held_out(keys: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
+    """Return `is_held_out` of each key, shape (keys,); `share` is below 1."""
+    # Below a number is below the next integer; as a float the hash would lose its last bits.
+    return all_hashed(keys, "held-out") < np.uint64(math.ceil(share * _ALL))
 
 
 def is_held_out(key: str, share: float) -> bool:

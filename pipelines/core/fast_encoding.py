@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -94,13 +94,11 @@ class FastEncoder:
 
     def _load(self) -> None:
         self._tokenizer: Any = None  # lets go of the old one first
+        load = import_engine()
+        if load is None:
+            raise InputError(f"{self._source}: gigatoken is not installed{WAY_OUT}")
         try:
-            import awkward  # noqa: F401  (what texts are handed over in)
-            from gigatoken.gigatoken_rs import load_hf_json
-        except ImportError as error:
-            raise InputError(f"{self._source}: gigatoken is not installed{WAY_OUT}") from error
-        try:
-            self._tokenizer = load_hf_json(self._settings)
+            self._tokenizer = load(self._settings)
         except Exception as error:  # gigatoken raises nothing narrower
             reason = str(error).split("\n", 1)[0]
             raise InputError(f"{self._source}: gigatoken cannot load it ({reason}){WAY_OUT}") from error
@@ -122,6 +120,17 @@ class LibraryEncoder:
             ids += [np.array(encoding.ids, np.uint32) for encoding in encodings]
         starts = np.cumsum([0, *(len(each) for each in ids)], dtype=np.int64)
         return Encoded(np.concatenate([np.empty(0, np.uint32), *ids]), starts)
+
+
+def import_engine() -> Callable[[str], Any] | None:
+    """Return what loads a `tokenizer.json` in gigatoken; None where that is not installed."""
+    try:
+        import awkward  # noqa: F401  (what texts are handed over in)
+        from gigatoken.gigatoken_rs import load_hf_json
+    except ImportError:
+        return None
+    load: Callable[[str], Any] = load_hf_json
+    return load
 
 
 def quickest_encoder(tokenizer_json: bytes, source: str, *, forgets_after: int | None = None) -> Encoder:

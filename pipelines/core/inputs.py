@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ _PARQUET_PART_BYTES = 256 << 20
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 4 << 20
 _PARQUET_BATCH_BYTES = 16 << 20
+_HASHING_THREADS = 4
 
 # Half of a surrogate pair, or a whole one, as JSON spells it; only lines with one are looked at closely.
 _SPELLED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -166,7 +168,9 @@ def fingerprint_files(paths: Sequence[str]) -> str:
 
     The order counts, because shards are numbered by it.
     """
-    parts = [[storage.basename(path), storage.content_fingerprint(path)] for path in paths]
+    with ThreadPoolExecutor(_HASHING_THREADS) as threads:
+        contents = list(threads.map(storage.content_fingerprint, paths))
+    parts = [[storage.basename(path), content] for path, content in zip(paths, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

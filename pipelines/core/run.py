@@ -339,9 +339,9 @@ class StageRun:
         if self._known.pop((phase, name), None) is not None:
             storage.remove(self._journal(f"{phase}--{name}.json"))
 
-    def known(self, phase: str, name: str) -> bool:
-        """Tell whether a task was finished before."""
-        return (phase, name) in self._known
+    def known(self, phase: str, name: str) -> ShardEntry | None:
+        """Return the entry of a task that was finished before."""
+        return self._known.get((phase, name))
 
     def _refuse_foreign_folder(self) -> None:
         names = self._result_names()

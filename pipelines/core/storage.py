@@ -184,15 +184,16 @@ def read_json(path: str) -> Any:
 class HashingWriter(io.BufferedIOBase):
     """A write-only stream that counts and hashes what goes through it."""
 
-    def __init__(self, raw: BinaryIO, path: str) -> None:
+    def __init__(self, raw: BinaryIO, path: str, hashed: bool = True) -> None:
         self._raw = raw
         self._path = path
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashed else None
         self.size_bytes = 0
 
     @property
     def sha256(self) -> str:
         """Hex digest of all bytes written so far."""
+        assert self._hash is not None, "the file is written without a hash"
         return self._hash.hexdigest()
 
     def write(self, data: ReadableBuffer) -> int:
@@ -200,7 +201,8 @@ class HashingWriter(io.BufferedIOBase):
         view = memoryview(data).cast("B")
         with _named_errors(self._path, "write"):
             self._raw.write(view)
-        self._hash.update(view)
+        if self._hash is not None:
+            self._hash.update(view)
         self.size_bytes += len(view)
         return len(view)
 
@@ -217,17 +219,18 @@ class HashingWriter(io.BufferedIOBase):
 
 
 @contextlib.contextmanager
-def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
+def atomic_write(path: str, *, durable: bool = True, hashed: bool = True) -> Iterator[HashingWriter]:
     """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
 
-    `durable` waits until the disk has them. A work file need not: a loss of power shows in its checksum.
+    `durable` waits until the disk has them. A work file need not: a loss of power shows in its checksum. `hashed` makes
+    that checksum; without it the writer of the file must know otherwise what its bytes are.
     """
     file_system, plain = _file_system(path)
     temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
     with _named_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         raw = cast(BinaryIO, file_system.open(temporary, "wb"))
-    writer = HashingWriter(raw, path)
+    writer = HashingWriter(raw, path, hashed)
     try:
         yield writer
         with _named_errors(path, "write"):

@@ -189,3 +189,11 @@ def test_the_fingerprint_of_a_large_file_sees_its_size_and_spread_windows(tmp_pa
     assert plain != fingerprint(change_at=0)
     assert plain != fingerprint(change_at=size - 1)
     assert plain != fingerprint(size_bytes=size + 1)
+
+
+def test_a_file_is_written_without_a_hash_where_none_is_wanted(tmp_path: Path) -> None:
+    with storage.atomic_write(str(tmp_path / "work"), durable=False, hashed=False) as stream:
+        stream.write(b"abc")
+    assert (stream.size_bytes, (tmp_path / "work").read_bytes()) == (3, b"abc")
+    with pytest.raises(AssertionError, match="without a hash"):
+        _ = stream.sha256

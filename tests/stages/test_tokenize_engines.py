@@ -19,6 +19,7 @@ from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.fast_encoding import Encoded, FastEncoder
 from pipelines.core.run import RunOptions
 from pipelines.core.tokenizer_formats import read_tokenizer
+from pipelines.stages.tokenize.encoders import compared_characters
 
 _SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
@@ -226,3 +227,13 @@ def test_a_tokenizer_that_loses_text_is_said_to(small: Path, tmp_path: Path) -> 
     words.save(str(tmp_path / "words.json"))
     run(documents, tmp_path / "words.json", tmp_path / "lossy", RunOptions(progress=lossy), held_out=0.0)
     assert 'words.json: text is lost: "Hello world' in "\n".join(lossy.notes)
+
+
+def test_each_task_compares_less_where_there_are_many() -> None:
+    assert [compared_characters(tasks) for tasks in (1, 5, 20, 50, 10_000)] == [
+        200_000,
+        200_000,
+        50_000,
+        20_000,
+        20_000,
+    ]

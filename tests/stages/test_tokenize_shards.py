@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from hypothesis import strategies as st
 from token_run import END, described, pieces, run, shard_bytes, stream, write_parquet, write_tokenizer
 
 from pipelines.core import inputs
-from pipelines.core.document_split import hashed, is_held_out
-from pipelines.core.errors import ChangedRunError
+from pipelines.core.document_split import all_hashed, all_held_out, hashed, is_held_out
+from pipelines.core.errors import ChangedRunError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import RunOptions
@@ -151,7 +152,7 @@ def test_long_urls_fill_a_run_as_tokens_do(small: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(runs.RunWriter, "finish", counted)
     run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)
-    assert len(written[0]) > 2 * 15
+    assert len(written[0]) > 15
     table = pq.read_table(tmp_path / "out" / "train-00000-documents.parquet")
     assert table.schema.field("url").type == pa.string()
     assert sorted(table.column("url").to_pylist()) == sorted(row["url"] for row in rows)
@@ -277,3 +278,47 @@ def test_texts_left_out_are_listed_and_the_manifest_vouches_for_the_lists(small:
     assert sorted(final) == sorted(set(final))
     present = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     assert present == {*final, "manifest.json"}
+
+
+def _flip(data: bytes) -> bytes:
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+def _without_an_end(data: bytes) -> bytes:
+    return data[:-2] + b"\0\0"
+
+
+@pytest.mark.parametrize("damage", [_flip, _without_an_end, lambda data: data[:-2], lambda data: data + b"x", None])
+def test_a_run_that_goes_on_encodes_again_what_is_not_as_written(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes] | None
+) -> None:
+    for number in range(3):
+        write_parquet(tmp_path / "in" / f"{number}.parquet", _rows(60, number)[:50])
+    run(tmp_path / "in", small, tmp_path / "whole", shard_tokens=900)
+
+    def killed(*_: Any) -> None:
+        raise WebtextError("the power is gone")
+
+    with monkeypatch.context() as changed:
+        changed.setattr("pipelines.stages.tokenize.stage.plan_shards", killed)
+        with pytest.raises(WebtextError, match="the power is gone"):
+            run(tmp_path / "in", small, tmp_path / "out", shard_tokens=900)
+    hurt, *_ = (tmp_path / "out" / "_work").glob("run-00001-*.tokens")
+    hurt.write_bytes(damage(hurt.read_bytes())) if damage else hurt.unlink()
+    encoded = []
+    whole = runs.RunWriter.finish
+
+    def counted(self: runs.RunWriter) -> tuple[FileEntry, ...]:
+        encoded.append(self._stem)
+        return whole(self)
+
+    monkeypatch.setattr(runs.RunWriter, "finish", counted)
+    run(tmp_path / "in", small, tmp_path / "out", shard_tokens=900)
+    assert [stem.rpartition("/")[2] for stem in encoded] == ["run-00001"]
+    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "whole")
+
+
+@given(keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]))), share=st.floats(0, 0.5))
+def test_all_keys_are_hashed_as_each_is(keys: list[str], share: float) -> None:
+    assert all_hashed(keys, "shuffle-1").tolist() == [hashed(key, "shuffle-1") for key in keys]
+    assert all_held_out(keys, share).tolist() == [is_held_out(key, share) for key in keys]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import itertools
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +10,14 @@ import pyarrow as pa
 
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_filter import urls_of, with_text
-from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
+from pipelines.core.document_split import all_hashed, all_held_out, document_keys, split_keys
 from pipelines.core.drops import Drops
-from pipelines.core.fast_encoding import Encoded
-from pipelines.core.machine import use_one_thread_in_a_worker
+from pipelines.core.fast_encoding import Encoded, import_engine
+from pipelines.core.machine import keep_freed_memory, use_one_thread_in_a_worker
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter
+from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -28,7 +26,8 @@ TOKENIZER_FILE = "tokenizer.json"
 class EncodeTask:
     """The documents of one shard of the input; without `shuffle` they keep their order.
 
-    `threads` is for the only task of a run, which may use all cores.
+    `threads` is for the only task of a run, which may use all cores. `compared_characters` is how much text is compared
+    with what the `tokenizers` library makes of it.
     """
 
     shard: inputs.DocumentShard
@@ -39,6 +38,7 @@ class EncodeTask:
     end_of_text: int
     engine: str
     threads: bool
+    compared_characters: int
     tokenizer_sha256: str
     output: str
     work: str
@@ -49,15 +49,23 @@ class EncodeTask:
         return self.shard.name
 
 
+def prepare_worker() -> None:
+    """Import in a new worker what its first task needs, while the command still looks at its input."""
+    use_one_thread_in_a_worker()
+    keep_freed_memory()
+    import_engine()
+
+
 def encode_shard(task: EncodeTask) -> TaskResult:
     """Encode the documents of a shard into runs, and list those without text.
 
     Raises WebtextError where a sampled document has other ids than the `tokenizers` library gives it.
     """
     use_one_thread_in_a_worker()
+    keep_freed_memory()
     tokenizer = storage.join(task.output, TOKENIZER_FILE)
     encoder = load_encoder(tokenizer, task.tokenizer_sha256, task.engine)
-    check = SampleCheck(encoder, load_library(tokenizer, task.tokenizer_sha256))
+    check = SampleCheck(encoder, load_library(tokenizer, task.tokenizer_sha256), task.compared_characters)
     runs = RunWriter(task.output, task.work, task.shard.index, task.end_of_text, task.shuffle)
     position = 0
     name = shards.shard_name("dropped", task.shard.index)
@@ -89,13 +97,13 @@ def encode_shard(task: EncodeTask) -> TaskResult:
 def _documents(task: EncodeTask, batch: pa.RecordBatch, encoded: Encoded, position: int) -> EncodedDocuments:
     tokens = encoded.ids.astype(np.dtype(task.dtype).newbyteorder("<"))
     keys = document_keys(batch, task.shard)
-    held_out = [is_held_out(key, task.held_out) for key in split_keys(batch, keys)]
+    held_out = all_held_out(split_keys(batch, keys), task.held_out)
     return EncodedDocuments(
         batch.column("id"),
         pa.array(urls_of(batch), pa.string()),
-        np.array(held_out, np.uint8),
+        held_out.astype(np.uint8),
         _orders(task, keys, position),
-        _content(tokens, encoded.starts),
+        content_hashes(tokens, encoded.starts[:-1], encoded.starts[1:]),
         tokens,
         encoded.starts,
     )
@@ -105,13 +113,4 @@ def _orders(task: EncodeTask, keys: list[str], position: int) -> npt.NDArray[np.
     """Return where documents go: by a hash of what they are (that of a cluster would put its members side by side)."""
     if not task.shuffle:
         return np.arange(position, position + len(keys), dtype=np.uint64)
-    purpose = f"shuffle-{task.seed}"
-    return np.array([hashed(key, purpose) for key in keys], np.uint64)
-
-
-def _content(tokens: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return 64 bits of each document's tokens: they order those of equal ids, and choose which are compared."""
-    whole = memoryview(tokens.view(np.uint8).data)
-    bounds = (starts * tokens.itemsize).tolist()
-    digests = (hashlib.sha256(whole[start:stop]).digest()[:8] for start, stop in itertools.pairwise(bounds))
-    return np.frombuffer(b"".join(digests), "<u8")
+    return all_hashed(keys, f"shuffle-{task.seed}")

@@ -17,10 +17,11 @@ from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.fast_encoding import WAY_OUT, Encoded, Encoder, FastEncoder, LibraryEncoder
 from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer
 
-# What a sample of each task is: its first documents, then one in so many, up to so many characters of text in all.
+# What a sample of each task is: its first documents, then one in so many, up to some characters of text: a million in a
+# run of 5 to 50 tasks. `tokenizers` takes a hundred times as long for a character as gigatoken does.
 _FIRST_DOCUMENTS = 3
 _SAMPLED_ONE_IN = 200
-_SAMPLED_CHARACTERS = 200_000
+_MOST_CHARACTERS, _LEAST_CHARACTERS, _CHARACTERS_OF_ALL = 200_000, 20_000, 1_000_000
 # A longer document is compared up to here.
 _COMPARED_CHARACTERS = 40_000
 
@@ -109,13 +110,18 @@ def load_encoder(path: str, sha256: str, engine: str) -> Encoder:
     return loaded.fast
 
 
+def compared_characters(tasks: int) -> int:
+    """Return how many characters each of so many tasks is to compare."""
+    return max(_LEAST_CHARACTERS, min(_MOST_CHARACTERS, _CHARACTERS_OF_ALL // max(1, tasks)))
+
+
 class SampleCheck:
     """Compares a sample of a task's documents with what the `tokenizers` library makes of them."""
 
-    def __init__(self, encoder: Encoder, library: Tokenizer) -> None:
+    def __init__(self, encoder: Encoder, library: Tokenizer, most_characters: int) -> None:
         self._encoder = encoder
         self._library = library
-        self._characters_left = _SAMPLED_CHARACTERS
+        self._characters_left = most_characters
         self._seen = 0
         self.documents = 0
 

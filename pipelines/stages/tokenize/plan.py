@@ -28,7 +28,7 @@ class ShardPlan:
 
 def plan_shards(entries: Sequence[ShardEntry], output: str, shuffle: bool, shard_tokens: int) -> list[ShardPlan]:
     """Return the shards of both splits, given what the first phase wrote into the folder `output`."""
-    runs = [_runs_of(entry, output) for entry in entries]
+    runs = [runs_of(entry, output) for entry in entries]
     bins = _bins(entries, runs, output, shuffle)
     every = tuple(run for each in runs for run in each)
     plans = []
@@ -54,8 +54,10 @@ def cut(bins: npt.NDArray[np.int64], shard_tokens: int) -> list[tuple[int, int, 
     return shards
 
 
-def _runs_of(entry: ShardEntry, output: str) -> list[Run]:
-    stems = [file.name.removesuffix(".tokens") for file in entry.files if file.name.endswith(".tokens")]
+def runs_of(entry: ShardEntry, output: str) -> list[Run]:
+    """Return the runs that a task of the first phase wrote into the folder `output`."""
+    names = [file.name for file in entry.files if storage.basename(file.name).startswith("run-")]
+    stems = [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
     return [Run(storage.join(output, f"{stem}.tokens"), storage.join(output, f"{stem}.parquet")) for stem in stems]
 
 

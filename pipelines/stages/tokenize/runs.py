@@ -8,6 +8,7 @@ its bins: how many tokens fall into each piece of the stream that shards are cut
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
@@ -109,13 +110,14 @@ class RunWriter:
         return (*self._files, shards.write_file(self._output, self._bins_name, _parquet(self._bin_table())))
 
     def _write(self) -> None:
-        number = len(self._files) // 2
+        number = len(self._files)
         stem = f"{self._stem}-{number:05d}"
         table, gathered = self._sorted()
-        with storage.atomic_write(storage.join(self._output, f"{stem}.tokens"), durable=False) as stream:
+        path = storage.join(self._output, f"{stem}.tokens")
+        # Neither durable nor with a checksum: what a run that goes on finds is held to the table, see `is_intact`.
+        with storage.atomic_write(path, durable=False, hashed=False) as stream:
             for block in _gathered(self._waiting, gathered, self._end_of_text):
                 stream.write(block.data)
-        self._files.append(FileEntry(f"{stem}.tokens", stream.size_bytes, stream.sha256))
         self._files.append(shards.write_file(self._output, f"{stem}.parquet", _parquet(table)))
         self._count(table, number)
         self._waiting = []
@@ -157,6 +159,35 @@ class RunWriter:
             parts.append([np.full(len(filled), index, np.uint8), filled, totals[filled]])
         columns = [np.concatenate([part[column] for part in parts]) for column in range(3)]
         return pa.table(dict(zip(_BIN_SCHEMA.names, columns, strict=True)), schema=_BIN_SCHEMA)
+
+
+def content_hashes(
+    tokens: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Return 64 bits of each document's tokens: they order those of equal ids, and tell whether a run is as written."""
+    whole = memoryview(tokens.view(np.uint8).data)
+    firsts, lasts = ((places * tokens.itemsize).tolist() for places in (starts, stops))
+    sha256 = hashlib.sha256
+    digests = [sha256(whole[first:last]).digest()[:8] for first, last in zip(firsts, lasts, strict=True)]
+    return np.frombuffer(b"".join(digests), "<u8")
+
+
+def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -> bool:
+    """Tell whether the tokens of a run, whose table is as written, are those that the table lists."""
+    if not storage.exists(run.tokens):
+        return False
+    with storage.open_read(run.tokens) as stream:
+        for batch in shards.read_batches(run.documents, ["content", "tokens"], rows=_GROUP_ROWS):
+            ends = np.cumsum(batch.column("tokens").to_numpy())
+            data = stream.read(int(ends[-1]) * dtype.itemsize)
+            if len(data) != ends[-1] * dtype.itemsize:
+                return False
+            tokens = np.frombuffer(data, dtype)
+            starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+            is_same = content_hashes(tokens, starts, ends - 1) == batch.column("content").to_numpy()
+            if not is_same.all() or (tokens[ends - 1] != end_of_text).any():
+                return False
+        return not stream.read(1)
 
 
 def bins_of(order: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

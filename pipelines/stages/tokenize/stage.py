@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -13,15 +15,15 @@ from tokenizers import Tokenizer
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import estimate_documents
-from pipelines.core.manifest import ShardEntry
+from pipelines.core.manifest import ShardEntry, has_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.core.tokenizer_formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.encode import TOKENIZER_FILE, EncodeTask, encode_shard
-from pipelines.stages.tokenize.encoders import choose_engine, what_is_lost
+from pipelines.stages.tokenize.encode import TOKENIZER_FILE, EncodeTask, encode_shard, prepare_worker
+from pipelines.stages.tokenize.encoders import choose_engine, compared_characters, what_is_lost
 from pipelines.stages.tokenize.forecast import check_forecast, forecast
-from pipelines.stages.tokenize.plan import plan_shards
-from pipelines.stages.tokenize.runs import SPLITS
+from pipelines.stages.tokenize.plan import plan_shards, runs_of
+from pipelines.stages.tokenize.runs import SPLITS, is_intact
 from pipelines.stages.tokenize.token_shards import (
     ShardTask,
     TokenFormat,
@@ -58,15 +60,23 @@ def tokenize(
     `split_keys`, never by its place. `tokenizer` is a path, see `read_tokenizer`. Raises InputError where that holds no
     tokenizer, or one without `<|endoftext|>`, and WebtextError where gigatoken does not give the ids of `tokenizers`.
     """
-    vocabulary = _vocabulary(tokenizer)
-    form = token_format(config.format, vocabulary.size)
-    form.check(config.shard_tokens)
     source = inputs.open_documents(documents, config.text_field)
-    fingerprints = {"documents": source.fingerprint, "tokenizer": vocabulary.sha256}
-    with stage_run(STAGE, config, fingerprints, output, options) as run:
-        if not run.finished:
-            _write(config, vocabulary, form, source, run)
-        return run.finish()
+    with _workers(source, output, options):
+        vocabulary = _vocabulary(tokenizer)
+        form = token_format(config.format, vocabulary.size)
+        form.check(config.shard_tokens)
+        fingerprints = {"documents": source.fingerprint, "tokenizer": vocabulary.sha256}
+        with stage_run(STAGE, config, fingerprints, output, options) as run:
+            if not run.finished:
+                _write(config, vocabulary, form, source, run)
+            return run.finish()
+
+
+def _workers(source: inputs.DocumentInput, output: str, options: RunOptions) -> contextlib.AbstractContextManager[None]:
+    """Start the workers of both phases, which import their libraries while the tokenizer is read; none for one task."""
+    if len(source.shards) == 1 or has_manifest(output):
+        return contextlib.nullcontext()
+    return options.executor.kept(prepare_worker)
 
 
 def _vocabulary(path: str) -> _Vocabulary:
@@ -79,16 +89,18 @@ def _vocabulary(path: str) -> _Vocabulary:
 def _write(
     config: TokenizeConfig, vocabulary: _Vocabulary, form: TokenFormat, source: inputs.DocumentInput, run: StageRun
 ) -> None:
-    engine, encoder, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
+    with ThreadPoolExecutor(1) as beside:
+        estimating = beside.submit(estimate_documents, source)
+        engine, encoder, note = choose_engine(vocabulary.data, vocabulary.library, vocabulary.source, config.engine)
+        lost = what_is_lost(vocabulary.library)
     if note:
         run.note(note)
-    lost = what_is_lost(vocabulary.library)
     if lost is not None:
         run.note(
             f"{vocabulary.source}: text is lost: {lost[:20]!r} does not come back from its ids, as with GPT-2's "
             "tokenizer; take a byte-level one if the text matters"
         )
-    predicted = forecast(estimate_documents(source), encoder, form.little_endian.itemsize, config.shard_tokens)
+    predicted = forecast(estimating.result(), encoder, form.little_endian.itemsize, config.shard_tokens)
     run.note(predicted.in_words(run.workers))
     check_forecast(predicted, config.shard_tokens, run.output, run.work)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER_FILE, vocabulary.data),)))
@@ -147,12 +159,19 @@ def _encode(
             end_of_text=vocabulary.end_of_text,
             engine=engine,
             threads=len(source.shards) == 1,
+            compared_characters=compared_characters(len(source.shards)),
             tokenizer_sha256=vocabulary.sha256,
             output=run.output,
             work=storage.basename(run.work),
         )
         for shard in source.shards
     ]
+    for task in tasks:
+        entry = run.known("encode", task.name)
+        if entry is not None and not all(
+            is_intact(each, form.little_endian, vocabulary.end_of_text) for each in runs_of(entry, run.output)
+        ):
+            run.forget("encode", task.name)
     # The only task has all cores here as well as in a worker, which would first have to load all libraries.
     return run.map(encode_shard, tasks, phase="encode", work=True, total=source.records, serial=len(tasks) == 1)
 
