@@ -1,0 +1,115 @@
+"""The header of a filter's file, and what is said of files that are no filters."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.algorithms.blocked_bloom import BLOCK_BYTES, add, empty_bits, measure
+from pipelines.algorithms.bloom_file import HEADER_BYTES, Header, bits_sha256, check_bits, read_header, write_header
+
+_HEADER = Header(
+    n=8,
+    normalisation={"apostrophes": "split", "letters": "unicode", "lines": "cross"},
+    ngram_hash="fingerprint-1",
+    seed=0,
+    error_rate=1e-8,
+    sketch_items=1000,
+    blocks=11,
+    k=25,
+    items=998,
+    fill=0.43,
+    error_bound=9.1e-9,
+    documents=17,
+    corpus="0" * 64,
+    bits_sha256="ab" * 32,
+)
+_SIZE = HEADER_BYTES + 11 * BLOCK_BYTES
+
+
+def test_a_header_comes_back() -> None:
+    data = write_header(_HEADER)
+    assert len(data) == HEADER_BYTES
+    assert read_header(data, _SIZE) == _HEADER
+    assert read_header(data + b"bits", _SIZE) == _HEADER
+    assert write_header(read_header(data, _SIZE)) == data
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    data = write_header(_HEADER)
+    magic, version, length = struct.unpack("<8sII", data[:16])
+    assert (magic, version) == (b"ngrbloom", 1)
+    assert json.loads(data[16 : 16 + length]) == dataclasses.asdict(_HEADER)
+    assert set(data[16 + length : 4064]) == {0}
+    assert data[4064:] == hashlib.sha256(data[:4064]).digest()
+
+
+@given(
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.integers(0, 2**64 - 1),
+    st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4),
+)
+def test_every_value_comes_back(fill: float, bound: float, seed: int, normalisation: dict[str, str]) -> None:
+    header = dataclasses.replace(_HEADER, fill=fill, error_bound=bound, seed=seed, normalisation=normalisation)
+    assert read_header(write_header(header), _SIZE) == header
+
+
+@given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
+    data = bytearray(write_header(_HEADER))
+    data[at] ^= 1 << bit
+    with pytest.raises(ValueError, match="has a damaged header"):
+        read_header(bytes(data), _SIZE)
+
+
+def test_what_is_wrong_is_said() -> None:
+    data = write_header(_HEADER)
+    newer = data[:8] + struct.pack("<I", 2) + data[12:]
+    for damaged, size, said in [
+        (b"", 0, "is no n-gram filter"),
+        (b"PAR1" + data[4:], _SIZE, "is no n-gram filter"),
+        (newer, _SIZE, "is of format 2, this version reads 1"),
+        (data[:100], 100, "is truncated: it has 100 bytes, its header alone 4,096"),
+        (data, _SIZE - 1, "is truncated: it has 9,727 bytes where its header says 9,728"),
+        (data, _SIZE + 512, "has bytes behind its end"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            read_header(damaged, size)
+
+
+def test_a_header_with_other_fields_is_refused() -> None:
+    text = json.dumps({"n": 8}).encode()
+    start = (struct.pack("<8sII", b"ngrbloom", 1, len(text)) + text).ljust(HEADER_BYTES - 32, b"\0")
+    with pytest.raises(ValueError, match="other fields"):
+        read_header(start + hashlib.sha256(start).digest(), _SIZE)
+
+
+def test_a_header_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        write_header(dataclasses.replace(_HEADER, corpus="x" * HEADER_BYTES))
+
+
+def test_damaged_bits_are_noticed() -> None:
+    bits = empty_bits(11)
+    add(bits, np.arange(500, dtype=np.uint64), 25)
+    header = dataclasses.replace(_HEADER, bits_sha256=bits_sha256(bits), fill=measure(bits, 25).fill)
+    assert header.bits_sha256 == hashlib.sha256(bits.tobytes()).hexdigest()
+    check_bits(header, bits)
+    bits[3, 100] ^= 1
+    with pytest.raises(ValueError, match="has damaged bits"):
+        check_bits(header, bits)
+
+
+def test_the_bytes_of_a_filter_stay_as_they_are() -> None:
+    """A change of the mixing, the blocks or the positions would make all files wrong that are there already."""
+    bits = empty_bits(11)
+    add(bits, np.arange(500, dtype=np.uint64), 25, seed=3)
+    assert bits_sha256(bits) == "b0595fed90b656f72eac94635360f108a1641c5700a7b691c5348f34f1fde5c2"
