@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.ngrams import ngrams, word_spans, words
+from pipelines.algorithms.ngrams import (
+    DEFAULT,
+    NORMALISATION,
+    Normalisation,
+    describe,
+    ngrams,
+    segments,
+    text_ngrams,
+    word_spans,
+    words,
+)
 
 # Characters whose lower-casing grows, shrinks or depends on its neighbours, marks, digits of other scripts.
 _ODD = st.text(st.sampled_from("aBZ09_'’- \n\tİıΑΣσςßẞǅﬁ\u0301\u0307नीक漢字٣½²ⅣⓐK"), max_size=30)
@@ -75,3 +86,67 @@ def test_spans_stand_where_the_words_are(text: str) -> None:
 def test_spans_count_characters_that_grow_when_lowered() -> None:
     text = "İ stanbul İX end"
     assert [text[start:end] for start, end in word_spans(text)] == ["İ", "stanbul", "İ", "X", "end"]
+
+
+_NORMALISATIONS = [
+    Normalisation(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
+]
+
+
+def _segments_by_characters(text: str, normalisation: Normalisation) -> list[list[str]]:
+    """The definition with its options, character by character."""
+
+    def belongs(at: int) -> bool:
+        if not 0 <= at < len(lowered):
+            return False
+        if normalisation.letters == "ascii":
+            return lowered[at] in "abcdefghijklmnopqrstuvwxyz0123456789"
+        return lowered[at].isalnum()
+
+    lowered = text.lower()
+    found: list[list[str]] = [[""]]
+    for at, character in enumerate(lowered):
+        if belongs(at):
+            found[-1][-1] += character
+        elif normalisation.lines == "stop" and character in "\n\r":
+            found.append([""])
+        elif not (normalisation.apostrophes == "drop" and character in "'’" and belongs(at - 1) and belongs(at + 1)):
+            found[-1].append("")
+    runs = [[word for word in run if word] for run in found]
+    return [run for run in runs if run]
+
+
+@settings(deadline=None)
+@given(_TEXTS, st.sampled_from(_NORMALISATIONS), st.integers(1, 4))
+def test_each_normalisation_is_its_definition(text: str, normalisation: Normalisation, n: int) -> None:
+    runs = _segments_by_characters(text, normalisation)
+    assert segments(text, normalisation) == runs
+    assert words(text, normalisation) == [word for run in runs for word in run]
+    firsts = itertools.accumulate((len(run) for run in runs), initial=0)
+    assert text_ngrams(text, n, normalisation) == [
+        (first + at, " ".join(run[at : at + n]))
+        for first, run in zip(firsts, runs, strict=False)
+        for at in range(len(run) - n + 1)
+    ]
+    spans = word_spans(text, normalisation)
+    assert len(spans) == sum(len(run) for run in runs)
+    for (start, end), word in zip(spans, words(text, normalisation), strict=True):
+        assert word.casefold() in text[start:end].lower().replace("'", "").replace("’", "").casefold()
+
+
+@pytest.mark.parametrize(
+    ("normalisation", "expected"),
+    [
+        (DEFAULT, [["don", "t", "naïve", "k", "it", "s"]]),
+        (Normalisation(apostrophes="drop"), [["dont", "naïve", "k", "its"]]),
+        (Normalisation(letters="ascii"), [["don", "t", "na", "ve", "k", "it", "s"]]),
+        (Normalisation(lines="stop"), [["don", "t", "naïve"], ["k", "it", "s"]]),
+    ],
+)
+def test_options_on_a_plain_example(normalisation: Normalisation, expected: list[list[str]]) -> None:
+    assert segments("Don't 'naïve'\r\n\u212a IT’S'", normalisation) == expected
+
+
+def test_each_normalisation_has_a_description_of_its_own() -> None:
+    assert NORMALISATION == "lower-cased alphanumeric words (Unicode), one space between words"
+    assert len({describe(normalisation) for normalisation in _NORMALISATIONS}) == 8
