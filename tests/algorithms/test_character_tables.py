@@ -1,0 +1,59 @@
+"""The tables of characters against Python, for the whole of its Unicode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.algorithms.character_tables import (
+    CASED,
+    CHANGED,
+    CODE,
+    DOTTED_I,
+    FINAL_SIGMA,
+    IGNORABLE,
+    SIGMA,
+    WORD,
+    character_tables,
+)
+from pipelines.algorithms.ngrams import DEFAULT, Normalisation
+
+_CHARACTERS = [chr(code) for code in range(0x110000)]
+
+
+def _entries(normalisation: Normalisation) -> np.ndarray:
+    pages, entries = character_tables(normalisation)
+    codes = np.arange(0x110000)
+    return entries[pages[codes >> 8], codes & 0xFF].astype(np.int64)
+
+
+def test_letters_and_lower_case_are_those_of_python() -> None:
+    lowered = [character.lower() for character in _CHARACTERS]
+    assert [code for code, text in enumerate(lowered) if len(text) > 1] == [DOTTED_I]
+    entries, codes = _entries(DEFAULT), np.arange(0x110000)
+    assert ((entries + codes) & CODE).tolist() == [ord(text[0]) for text in lowered]
+    assert (entries & WORD > 0).tolist() == [text[0].isalnum() for text in lowered]
+    assert (entries & CHANGED > 0).tolist() == [text[0] != chr(code) for code, text in enumerate(lowered)]
+
+
+def test_ascii_letters_are_those_that_are_so_in_lower_case() -> None:
+    found = {_CHARACTERS[code] for code in np.flatnonzero(_entries(Normalisation(letters="ascii")) & WORD)}
+    alphabet = set("abcdefghijklmnopqrstuvwxyz0123456789")
+    assert found == {character for character in _CHARACTERS if character.lower()[0] in alphabet}
+    assert {"K", "İ"} < found
+
+
+@pytest.mark.parametrize(("before", "flags"), [("", CASED), ("a", CASED | IGNORABLE)])
+def test_no_other_character_decides_about_a_sigma(before: str, flags: int) -> None:
+    text = "".join(f"{before}{'i' if character == 'İ' else character}Σ\n" for character in _CHARACTERS).lower()
+    finals = [text[at] == chr(FINAL_SIGMA) for at in range(len(before) + 1, len(text), len(before) + 3)]
+    assert (_entries(DEFAULT) & flags > 0).tolist() == finals
+
+
+def test_no_character_grows_by_more_than_half_in_lower_case() -> None:
+    # Room for normalised text is measured by this.
+    for character in _CHARACTERS:
+        if not "\ud800" <= character <= "\udfff" and ord(character) != DOTTED_I:
+            size = len(character.encode())
+            assert len(character.lower().encode()) <= size + size // 2
+    assert len(chr(SIGMA).encode()) == len(chr(FINAL_SIGMA).encode()) == 2

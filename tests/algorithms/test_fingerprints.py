@@ -1,0 +1,214 @@
+"""Hashes of words and n-grams straight from bytes, against plain Python: words, spans, hashes and layout alike."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.algorithms import word_scan
+from pipelines.algorithms.fingerprints import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngrams import Normalisation, segments, word_spans, words
+from pipelines.core.text_columns import arrays_of
+
+_64 = (1 << 64) - 1
+
+NORMALISATIONS = [
+    Normalisation(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
+]
+
+# Sigma among letters with and without case, marks and signs that are passed over; apostrophes; İ; growing letters.
+_ODD = st.text(
+    st.sampled_from("aBZ09Σσς'’’' .·:\u00ad\u0301\u0307İıΑßẞǅȺﬁनी漢٣½ⅣⓐKÅ\u2126𐐀𝐀🙂\n\r\u2028_ʰ\u0345\U000e0001"),
+    max_size=40,
+)
+_LONG = st.lists(st.text(st.sampled_from("abCΣé'’İ1"), max_size=40), max_size=6).map(" ".join)
+TEXTS = st.one_of(st.text(max_size=60), _ODD, _LONG, st.text(st.characters(max_codepoint=0x7F), max_size=150))
+COLUMNS = st.lists(TEXTS, max_size=6)
+
+
+def word_hash(word: str, seed: int) -> int:
+    """The hash of a word, 16 bytes of it at a time."""
+    text = word.encode()
+    state = seed
+    for start in range(0, len(text), 16):
+        first = int.from_bytes(text[start : start + 8], "little")
+        second = int.from_bytes(text[start + 8 : start + 16], "little")
+        state = (state ^ first) * 0x9E3779B97F4A7C15 & _64
+        state = ((state ^ state >> 32) + second * 0xC2B2AE3D27D4EB4F) * 0xD6E8FEB86659FD93 & _64
+        state ^= state >> 29
+    return state
+
+
+def ngram_hash(ngram: Sequence[str], seed: int) -> int:
+    """The hash of some words: a polynomial of their hashes, mixed."""
+    total = 0
+    for word in ngram:
+        total = (total * 0xD1342543DE82EF95 + word_hash(word, seed)) & _64
+    total = (total ^ total >> 32) * 0xFF51AFD7ED558CCD & _64
+    total = (total ^ total >> 32) * 0xC4CEB9FE1A85EC53 & _64
+    return total ^ total >> 32
+
+
+def column_of(texts: Sequence[str]) -> tuple[Any, Any]:
+    """A column with other texts before and after, of which a part is taken."""
+    return arrays_of(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
+
+
+def _expected_words(texts: Sequence[str], normalisation: Normalisation, seed: int) -> dict[str, list[int]]:
+    expected: dict[str, list[int]] = {"hashes": [], "starts": [], "ends": [], "documents": [0], "segments": []}
+    base = len("Σ'before".encode())
+    for text in texts:
+        for start, end in word_spans(text, normalisation):
+            expected["starts"].append(base + len(text[:start].encode()))
+            expected["ends"].append(base + len(text[:end].encode()))
+        for run in segments(text, normalisation):
+            expected["segments"].append(len(expected["hashes"]))
+            expected["hashes"] += [word_hash(word, seed) for word in run]
+        expected["documents"].append(len(expected["hashes"]))
+        base += len(text.encode())
+    expected["segments"].append(len(expected["hashes"]))
+    return expected
+
+
+@settings(deadline=None, max_examples=400)
+@given(COLUMNS, st.sampled_from(NORMALISATIONS), st.sampled_from([SEED, 0, 1, _64]))
+@example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALISATIONS[-1], 0)
+@example(
+    ["x" * 63 + "Σ", "x" * 63 + "’y", "x" * 62 + "’yy", "x" * 64 + "'y", "é" * 31 + "İ" + "z" * 64],
+    NORMALISATIONS[5],
+    0,
+)
+@example([], NORMALISATIONS[0], 0)
+@example(["", "", "a", ""], NORMALISATIONS[0], 0)
+def test_words_are_those_of_the_plain_reference(texts: list[str], normalisation: Normalisation, seed: int) -> None:
+    found = word_hashes(*column_of(texts), normalisation, seed=seed)
+    expected = _expected_words(texts, normalisation, seed)
+    if not texts:
+        expected["starts"] = expected["ends"] = []
+    assert {field: array.tolist() for field, array in found._asdict().items()} == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(COLUMNS, st.sampled_from(NORMALISATIONS), st.integers(1, 13))
+def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalisation: Normalisation, n: int) -> None:
+    hashes, positions, documents, first_words, seen = [], [], [0], [0], 0
+    for text in texts:
+        for run in segments(text, normalisation):
+            for start in range(len(run) - n + 1):
+                hashes.append(ngram_hash(run[start : start + n], SEED))
+                positions.append(seen + start)
+            seen += len(run)
+        documents.append(len(hashes))
+        first_words.append(seen)
+    found = ngram_hashes(word_hashes(*column_of(texts), normalisation, spans=False), n)
+    assert [array.tolist() for array in found] == [hashes, positions, documents]
+    straight = text_ngram_hashes(*column_of(texts), n, normalisation)
+    assert [array.tolist() for array in straight] == [hashes, documents, first_words]
+
+
+@pytest.mark.parametrize(("normalisation", "end"), [(NORMALISATIONS[0], 0x110000), (NORMALISATIONS[-1], 0x20000)])
+def test_every_character_is_read_as_python_reads_it(normalisation: Normalisation, end: int) -> None:
+    # Between letters, so that it is seen whether it belongs to a word and what it becomes.
+    lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
+    texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
+    found = word_hashes(*arrays_of(pa.array(texts)), normalisation, seed=3)
+    expected = [words(text, normalisation) for text in texts]
+    assert np.diff(found.documents).tolist() == [len(each) for each in expected]
+    distinct = {word: word_hash(word, 3) for each in expected for word in each}
+    assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
+
+
+def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
+    codes = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
+    for shape in ("aΣ{}b ", "aΣ{}\n", "{}Σ ", "a{}Σ "):
+        text = "".join(map(shape.format, codes))
+        expected = [word_hash(word, 0) for word in words(text)]
+        assert word_hashes(*arrays_of(pa.array([text])), seed=0).hashes.tolist() == expected
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't stop, ΑΣ! " * 20_000,
+        "漢字かな" * 40_000,
+        "x" * 400_000,
+        ("y" * 131_071 + "'") * 3 + "a b",
+        "a\n" * 150_000,
+    ],
+)
+def test_long_texts_are_cut_where_nothing_changes(text: str, normalisation: Normalisation) -> None:
+    assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
+    column = arrays_of(pa.array(["a b", text, "c d"]))
+    found = word_hashes(*column, normalisation)
+    runs = [run for each in ("a b", text, "c d") for run in segments(each, normalisation)]
+    distinct = {word: word_hash(word, SEED) for run in runs for word in run}
+    assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
+    assert np.diff(found.segments).tolist() == [len(run) for run in runs]
+    apart, straight = ngram_hashes(found, 3), text_ngram_hashes(*column, 3, normalisation)
+    np.testing.assert_array_equal(apart.hashes, straight.hashes)
+    np.testing.assert_array_equal(apart.documents, straight.documents)
+    np.testing.assert_array_equal(found.documents, straight.words)
+
+
+def test_columns_with_64_bit_starts_are_read_alike() -> None:
+    texts = ["Ünïted 2nd", "", "don't"]
+    data, starts = arrays_of(pa.array(texts))
+    _assert_equal(word_hashes(data, starts), word_hashes(data, starts.astype(np.int64)))
+
+
+def test_texts_at_the_very_end_of_their_memory_are_read_no_further() -> None:
+    for size in range(200):
+        text = ("ab Cé'd " * 30).encode()[:size].decode(errors="ignore")
+        data = np.frombuffer(text.encode(), np.uint8)
+        # The same text with other words right behind it must not differ.
+        longer = np.frombuffer((text + "zzz’é" * 30).encode(), np.uint8)
+        starts = np.array([0, len(data)])
+        _assert_equal(word_hashes(data, starts), word_hashes(longer, starts))
+
+
+def test_starts_beyond_the_bytes_are_refused() -> None:
+    with pytest.raises(ValueError, match="there are 3 bytes"):
+        word_hashes(np.zeros(3, np.uint8), np.array([0, 4]))
+
+
+def test_the_seed_changes_every_hash() -> None:
+    column = arrays_of(pa.array(["to be or not to be that is the question"]))
+    one, other = word_hashes(*column, seed=1), word_hashes(*column, seed=2)
+    assert not set(one.hashes.tolist()) & set(other.hashes.tolist())
+
+
+def test_real_texts_are_read_as_the_plain_reference_reads_them(shared_data: Path) -> None:
+    with (shared_data / "text" / "docs.jsonl.zst").open("rb") as file:
+        lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
+    texts = [json.loads(line)["text"] for line in lines[:-1]]
+    for normalisation in (NORMALISATIONS[0], NORMALISATIONS[-1]):
+        found = word_hashes(*arrays_of(pa.array(texts)), normalisation)
+        expected = [words(text, normalisation) for text in texts]
+        distinct = {word: word_hash(word, SEED) for each in expected for word in each}
+        assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
+        # As many hashes as words: none collide.
+        assert len(set(distinct.values())) == len(distinct)
+        hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), 8, normalisation).hashes
+        distinct_ngrams = {
+            tuple(run[at : at + 8])
+            for text in texts
+            for run in segments(text, normalisation)
+            for at in range(len(run) - 7)
+        }
+        assert len(np.unique(hashes)) == len(distinct_ngrams)
+
+
+def _assert_equal(one: Words, other: Words) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
