@@ -1,0 +1,203 @@
+"""The exact index of n-grams against a dictionary of strings."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_fingerprints import COLUMNS, NORMALISATIONS, column_of
+
+from pipelines.algorithms import word_scan
+from pipelines.algorithms.ngram_index import WHOLE_HASH, NgramIndex, ngram_text, scan, settings_of
+from pipelines.algorithms.ngram_index_builder import Examples, IndexBuilder
+from pipelines.algorithms.ngrams import Normalisation, text_ngrams, word_spans, words
+from pipelines.core.text_columns import arrays_of
+
+# Few words, so that n-grams are found; some of a length at which words are compared in other ways.
+_WORDS = st.sampled_from(["a", "b", "A'b", "ΑΣ", "É", "12345678", "a234567890123456", "x" * 17, "’s", "İ", "\n"])
+_EXAMPLES = st.lists(st.lists(_WORDS, max_size=12).map(" ".join), max_size=6)
+# All of the hash; its last 2 bits; its first 2 bits; none.
+_MASKS = st.sampled_from([WHOLE_HASH, 3, 3 << 62, 0])
+
+
+def _built(
+    texts: Sequence[str], n: int, normalisation: Normalisation, mask: int = WHOLE_HASH, batch: int = 2
+) -> tuple[NgramIndex, Examples]:
+    builder = IndexBuilder(n, normalisation, mask=mask)
+    for start in range(0, len(texts), batch):
+        builder.add(*column_of(texts[start : start + batch]))
+    return builder.finish()
+
+
+def _check_examples(index: NgramIndex, examples: Examples, texts: Sequence[str], normalisation: Normalisation) -> None:
+    n = settings_of(index).n
+    distinct: set[str] = set()
+    assert examples.words.tolist() == np.cumsum([0, *(len(words(text, normalisation)) for text in texts)]).tolist()
+    for text, start, end in zip(texts, examples.words[:-1], examples.words[1:], strict=True):
+        ids = examples.ids[start:end]
+        found = [(position, ngram_text(index, id)) for position, id in enumerate(ids.tolist()) if id >= 0]
+        assert found == text_ngrams(text, n, normalisation)
+        distinct.update(ngram for _, ngram in found)
+    texts_of_ids = [ngram_text(index, id) for id in range(len(index.hashes))]
+    assert len(texts_of_ids) == len(set(texts_of_ids))
+    assert set(texts_of_ids) == distinct
+
+
+def _check_scan(index: NgramIndex, texts: Sequence[str], known: set[str], normalisation: Normalisation) -> int:
+    n = settings_of(index).n
+    hits = scan(index, *column_of(texts))
+    expected = []
+    for number, text in enumerate(texts):
+        spans = word_spans(text, normalisation)
+        for position, ngram in text_ngrams(text, n, normalisation):
+            if ngram in known:
+                start, end = spans[position][0], spans[position + n - 1][1]
+                expected.append((number, position, ngram, len(text[:start].encode()), len(text[:end].encode())))
+    found = zip(
+        hits.documents, hits.words, (ngram_text(index, id) for id in hits.ids), hits.starts, hits.ends, strict=True
+    )
+    assert [(int(a), int(b), c, int(d), int(e)) for a, b, c, d, e in found] == expected
+    assert hits.word_counts.tolist() == [len(words(text, normalisation)) for text in texts]
+    assert hits.ngram_counts.tolist() == [len(text_ngrams(text, n, normalisation)) for text in texts]
+    return len(expected)
+
+
+@settings(deadline=None, max_examples=300)
+@given(_EXAMPLES, _EXAMPLES, st.integers(1, 13), st.sampled_from(NORMALISATIONS), _MASKS)
+@example(["a b", "b a"], ["a b a"], 2, NORMALISATIONS[0], 0)
+@example([], ["a"], 1, NORMALISATIONS[0], WHOLE_HASH)
+@example(["a"], [], 1, NORMALISATIONS[0], WHOLE_HASH)
+def test_scan_finds_what_a_dictionary_finds(
+    examples: list[str], texts: list[str], n: int, normalisation: Normalisation, mask: int
+) -> None:
+    index, places = _built(examples, n, normalisation, mask)
+    _check_examples(index, places, examples, normalisation)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
+    _check_scan(index, texts + examples, known, normalisation)
+
+
+@settings(deadline=None, max_examples=100)
+@given(COLUMNS, COLUMNS, st.integers(1, 3), st.sampled_from(NORMALISATIONS), _MASKS)
+def test_scan_of_any_text_finds_what_a_dictionary_finds(
+    examples: list[str], texts: list[str], n: int, normalisation: Normalisation, mask: int
+) -> None:
+    index, places = _built(examples, n, normalisation, mask)
+    _check_examples(index, places, examples, normalisation)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
+    _check_scan(index, [*texts, *examples, " ".join(examples)], known, normalisation)
+
+
+def test_ngrams_that_share_a_hash_are_told_apart() -> None:
+    examples = ["one two three four five", "six seven", "two three one"]
+    index, _ = _built(examples, 2, NORMALISATIONS[0], mask=0)
+    assert set(index.hashes.tolist()) == {0}
+    assert len(index.hashes) == 6
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, 2)}
+    # Each pair of words has the hash of all: 6 of the pairs here are known, and no other is reported.
+    every_pair = [
+        f"{left} {right}"
+        for left in "one two three four five six seven".split()
+        for right in "one two three four five six seven".split()
+    ]
+    assert _check_scan(index, every_pair, known, NORMALISATIONS[0]) == 6
+
+
+@settings(deadline=None, max_examples=50)
+@given(_EXAMPLES, st.integers(1, 4), st.integers(1, 6))
+def test_the_index_does_not_depend_on_the_batches(examples: list[str], n: int, batch: int) -> None:
+    one, other = (_built(examples, n, NORMALISATIONS[1], batch=size) for size in (batch, max(1, len(examples))))
+    for left, right in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+        np.testing.assert_array_equal(left, right)
+        assert left.dtype == right.dtype
+
+
+@pytest.mark.parametrize("normalisation", [NORMALISATIONS[0], NORMALISATIONS[-1]])
+def test_long_texts_are_scanned_in_pieces(normalisation: Normalisation) -> None:
+    text = " ".join(f"Word{number % 5000}'s É" + "\n" * (number % 7 == 0) for number in range(30_000))
+    assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
+    examples = [text[start : start + 100] for start in range(0, len(text), 20_000)]
+    index, places = _built([*examples, text], 5, normalisation)
+    _check_examples(index, places, [*examples, text], normalisation)
+    index, _ = _built(examples, 5, normalisation)
+    known = {ngram for example in examples for _, ngram in text_ngrams(example, 5, normalisation)}
+    assert _check_scan(index, ["word1 word2", text, text[:999]], known, normalisation) > 50
+
+
+def test_a_stored_index_is_mapped_into_memory(tmp_path: Path) -> None:
+    index, _ = _built(["the quick brown fox"], 2, NORMALISATIONS[4])
+    for name, array in index._asdict().items():
+        np.save(tmp_path / f"{name}.npy", array)
+    mapped = NgramIndex(*(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in NgramIndex._fields))
+    assert settings_of(mapped) == settings_of(index)
+    assert settings_of(mapped).normalisation == NORMALISATIONS[4]
+    hits = scan(mapped, *column_of(["A quick, brown one"]))
+    assert [ngram_text(mapped, id) for id in hits.ids] == ["quick brown"]
+
+
+def test_an_index_of_another_version_is_refused() -> None:
+    index, _ = _built(["a b"], 1, NORMALISATIONS[0])
+    settings = index.settings.copy()
+    settings[0] = 99
+    with pytest.raises(ValueError, match="of version 99"):
+        scan(index._replace(settings=settings), *column_of(["a"]))
+
+
+def test_columns_with_64_bit_starts_are_indexed_and_scanned_alike() -> None:
+    data, starts = arrays_of(pa.array(["a b c", "b c d"]))
+    builder = IndexBuilder(2)
+    builder.add(data, starts.astype(np.int64))
+    index, _ = builder.finish()
+    assert scan(index, data, starts.astype(np.int64)).ids.tolist() == scan(index, data, starts).ids.tolist()
+    assert len(index.hashes) == 3
+
+
+def _benchmarks(shared_data: Path) -> list[str]:
+    folder = shared_data / "benchmarks"
+    texts = [
+        line
+        for name in ("wikitext2-test", "tinyshakespeare")
+        for line in (folder / f"{name}.txt").read_text().split("\n")
+    ]
+    questions = (folder / "gsm8k-test.jsonl").read_text().splitlines()
+    return texts + [json.loads(line)[field] for line in questions for field in ("question", "answer")]
+
+
+def _real_texts(shared_data: Path) -> list[str]:
+    with (shared_data / "text" / "docs.jsonl.zst").open("rb") as file:
+        text = zstandard.ZstdDecompressor().stream_reader(file).read(4_000_000).decode(errors="ignore")
+    return [json.loads(line)["text"] for line in text.split("\n")[:-1]]
+
+
+@pytest.mark.parametrize(("n", "normalisation"), [(8, NORMALISATIONS[0]), (4, NORMALISATIONS[-1])])
+def test_real_texts_and_benchmarks_against_a_dictionary(
+    shared_data: Path, n: int, normalisation: Normalisation
+) -> None:
+    examples, texts = _benchmarks(shared_data), _real_texts(shared_data)
+    index, places = _built(examples, n, normalisation, batch=1000)
+    _check_examples(index, places, examples, normalisation)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
+    assert len(index.hashes) == len(known)
+    assert _check_scan(index, texts[:200] + examples[:3000], known, normalisation) > 1000
+
+
+def test_threads_scan_at_the_same_time(shared_data: Path) -> None:
+    index, _ = _built(_benchmarks(shared_data)[:3000], 4, NORMALISATIONS[0], batch=1000)
+    column = column_of(_real_texts(shared_data)[:100])
+    expected, found = scan(index, *column), []
+    threads = [threading.Thread(target=lambda: found.append(scan(index, *column))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    for hits in found:
+        for left, right in zip(hits, expected, strict=True):
+            np.testing.assert_array_equal(left, right)
