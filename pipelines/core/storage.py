@@ -29,6 +29,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.core.errors import InputError, LockedError, StorageError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
 _READ_BYTES = 1 << 20
@@ -171,6 +172,21 @@ def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
     with open_read(path) as stream, _named_errors(path, "read"):
         return stream.read()
+
+
+def read_array(path: str) -> npt.NDArray[Any]:
+    """Return the array of a `.npy` file: mapped into memory, read-only, where the file is local, else read."""
+    import numpy as np  # which would slow the start of every command
+
+    with _named_errors(path, "read"):
+        try:
+            if is_local(path):
+                mapped: npt.NDArray[Any] = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
+                return mapped
+            read: npt.NDArray[Any] = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+            return read
+        except (ValueError, EOFError) as error:
+            raise InputError(f"{path}: is no array of numbers, or only a part of one ({error})") from error
 
 
 def read_json(path: str) -> Any:

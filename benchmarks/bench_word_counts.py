@@ -1,0 +1,88 @@
+"""Times counting the words of texts in memory: ours, gigatoken's and the `regex` library's, on one thread each.
+
+    python benchmarks/bench_word_counts.py docs.jsonl.zst [--rounds 5]
+
+Each round counts all texts by each in turn; the medians are printed, and whether all counts are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+
+# Before gigatoken starts its threads.
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.algorithms.word_counts import count_words_plainly
+from pipelines.algorithms.word_table import WordTable
+from pipelines.core import inputs
+from pipelines.core.drops import Drops
+from pipelines.core.text_columns import arrays_of
+
+
+def by_table(columns: list[pa.Array]) -> WordTable:
+    """Count as `webtext train-bpe` does."""
+    table = WordTable()
+    for column in columns:
+        table.add(*arrays_of(column), np.zeros(len(column), np.uint8))
+    return table
+
+
+def by_gigatoken(texts: list[bytes]) -> list[tuple[bytes, int]]:
+    """Count by gigatoken's private function, which takes texts with a byte between them that is in no text."""
+    from gigatoken.gigatoken_rs import pretokenized_counts
+
+    counted: list[tuple[bytes, int]] = pretokenized_counts(b"\xff".join(texts), b"\xff")
+    return counted
+
+
+def words_of(table: WordTable) -> dict[bytes, int]:
+    """Return the words of a table by their bytes."""
+    data, starts = table.column()
+    whole = data.tobytes()
+    words = (whole[start:end] for start, end in pairwise(starts.tolist()))
+    return dict(zip(words, table.counts()[:, 0].tolist(), strict=True))
+
+
+def main() -> None:
+    """Print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    source = inputs.open_documents([options.path])
+    columns = [batch.column("text") for shard in source.shards for batch in inputs.read_documents(shard, Drops())]
+    texts = [text for column in columns for text in column.cast(pa.binary()).to_pylist()]
+    size_mb = sum(map(len, texts)) / 1e6
+    by_table(columns[:1])  # loads what was compiled before
+    counters: dict[str, Callable[[], object]] = {
+        "webtext": lambda: by_table(columns),
+        "gigatoken": lambda: by_gigatoken(texts),
+        "regex": lambda: count_words_plainly(texts),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in counters}
+    for number in range(options.rounds):
+        for name, count in counters.items():
+            if name == "regex" and number:
+                continue
+            start = time.perf_counter()
+            count()
+            seconds[name].append(time.perf_counter() - start)
+    for name, each in seconds.items():
+        median = statistics.median(each)
+        print(f"{name:10} {median:7.2f} s {size_mb / median:7.1f} MB/s   {' '.join(f'{one:.2f}' for one in each)}")
+    ours = Counter(words_of(by_table(columns)))
+    for name, theirs in (("gigatoken", by_gigatoken(texts)), ("regex", count_words_plainly(texts))):
+        print(f"{name}: {'the same counts' if Counter(dict(theirs)) == ours else 'OTHER COUNTS'}")
+
+
+if __name__ == "__main__":
+    main()
