@@ -218,10 +218,13 @@ def _contains(bits, hashes, k, seed, found):  # type: ignore[no-untyped-def]
     blocks = np.uint64(len(bits))
     words, starts = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
     positions, left, starts_left = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.int64), np.empty(_BATCH, np.uint64)
-    salt, total = mixed(seed), np.uint8(0)
+    salt, total, kept = mixed(seed), np.uint8(0), 0
     for first in range(0, len(hashes), _BATCH):
         batch = min(_BATCH, len(hashes) - first)
         _start_batch(hashes[first : first + batch], blocks, salt, words, starts)
+        # Where most of the last batch was found, the whole blocks will be needed: one wait rather than three.
+        if 2 * kept > batch:
+            total += _fetch_blocks(flat, starts[:batch])
         for at in range(batch):
             positions[at] = mixed(words[at] + STEP)
             left[at] = at
