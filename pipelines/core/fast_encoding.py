@@ -103,6 +103,8 @@ class FastEncoder:
             reason = str(error).split("\n", 1)[0]
             raise InputError(f"{self._source}: gigatoken cannot load it ({reason}){WAY_OUT}") from error
         self._met = 0
+        # What the old one had must not count as what the process has without the new: the limit would rise each time.
+        machine.give_back_freed_memory()
         self._resident_when_loaded = machine.resident_bytes()
 
 

@@ -87,6 +87,13 @@ def keep_freed_memory() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
 
 
+def give_back_freed_memory() -> None:
+    """Give the system all that this process has freed, also what `keep_freed_memory` keeps."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
 def _peak_bytes() -> dict[str, int]:
     if sys.platform == "win32":
         return {}
