@@ -1,75 +1,107 @@
-"""The style and the script of the overlap page."""
+"""The style of the overlap page, upon that of the report card, and the script that sorts its tables."""
 
 from __future__ import annotations
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1f24; --soft: #5b6470; --paper: #fbfbfa; --card: #ffffff; --line: #dfe2e6;
-  --accent: #1f6feb; --bar: #cfe0fb; --mark: #ffe58a; --mark-ink: #1c1f24; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #9aa4b0; --paper: #14171b; --card: #1b1f24;
-  --line: #323840; --accent: #7db1ff; --bar: #24446f; --mark: #6b5500; --mark-ink: #fff3c4; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
-h1 { font-size: 1.9rem; margin: 0 0 .5rem; letter-spacing: -.01em; }
-h2 { font-size: 1.35rem; margin: 0 0 .5rem; overflow-wrap: anywhere; }
-h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
-p { margin: .4rem 0; }
-a { color: var(--accent); overflow-wrap: anywhere; }
-code { font: .9em ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-.lead { max-width: 46rem; color: var(--soft); }
-.note, figcaption, .source { color: var(--soft); font-size: .875rem; }
-.note { max-width: 52rem; }
-dl { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; margin: 1.2rem 0 1.8rem; }
-dt { color: var(--soft); font-size: .8rem; }
-dd { margin: 0; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--card); }
-table { border-collapse: collapse; width: 100%; font-size: .93rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .5rem .65rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-tbody tr:last-child > * { border-bottom: 0; }
-th:first-child { text-align: left; }
-tbody th { font-weight: 600; }
-td[style] { background: linear-gradient(to right, var(--bar) var(--share), transparent var(--share)) no-repeat
-  0 calc(100% - .3rem) / 100% 3px; }
-thead th { vertical-align: bottom; font-size: .8rem; padding: 0; }
-thead button { all: unset; cursor: pointer; display: block; padding: .5rem .65rem; color: var(--soft);
-  font-weight: 600; }
-thead button:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; border-radius: 4px; }
-thead button::after { content: ""; display: inline-block; width: .7em; text-align: right; }
-thead th:first-child { min-width: 9rem; }
-th[aria-sort=ascending] button::after { content: "↑"; }
-th[aria-sort=descending] button::after { content: "↓"; }
-section { margin-top: 2rem; padding: 1.4rem 1.6rem; background: var(--card); border: 1px solid var(--line);
-  border-radius: 8px; }
-.share { font-size: 1.5rem; font-variant-numeric: tabular-nums; }
-figure { margin: .6rem 0; }
-svg { width: 100%; max-width: 720px; height: auto; display: block; }
-svg rect { fill: var(--accent); }
-svg line { stroke: var(--line); }
-svg text { fill: var(--ink); font: 11px system-ui, sans-serif; text-anchor: middle; }
-svg .tick { fill: var(--soft); }
-ol { padding-left: 1.6rem; margin: .4rem 0 0; }
-li { margin: 1rem 0; }
-li::marker { color: var(--soft); }
-blockquote { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 62rem; }
-mark { background: var(--mark); color: var(--mark-ink); border-radius: 3px; padding: .05em .1em; }
-.source span { font-weight: 600; }
-@media print { section { break-inside: avoid; } }
-"""
+from pipelines.reports.tokenizer_card_style import STYLE as _CARD_STYLE
 
+STYLE = (
+    _CARD_STYLE
+    + """
+:root { --bar: #b9d2fa; --mark: #ffe58a; --mark-ink: #1c1f24; --mark-line: #b08800; }
+@media (prefers-color-scheme: dark) { :root { --bar: #2f5a92; --mark: #5c4a00; --mark-ink: #fff3c4;
+  --mark-line: #d9b400; } }
+html { scroll-padding-top: 1rem; }
+h1, h2, h3, p, li, dd { overflow-wrap: anywhere; }
+a { color: var(--ours); overflow-wrap: anywhere; }
+:focus-visible { outline: 2px solid var(--ours); outline-offset: 2px; border-radius: 4px; }
+section { margin-top: 2.6rem; }
+section > h2 { margin-top: 0; }
+.warning { margin: 1rem 0; }
+.facts { display: grid; gap: .7rem 2rem; margin: 1.4rem 0;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.facts > div:last-child { grid-column: 1 / -1; }
+.options, .ranges { margin: .2rem 0 0; padding: 0; list-style: none; }
+.options { display: grid; gap: .15rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
+.options li { font-size: .9rem; }
+.ranges li { margin: .2rem 0; font-size: .9rem; }
+nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: 1.4rem 0 -1.2rem; font-size: .9rem; }
+.split { font-size: .8rem; font-weight: 600; vertical-align: .2em; border: 1px solid var(--line); border-radius: 1em;
+  padding: .1em .7em; background: var(--chip); }
+.share { font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+small { display: block; color: var(--soft); font-size: .75rem; }
+td.bar { background: linear-gradient(to right, var(--bar) var(--share), transparent var(--share)) no-repeat
+  .4rem 100% / calc(100% - .8rem) 4px; }
+thead th { white-space: normal; }
+thead th button { all: unset; box-sizing: border-box; cursor: pointer; width: 100%; text-align: inherit; }
+thead th button:hover { color: var(--ink); text-decoration: underline; }
+thead th button:focus-visible { outline: 2px solid var(--ours); outline-offset: 3px; border-radius: 2px; }
+th[aria-sort=ascending] button::after { content: " ↑"; color: var(--ink); }
+th[aria-sort=descending] button::after { content: " ↓"; color: var(--ink); }
+.groups > * { border-bottom: 0; padding-bottom: 0; }
+.groups th, .groups th:first-child { text-align: center; }
+.groups th span { display: block; border-bottom: 1px solid var(--line); padding-bottom: .3rem; }
+tfoot > tr > * { border-top: 1px solid var(--line); border-bottom: 0; color: var(--soft); }
+tfoot th { text-align: left; font-weight: 400; white-space: normal; }
+.main { font-size: .85rem; }
+.main thead th { font-size: .76rem; }
+.main th, .main td { padding: .35rem .38rem; }
+.main th:first-child { padding-left: .7rem; }
+.main small { white-space: normal; }
+.main tbody th, .main tfoot th { min-width: 6.5rem; max-width: 12rem; overflow-wrap: anywhere; }
+.main tbody th { font-weight: 600; }
+.main td.text { min-width: 4.2rem; max-width: 6rem; overflow-wrap: break-word; }
+.main tr:last-child > th:nth-child(2), .settings tr:last-child > th:nth-child(-n + 4), .texts thead th:last-child {
+  text-align: left; }
+.texts tbody th { min-width: 18rem; }
+.settings tbody th { min-width: 4.5rem; }
+.settings td.text { min-width: 0; }
+.settings .this > * { background: var(--chip); font-weight: 650; }
+.scroll:has(.figures) { width: fit-content; max-width: 100%; }
+.figures tbody th { min-width: 9rem; }
+.figures td { white-space: normal; }
+.extreme { font-size: .7em; vertical-align: .15em; }
+.threshold { stroke: var(--reference) !important; stroke-dasharray: 3 3; }
+svg .beside { text-anchor: start; }
+.examples { max-width: 54rem; margin: .7rem 0; }
+.examples svg { min-width: 40rem; }
+.plots.one { grid-template-columns: minmax(0, 46rem); }
+.passages { padding-left: 1.7rem; margin: .4rem 0 0; }
+.passages > li { margin: 1.1rem 0; }
+.passages > li::marker { color: var(--soft); }
+blockquote { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 62rem; unicode-bidi: isolate; }
+.start:has(+ .whole[open]) { display: none; }
+mark { background: var(--mark); color: var(--mark-ink); border-bottom: 2px solid var(--mark-line); border-radius: 2px; }
+summary { cursor: pointer; color: var(--ours); font-size: .875rem; width: fit-content; }
+.source { color: var(--soft); font-size: .875rem; }
+.more { margin-top: .6rem; }
+@media (max-width: 700px) { main { padding: 1.5rem 1rem 3rem; }
+  .main th:first-child { position: sticky; left: 0; background: var(--card); min-width: 7.2rem; max-width: 9rem; } }
+@media print { :root { --mark: #fff; } body { font-size: 10pt; } main { max-width: none; padding: 0; }
+  nav, .whole, .more > summary { display: none; } .scroll { overflow: visible; border: 0; }
+  .main { font-size: 7.5pt; } .main th, .main td { padding: .2rem .3rem; }
+  .passages > li, h2, h3, table { break-inside: avoid; } h2, h3 { break-after: avoid; } }
+"""
+)
+
+# A cell without a value stays last whichever way its column is sorted; rows that are equal keep their order.
 SCRIPT = """
-for (const button of document.querySelectorAll("thead button")) {
+for (const button of document.querySelectorAll(".sortable thead button")) {
   button.addEventListener("click", () => {
-    const head = button.parentElement, row = head.parentElement, column = [...row.children].indexOf(head);
-    const rising = head.getAttribute("aria-sort") === "descending" || (column === 0 && head.ariaSort === "none");
-    for (const other of row.children) other.setAttribute("aria-sort", "none");
+    const head = button.parentElement, heads = head.parentElement, column = [...heads.children].indexOf(head);
+    const body = head.closest("table").tBodies[0];
+    const text = (line) => line.children[column].textContent;
+    const data = (line) => line.children[column].dataset.value;
+    const isNumber = [...body.rows].every((line) => data(line) !== undefined);
+    const state = head.getAttribute("aria-sort");
+    const rising = state === "descending" || (state === "none" && !isNumber);
+    for (const other of heads.children) other.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", rising ? "ascending" : "descending");
-    const value = (line) => {
-      const cell = line.children[column];
-      return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+    const compare = (a, b) => {
+      if (!isNumber) return (rising ? 1 : -1) * text(a).localeCompare(text(b), "en", { numeric: true });
+      if (data(a) === "" || data(b) === "") return (data(a) === "") - (data(b) === "");
+      return (rising ? 1 : -1) * (Number(data(a)) - Number(data(b)));
     };
-    const compare = (a, b) => typeof a === "number" ? a - b : a.localeCompare(b);
-    const body = row.closest("table").tBodies[0];
-    body.append(...[...body.rows].sort((a, b) => (rising ? 1 : -1) * compare(value(a), value(b))));
+    body.append(...[...body.rows].sort(compare));
   });
 }
 """

@@ -2,99 +2,258 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from page_reading import Page
+from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
-from pipelines.algorithms.overlap import Match, Tally
-from pipelines.reports.overlap import BenchmarkView, render_overlap
+from pipelines.reports.overlap_html import running_text
+from pipelines.reports.overlap_page import render_report
+from pipelines.reports.overlap_plots import examples_plot, samples_plot
+from pipelines.reports.overlap_words import percent, small
 
 _EVIL = "<script>alert(1)</script>"
+# Keys whose texts are the report's own words and not anybody's.
+_OUR_WORDS = {"method", "apostrophes", "letters", "lines"}
 
 
-def _view(name: str, texts: list[str], held: dict[str, Match], split: str | None = None) -> BenchmarkView:
-    tally = Tally(3)
-    for number, text in enumerate(texts):
-        tally.add(f"{name}:{number}", text, held)
-    return BenchmarkView(tally.row(name, split), tuple(tally.histogram), tuple(tally.longest_passages(12)))
+def _page(report: dict[str, Any]) -> Page:
+    return Page(render_report(json.loads(json.dumps(report))))
 
 
-def _page(views: list[BenchmarkView], **changed: Any) -> str:
-    report = {
-        "corpus": "0123456789abcdef" * 4,
-        "method": "exact",
-        "n": 3,
-        "normalisation": "words",
-        "error_bound": 0.0,
-        "benchmarks": [dict(view.row) for view in views],
-        **changed,
-    }
-    return render_overlap(report, views)
+def _cells(page: Page) -> list[str]:
+    """Return the values by which cells are sorted, those of the main table first, row by row."""
+    return [
+        attributes["data-value"] or "" for tag, attributes in page.tags if tag == "td" and "data-value" in attributes
+    ]
 
 
-def test_what_a_text_holds_stays_text() -> None:
-    held = {
-        "one two three": Match(1, f"id {_EVIL}", f'https://example.org/?q="onload={_EVIL}'),
-        "two three script": Match(1, 'id" onclick="x', "javascript:alert(1)"),
-    }
-    view = _view(f"bench {_EVIL}", [f"{_EVIL} One <b> two", f"one <two> three {_EVIL}"], held, _EVIL)
-    raw = _page([view], corpus=_EVIL, normalisation=_EVIL)
-    page = Page(raw)
-    assert raw.count("<script>") == 1
-    assert {tag for tag, _ in page.tags}.isdisjoint({"b", "iframe", "img"})
-    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
-    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
-    assert links == ["#benchmark-0", f'https://example.org/?q="onload={_EVIL}']
-    assert page.text.count(_EVIL) >= 5
+def _with_texts(value: Any, text: str, key: str = "") -> Any:
+    """Return a report with all its texts replaced."""
+    if isinstance(value, dict):
+        return {name: _with_texts(each, text, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_texts(each, text, key) for each in value]
+    return text if isinstance(value, str) and key not in _OUR_WORDS else value
+
+
+def test_every_part_is_there() -> None:
+    page = _page(full_report())
+    headings = ("Benchmarks", "wikitext2", "gsm8k", "shakespeare", "Boilerplate", "Certificate of the Bloom filter")
+    headings += ("How much the choices matter", "Self-test: planted copies", "The model’s own samples")
+    assert sum(tag == "h2" for tag, _ in page.tags) == len(headings)
+    for text in (*headings, "An overlap is no proof of a leak", "probability of at most 9.6e-9", "8,013,769 documents"):
+        assert text in page.text, text
+
+
+def test_what_is_not_there_takes_no_room() -> None:
+    page = _page(bare_report())
+    assert sum(tag == "h2" for tag, _ in page.tags) == 2
+    assert {"svg", "nav", "details", "mark", "tfoot"}.isdisjoint({tag for tag, _ in page.tags})
+    assert "(error bound 0)" in page.text
+    assert "paper" not in page.text.lower()
+    assert "own training split" not in page.text
+    assert "Not one of its 8-grams is in the corpus." in page.text
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    raw = _page([_view("b", ["a b c d"], {"a b c": Match(1, "d", "https://example.org")})])
+    raw = render_report(full_report())
     page = Page(raw)
     assert not any({"src", "srcset", "action"} & set(attributes) for _, attributes in page.tags)
-    assert "link" not in {tag for tag, _ in page.tags}
+    assert {"link", "img", "iframe"}.isdisjoint({tag for tag, _ in page.tags})
     assert not re.search(r"url\(|@import|fetch\(|XMLHttp", raw)
     policies = [attributes.get("content") for tag, attributes in page.tags if tag == "meta"]
     assert any(policy and policy.startswith("default-src 'none'") for policy in policies)
 
 
-def test_the_table_holds_the_figures() -> None:
-    views = [
-        _view("first", ["a b c d", "x y z"], {"a b c": Match(4, "doc", None)}, "test"),
-        _view("second", ["k l m"] * 1500, {}),
+@pytest.mark.parametrize("evil", [_EVIL, f'"><img src=x onerror=alert(1)>{_EVIL}', f"' onclick='x' {_EVIL}"])
+def test_what_a_text_holds_stays_text(evil: str) -> None:
+    raw = render_report(_with_texts(full_report(), evil))
+    page = Page(raw)
+    assert raw.count("<script>") == 1
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert page.text.count(evil) >= 20
+
+
+# Many line ends would fold a passage, which short texts do not.
+@given(st.text(st.characters(codec=None, exclude_characters="\n\r"), max_size=40))
+def test_any_text_makes_the_same_page(text: str) -> None:
+    """Whatever the texts hold, the page has the tags that it has with plain ones, and can be written."""
+    page = Page(raw := render_report(_with_texts(full_report(), text)))
+    plain = Page(render_report(_with_texts(full_report(), "a")))
+    raw.encode()
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_only_pages_of_the_web_are_links() -> None:
+    urls = ["https://example.org/?q=\"'<b>", "HTTP://example.org/", "javascript:alert(1)", "data:text/html,x", None]
+    urls += ["https://example.org/\u202egpj", " https://example.org/", "https://example.org/\ud800"]
+    sources = [{"id": f"id {number}", "url": url} for number, url in enumerate(urls)]
+    page = _page(bare_report(benchmarks=[benchmark("b", "test", 1.0, passages=[passage(sources=sources)])]))
+    links = [each for tag, each in page.tags if tag == "a" and not (each["href"] or "").startswith("#")]
+    assert [each["href"] for each in links] == urls[:2]
+    assert all(each["rel"] == "noreferrer noopener" for each in links)
+    for number in range(2, len(urls)):
+        assert f"id {number}" in page.text
+
+
+def test_the_table_holds_ours_beside_the_papers() -> None:
+    page = _page(full_report())
+    assert _cells(page)[:12] == "82430 1.402378 1.26214 1.63 0.62 0.55 0.66 2000 260 41 12 140".split()
+    # What is not known is no 0, by which it would be sorted.
+    assert _cells(page)[12:19] == ["82430", "0.0012", "0.00108", "", "", "", ""]
+    assert "Mean of 2 test splits0.700.630.620.55" in page.text
+    assert "The paper’s mean, of its six3.25.9" in page.text
+    assert "over the 1 of 2 test splits" in page.text
+    assert "section 4, Table 6" in page.text
+
+
+def test_every_column_sorts_and_every_split_is_named() -> None:
+    raw = render_report(full_report())
+    heads = re.search(r'<table class="sortable main">.*?<tr><th(.*?)</tr>', raw)
+    assert heads
+    assert heads[1].count('aria-sort="none"') == heads[1].count('<button type="button">') == 14
+    rows = re.findall(r'<tr><th scope="row"><a href="#benchmark-\d">.*?</tr>', raw)
+    assert [re.findall(r'<td class="text">(.*?)</td>', each) for each in rows] == [
+        ["test"],
+        ["test"],
+        ["split not named"],
     ]
-    page = Page(_page(views))
-    cells = [float(attributes["data-value"] or 0) for tag, attributes in page.tags if tag == "td"]
-    assert cells[:9] == [3, 1, 33.333333, 33.333333, 2, 1, 1, 1, 0]
-    assert cells[9:] == [1500, 0, 0, 0, 1500, 0, 0, 0, 0]
-    assert "first/test" in page.text
-    assert "1,500 of 1,500 examples (100.0%) share no 3-gram with the corpus." in page.text
-    assert "Not one of its 3-grams is in the corpus." in page.text
-    assert "exact: the whole corpus was read" in page.text
+
+
+def test_a_mean_is_of_test_splits_alone() -> None:
+    rows = [benchmark("a", "test", 2.0), benchmark("b", "train", 90.0), benchmark("c", None, 80.0)]
+    assert "Mean of" not in _page(bare_report(benchmarks=rows)).text
+    assert "Mean of 2 test splits3.00" in _page(bare_report(benchmarks=[*rows, benchmark("d", "test", 4.0)])).text
 
 
 def test_the_matching_words_are_marked_with_their_source() -> None:
-    raw = _page(
-        [_view("b", ["He said: One TWO, three and left."], {"one two three": Match(1, "doc", "http://e.org/p")})]
+    raw = render_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=[passage()])]))
+    marked = "<mark>the species is found in the coastal waters of south eastern Australia</mark>"
+    assert f"As the guide to the reserve says, {marked}, and is harmless" in raw
+    assert 'title="doc-17" rel="noreferrer noopener">https://example.org/wildlife/sharks?page=2</a>' in raw
+    assert "<b>12 words</b> · wiki.test.txt:1204 · example 1,203 · in " in raw
+    assert "<details" not in raw
+
+
+def test_long_passages_and_many_are_folded() -> None:
+    passages = [passage(text=LONG_TEXT), *[passage()] * 8]
+    raw = render_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=passages)]))
+    start, whole = re.findall(r"<mark>(.*?)</mark>", raw, re.DOTALL)[:2]
+    assert whole == LONG_TEXT
+    assert LONG_TEXT.startswith(start)
+    assert len(start) <= 420
+    assert "<summary>4 more passages</summary>" in raw
+    assert '<ol class="passages" start="6">' in raw
+
+
+def test_text_keeps_its_lines_but_does_not_turn_the_page() -> None:
+    assert running_text("a\r\nb\rc\td\u200d\u00a0é") == "a\nb\nc\td\u200d\u00a0é"
+    assert running_text("\x1b\x00\u202e\ud800\u2066<") == r"\x1b\x00\u202e\ud800\u2066&lt;"
+
+
+def test_what_is_too_short_is_counted() -> None:
+    page = _page(full_report())
+    assert (
+        "1,600 of 1,860 examples (86.0%) share no 8-gram with the corpus. 140 more examples are too short" in page.text
     )
-    assert "He said: <mark>One TWO, three</mark> and left." in raw
-    assert '<a href="http://e.org/p" title="doc" rel="noreferrer noopener">http://e.org/p</a>' in raw
-    assert "3 words" in raw
+    all_short = benchmark("b", "test", 0.0, examples=3, too_short=3, ngrams=0, histogram=[0] * 21)
+    assert "0 of 0 examples share no 8-gram" in _page(bare_report(benchmarks=[all_short])).text
 
 
 def test_bars_are_as_high_as_their_counts() -> None:
-    texts = ["a b c x"] * 4 + ["a b c"] * 2 + ["q r s"] * 7
-    page = Page(_page([_view("b", texts, {"a b c": Match(1, "d")})]))
+    page = Page(examples_plot([7, *[0] * 9, 4, *[0] * 9, 2], 3))
     bars = [(float(each["x"] or 0), float(each["height"] or 0)) for tag, each in page.tags if tag == "rect"]
     (half, half_height), (whole, whole_height) = bars
-    assert half == 9 * 36 + 2
-    assert whole == 19 * 36 + 2
+    assert (half, whole) == (9 * 36 + 2, 19 * 36 + 2)
     assert half_height == 2 * whole_height
-    assert "7 of 13 examples (53.8%)" in page.text
+    assert "over 45% and up to 50%: 4; over 95% and up to 100%: 2" in page.text
+    assert examples_plot([9, *[0] * 20], 3) == ""
 
 
-def test_a_bloom_filter_states_its_error() -> None:
-    page = Page(_page([_view("b", ["a b c"], {"a b c": Match()})], method="bloom", error_bound=9.6e-9))
-    assert "probability of 9.6e-09" in page.text
-    assert "· in" not in page.text
+@given(st.lists(st.integers(0, 10**9), min_size=21, max_size=21))
+def test_bars_stay_inside(histogram: list[int]) -> None:
+    page = Page(examples_plot(histogram, 8))
+    for _, each in ((tag, each) for tag, each in page.tags if tag == "rect"):
+        x, y, width, height = (float(each[name] or 0) for name in ("x", "y", "width", "height"))
+        assert 0 <= x <= x + width <= 720
+        assert 20 <= y <= y + height <= 150.1
+
+
+def test_the_curves_of_samples() -> None:
+    given = full_report()["samples"]
+    page = Page(samples_plot(given))
+    lines = [each["points"] or "" for tag, each in page.tags if tag == "polyline"]
+    assert len(lines) == 2
+    heights = [float(place.split(",")[1]) for place in lines[1].split()]
+    assert heights == sorted(heights, reverse=True)
+    assert "The axis ends at 50%" in page.text
+    assert "The axis ends at 10%" in Page(samples_plot(given | {"held_out": given["samples"]})).text
+    assert sum(tag == "polyline" for tag, _ in Page(samples_plot(given | {"held_out": None})).tags) == 1
+    far = given["samples"] | {"cumulative": [0.0] * 100 + [1.0]}
+    assert "The axis ends" not in Page(samples_plot({"samples": far, "held_out": None})).text
+
+
+def test_scores() -> None:
+    text = _page(full_report()).text
+    assert "accuracy0.6322,0000.6291,6000.712600.55140-0.003" in text
+    assert "perplexity8.62,0008.72,000–0–0+0.1" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "0 of 300,000,000 made-up n-grams were found, which proves less than 1e-8"),
+        ({"probes": 10**6, "upper_bound": 3e-6}, "with none found that takes about 300,000,000 n-grams"),
+        ({"found": 1, "upper_bound": 4.7e-6}, "1 of 300,000,000 made-up n-grams was found"),
+        ({"found": 2, "upper_bound": 6.3e-6}, "The probe alone does not prove what was asked for."),
+        ({"error_bound": 2e-8}, "its error is above what was asked for"),
+    ],
+)
+def test_a_certificate_says_what_is_proved(changed: dict[str, Any], said: str) -> None:
+    report = full_report()
+    assert said in _page(report | {"certificate": report["certificate"] | changed}).text
+
+
+def test_sensitivity_marks_this_report_and_both_ends() -> None:
+    report = full_report()
+    raw = render_report(report)
+    assert raw.count('<tr class="this">') == 1
+    assert raw.count('title="smallest"') == raw.count('title="largest"') == 6
+    assert "wikitext2/test: from 0.09% (n = 13, apostrophes drop, letters ascii, lines stop) to 1.40% (n = 8, " in raw
+    assert "are not among these rows" in render_report(report | {"n": 5})
+    same = copy.deepcopy(report["sensitivity"])
+    for setting in same:
+        setting["benchmarks"] = report["sensitivity"][0]["benchmarks"]
+    assert "wikitext2/test: 1.40% by every choice." in render_report(report | {"sensitivity": same})
+
+
+def test_self_test_and_boilerplate() -> None:
+    text = _page(full_report()).text
+    assert "edited: a word here and there changed1006161.001,50091561.00" in text
+    assert "9 examples were too short" in text
+    assert "False ones: 1 example was found without a planted copy." in text
+    assert "all rights reserved no part of this publication120,034130,001wikitext2/test, shakespeare" in text
+    assert "37 distinct 8-grams that stand in more than 10 documents were left out of all figures: 1,204" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "–"), (0.0, "0.00"), (0.001, "<0.01"), (0.006, "0.01"), (100.0, "100.00")]
+)
+def test_shares(value: float | None, shown: str) -> None:
+    assert percent(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0"), (1e-8, "1e-8"), (9.6e-9, "9.6e-9"), (9.99e-9, "1e-8"), (0.01, "0.01"), (1.0, "1")]
+)
+def test_small_numbers(value: float, shown: str) -> None:
+    assert small(value) == shown

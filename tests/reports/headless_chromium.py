@@ -1,0 +1,149 @@
+"""A Chromium without a window, spoken to over its own pipe: pages opened, scripts run, keys pressed, pictures taken."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_TIMEOUT_S = 60
+# It reads on 3 and writes on 4; a child has only these two besides the standard ones.
+_START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
+)
+
+
+def chromium() -> str | None:
+    """Return where a Chromium is, None where there is none."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+class Browser:
+    """One page in a Chromium; what it says on its console, and what it could not run or load, is in `problems`."""
+
+    def __init__(self, program: str) -> None:
+        self.problems: list[str] = []
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._program = program
+        self._number = 0
+        self._unread = b""
+        self._session: str | None = None
+        self._events: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Browser:
+        theirs_in, self._write = _pipe()
+        self._read, theirs_out = _pipe()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        flags += ["--remote-debugging-pipe", "--hide-scrollbars", "--disable-background-networking"]
+        flags += [f"--user-data-dir={self._folder.name}"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, str(theirs_in), str(theirs_out), self._program, *flags, "about:blank"],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+        self._folder.cleanup()
+
+    def open(self, page: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+        """Open a file in a window of some size, by a person who likes light or dark pages."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._events.clear()
+        self.call("Page.navigate", url=page.as_uri())
+        self._wait_for("Page.loadEventFired")
+
+    def run(self, script: str) -> Any:
+        """Return what an expression is worth on the page; what it throws is raised as RuntimeError."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, userGesture=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(json.dumps(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key where the focus is."""
+        for kind in ("keyDown", "keyUp"):
+            typed = {"text": text} if text and kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **typed)
+
+    def picture(self) -> bytes:
+        """Return the whole page as PNG."""
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Return the answer to a message of the browser's protocol."""
+        self._number += 1
+        number = self._number
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            received = self._receive()
+            if received.get("id") == number:
+                if "error" in received:
+                    raise RuntimeError(f"{method}: {received['error']}")
+                return dict(received["result"])
+
+    def _wait_for(self, event: str) -> None:
+        while not any(each["method"] == event for each in self._events):
+            self._receive()
+
+    def _receive(self) -> dict[str, Any]:
+        ends_at = time.monotonic() + _TIMEOUT_S
+        while b"\0" not in self._unread:
+            if not select.select([self._read], [], [], max(0.0, ends_at - time.monotonic()))[0]:
+                raise TimeoutError(f"chromium said nothing for {_TIMEOUT_S} s")
+            received = os.read(self._read, 1 << 20)
+            if not received:
+                raise RuntimeError("chromium ended")
+            self._unread += received
+        first, _, self._unread = self._unread.partition(b"\0")
+        message: dict[str, Any] = json.loads(first)
+        if "method" in message:
+            self._events.append(message)
+            self._note_problem(message)
+        return message
+
+    def _note_problem(self, event: dict[str, Any]) -> None:
+        if event["method"] == "Runtime.exceptionThrown":
+            self.problems.append(json.dumps(event["params"]["exceptionDetails"]))
+        elif event["method"] == "Runtime.consoleAPICalled":
+            self.problems.append(json.dumps(event["params"]["args"]))
+        elif event["method"] == "Log.entryAdded":
+            self.problems.append(event["params"]["entry"]["text"])
+
+
+def _pipe() -> tuple[int, int]:
+    """Return a pipe whose ends have numbers that no standard one has."""
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]

@@ -1,0 +1,125 @@
+"""The overlap page in a real browser: nothing on its console, tables sort, passages unfold, nothing is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headless_chromium import Browser, chromium
+from small_overlap_report import benchmark, full_report
+
+from pipelines.reports.overlap_page import render_report
+
+_FIRST_CELLS = "[...document.querySelectorAll('.main tbody tr')].map((row) => row.children[0].textContent).join()"
+_STATES = "[...document.querySelectorAll('.main th[aria-sort]')].map((head) => head.getAttribute('aria-sort'))"
+_BUTTON = "[...document.querySelectorAll('.main thead button')]"
+# Boxes that are wider than they have room for, other than those that are meant to scroll.
+_CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((each) => each.scrollWidth > each.clientWidth + 1
+  && getComputedStyle(each).display !== "inline"
+  && !each.closest("svg, .scroll, figure")).map((each) => each.outerHTML)"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    with Browser(program) as started:
+        yield started
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "report.html"
+    path.write_text(render_report(full_report()), encoding="utf-8")
+    return path
+
+
+def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, page: Path) -> None:
+    browser.problems.clear()
+    browser.open(page)
+    assert browser.run(_FIRST_CELLS) == "wikitext2,gsm8k,shakespeare"
+    positions = f"{_BUTTON}.find((each) => each.textContent === '% of positions')"
+    browser.run(f"{positions}.click()")
+    assert browser.run(_FIRST_CELLS) == "shakespeare,wikitext2,gsm8k"
+    assert browser.run(_STATES)[3] == "descending"
+    browser.run(f"{positions}.focus()")
+    browser.press("Enter", 13, "\r")
+    assert browser.run(_FIRST_CELLS) == "gsm8k,wikitext2,shakespeare"
+    assert browser.run(_STATES)[3] == "ascending"
+    browser.run(f"{_BUTTON}[0].click()")
+    assert browser.run(_FIRST_CELLS) == "gsm8k,shakespeare,wikitext2"
+    assert browser.run(_STATES) == ["ascending"] + ["none"] * 13
+    # What has no figure stays last both ways.
+    for _ in range(2):
+        browser.run(f"{_BUTTON}[5].click()")
+        assert browser.run(_FIRST_CELLS).startswith("wikitext2,")
+    assert browser.problems == []
+
+
+def test_passages_unfold(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    visible = "document.querySelector('{}').checkVisibility()"
+    assert browser.run(visible.format(".start"))
+    assert not browser.run(visible.format(".whole blockquote"))
+    browser.run("document.querySelector('.whole summary').click()")
+    assert browser.run(visible.format(".whole mark"))
+    assert not browser.run(visible.format(".start"))
+    assert not browser.run(visible.format(".more mark"))
+    browser.run("document.querySelector('.more summary').click()")
+    assert browser.run(visible.format(".more mark"))
+
+
+@pytest.mark.parametrize("width", [420, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: str) -> None:
+    browser.problems.clear()
+    browser.open(page, width, scheme=scheme)
+    browser.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run(_CUT_OFF) == []
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)"
+    )
+    assert browser.problems == []
+
+
+def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path) -> None:
+    large: dict[str, Any] = {
+        "ngrams": 123_456_789,
+        "examples": 1_234_567,
+        "examples_any": 1_234_567,
+        "examples_15": 123_456,
+        "examples_50": 123_456,
+        "too_short": 123_456,
+        "paper": {"name": "WikiText-103", "own_train": 13.19, "webtext": 6.31},
+        "own_train": {"split": "train", "overlapping": 9, "percent_positions": 100.0, "percent_distinct": 100.0},
+    }
+    names = ("wikitext-103", "a-benchmark-with-a-name-as-long-as-some-are")
+    rows = [benchmark(name, split, 100.0, **large) for name, split in zip(names, ("validation", None), strict=True)]
+    path = tmp_path / "report.html"
+    path.write_text(render_report(full_report(benchmarks=rows, sensitivity=None)), encoding="utf-8")
+    browser.open(path)
+    box = "document.querySelector('.scroll:has(.main)')"
+    assert browser.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
+
+
+def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
+    evil = '</title></style></script><script>window.planted = 1</script><img src=x onerror="planted = 1">'
+    report = full_report(corpus=evil, normalisation=evil)
+    for row in report["benchmarks"]:
+        row["name"] = row["split"] = evil
+        for each in row["passages"]:
+            each |= {"before": evil, "text": evil, "after": evil, "place": evil, "sources": [{"id": evil, "url": evil}]}
+    for each in report["common_ngrams"]:
+        each |= {"ngram": evil, "benchmarks": [evil]}
+    path = tmp_path / "report.html"
+    path.write_text(render_report(report), encoding="utf-8")
+    browser.problems.clear()
+    browser.open(path)
+    assert browser.run("window.planted") is None
+    assert browser.run("document.scripts.length") == 1
+    assert browser.run("document.body.innerText").count(evil) >= 10
+    assert browser.problems == []
