@@ -232,7 +232,7 @@ def print_table(headings: list[str], rows: list[list[str]], title: str | None = 
     for row in _fitting(headings, rows) if narrow and sys.stdout.isatty() else rows:
         table.add_row(*row)
     # Without a terminal rich would fold at 80 columns; a file or pipe has no width.
-    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     say("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
@@ -243,6 +243,11 @@ def _fitting(headings: list[str], rows: list[list[str]]) -> list[list[str]]:
     others = sum(max(map(len, column)) + 1 for column in list(zip(headings, *rows, strict=True))[1:])
     width = max(_LEAST_SHORTENED, shutil.get_terminal_size().columns - others - 2)
     return [[shortened(row[0], width), *row[1:]] for row in rows]
+
+
+def printable(text: str) -> str:
+    """Return a text without what would move the cursor or colour the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def shortened(text: str, width: int) -> str:

@@ -11,7 +11,7 @@ from pipelines.stages.scrape.link_lookup import LinkInResult
 from pipelines.stages.scrape.lint import FileReport, LintReport
 from pipelines.stages.scrape.linter import MonthReport
 from pipelines.stages.scrape.months import SCORE_LABELS, MonthCounts
-from webtext_cli.console import print_table, say, say_wrapped
+from webtext_cli.console import print_table, printable, say, say_wrapped
 
 _SHOWN = 50
 _SHOWN_CHARACTERS = 60
@@ -52,12 +52,7 @@ def _print_submissions(explanation: Explanation) -> None:
 def _submission_row(each: ExplainedSubmission) -> list[str]:
     date = dt.datetime.fromtimestamp(each.created_utc, dt.UTC).strftime("%Y-%m-%d")
     score = "null" if each.score is None else f"{each.score:,}"
-    return [each.file, f"{each.line:,}", _printable(each.id), _printable(each.subreddit), date, score, each.became]
-
-
-def _printable(text: str) -> str:
-    """Return a text of a dump without what would move the cursor or colour the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return [each.file, f"{each.line:,}", printable(each.id), printable(each.subreddit), date, score, each.became]
 
 
 def _print_near(explanation: Explanation) -> None:
@@ -107,7 +102,7 @@ def _print_file(file: FileReport) -> None:
         say_wrapped(file.problem)
     if file.bad_lines and file.first_bad:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file.bad_reasons.items())
-        text = _printable(file.first_bad["text"])
+        text = printable(file.first_bad["text"])
         text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
         say_wrapped(f"{file.file}: bad lines: {reasons}; the first, line {file.first_bad['line']:,}: {text}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.algorithms.strange_tokens import shortened_runs
-from webtext_cli.console import amount, duration, print_table, say_wrapped, shortened
+from webtext_cli.console import amount, duration, print_table, printable, say_wrapped, shortened
 
 _GROUPS = 5
 _EXAMPLES = 6
@@ -37,7 +37,7 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
     if card["groups"]:
         rows.append(["bytes per token, sample", *_of_sample(card["groups"])])
     for group in card["groups"][:_GROUPS]:
-        name = f"  {shortened(_printable(group['group']), _GROUP_CHARACTERS)}"
+        name = f"  {shortened(printable(group['group']), _GROUP_CHARACTERS)}"
         rows.append([name, _figure(group["bytes_per_token"], 2), _figure(group["reference_bytes_per_token"], 2)])
     return [
         *rows,
@@ -111,7 +111,3 @@ def _figure(value: float | None, digits: int) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}%"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

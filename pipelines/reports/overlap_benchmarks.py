@@ -68,7 +68,7 @@ def _examples(benchmark: Mapping[str, Any], n: int) -> str:
 def _scores(scores: Sequence[Mapping[str, Any]], n: int) -> str:
     if not scores:
         return ""
-    rows = [row(escaped(each["metric"]), _score_cells(each)) for each in scores]
+    rows = [row(_metric(each), _score_cells(each)) for each in scores]
     about = (
         f"The mean over all examples, those without any {n}-gram in the corpus (clean), those with one (overlapping), "
         "and those too short to test; below each, how many they are. Where clean and all are close, the overlap does "
@@ -76,6 +76,11 @@ def _scores(scores: Sequence[Mapping[str, Any]], n: int) -> str:
     )
     heads = ["Metric", *(title for title, _ in _PARTS), "Clean − all"]
     return f"<h3>Scores</h3>{table(heads, rows, 'Scores')}{note(about)}"
+
+
+def _metric(score: Mapping[str, Any]) -> str:
+    missing = score.get("not_scored", 0)
+    return escaped(score["metric"]) + (f"<small>{missing:,} without a score</small>" if missing else "")
 
 
 def _score_cells(score: Mapping[str, Any]) -> list[Cell]:

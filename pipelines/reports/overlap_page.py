@@ -177,7 +177,7 @@ def _feet(columns: Sequence[_Column], mean: Mean | None) -> list[str]:
     feet = []
     if mean is not None:
         cells = [_mean_cell(column.mean(mean) if column.mean else None) for column in columns]
-        feet.append(row(f"Mean of {mean.splits} test splits", cells))
+        feet.append(row(mean.name, cells))
     if any(column.paper for column in columns):
         # One digit, as the paper gives them.
         cells = [Cell(f"{PAPER_MEAN[column.paper]:.1f}" if column.paper else "") for column in columns]
@@ -205,7 +205,7 @@ def _about(report: Report, mean: Mean | None) -> str:
         )
     if mean is not None and 0 < mean.own_trains < mean.splits:
         sentences.append(
-            f"The mean in the own training split is over the {mean.own_trains} of {mean.splits} test splits that one "
-            "was given for."
+            f"The mean in the own training split is over the {mean.own_trains} of these {mean.splits} that one was "
+            "given for."
         )
     return " ".join(sentences)

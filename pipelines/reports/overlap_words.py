@@ -126,8 +126,12 @@ def options_in_words(report: Report) -> list[tuple[str, str]]:
 
 
 class Mean(NamedTuple):
-    """Means over the test splits, in percent; that of their own training splits is over those that have one."""
+    """Means over test splits, in percent; those of their own training splits are over the ones that have such.
 
+    A split that was not named is taken for a test split, as the command takes it; `name` says how many there are.
+    """
+
+    name: str
     splits: int
     percent_positions: float
     percent_distinct: float
@@ -138,11 +142,15 @@ class Mean(NamedTuple):
 
 def mean_of_tests(rows: Sequence[Row]) -> Mean | None:
     """Return the means over the rows that are test splits, None where there are less than two."""
-    tests = [row for row in rows if (row["split"] or "").lower().startswith("test")]
+    tests = [row for row in rows if row["split"] is None or row["split"].lower() == "test"]
     if len(tests) < 2:
         return None
+    unnamed = sum(row["split"] is None for row in tests)
+    named = f"{len(tests) - unnamed} test, " if unnamed < len(tests) else ""
+    name = f"Mean of {len(tests)}: {named}{unnamed} not named" if unnamed else f"Mean of {len(tests)} test splits"
     owns = [row["own_train"] for row in tests if row["own_train"] is not None]
     return Mean(
+        name,
         len(tests),
         _mean(tests, "percent_positions"),
         _mean(tests, "percent_distinct"),

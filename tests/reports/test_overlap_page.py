@@ -110,9 +110,9 @@ def test_the_table_holds_ours_beside_the_papers() -> None:
     assert _cells(page)[:12] == "82430 1.402378 1.26214 1.63 0.62 0.55 0.66 2000 260 41 12 140".split()
     # What is not known is no 0, by which it would be sorted.
     assert _cells(page)[12:19] == ["82430", "0.0012", "0.00108", "", "", "", ""]
-    assert "Mean of 2 test splits0.700.630.620.55" in page.text
+    assert "Mean of 3: 2 test, 1 not named14.1312.720.620.55" in page.text
     assert "The paper’s mean, of its six3.25.9" in page.text
-    assert "over the 1 of 2 test splits" in page.text
+    assert "over the 1 of these 3 that" in page.text
     assert "section 4, Table 6" in page.text
 
 
@@ -130,7 +130,7 @@ def test_every_column_sorts_and_every_split_is_named() -> None:
 
 
 def test_a_mean_is_of_test_splits_alone() -> None:
-    rows = [benchmark("a", "test", 2.0), benchmark("b", "train", 90.0), benchmark("c", None, 80.0)]
+    rows = [benchmark("a", "test", 2.0), benchmark("b", "train", 90.0), benchmark("c", "valid", 80.0)]
     assert "Mean of" not in _page(bare_report(benchmarks=rows)).text
     assert "Mean of 2 test splits3.00" in _page(bare_report(benchmarks=[*rows, benchmark("d", "test", 4.0)])).text
 
