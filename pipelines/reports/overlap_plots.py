@@ -87,7 +87,7 @@ def _ticks(floor: int) -> str:
 def samples_plot(samples: Mapping[str, Any]) -> str:
     """Draw which share of the model's samples, and of held-out text, overlaps by at most so much. Paper, figure 5."""
     named = distribution_rows(samples)
-    end = _axis_end([each["cumulative"] for _, each in named])
+    end = _axis_end([each["cumulative"] for _, each in named if each["cumulative"]])
     series = [
         Series(f"{name}{dashed}", [(at / 100, share) for at, share in enumerate(each["cumulative"][: end + 1])], style)
         for (name, each), style, dashed in zip(named, ("ours", "reference"), ("", " (dashed)"), strict=False)

@@ -106,6 +106,17 @@ def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path
     assert browser.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
 
 
+def test_on_paper_tables_are_whole_and_folded_passages_stay(browser: Browser, page: Path) -> None:
+    browser.open(page, 718)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("document.documentElement.scrollWidth") <= 718
+    passage = "document.querySelector('.passages li').innerText"
+    assert browser.run(passage).count("of a passage that stands in the corpus") == 5
+    browser.run("document.querySelector('.whole').open = true")
+    assert browser.run(passage).count("of a passage that stands in the corpus") == 40
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
 def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
     evil = '</title></style></script><script>window.planted = 1</script><img src=x onerror="planted = 1">'
     report = full_report(corpus=evil, normalisation=evil)

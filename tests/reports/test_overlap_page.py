@@ -198,6 +198,8 @@ def test_the_curves_of_samples() -> None:
     assert "The axis ends at 50%" in page.text
     assert "The axis ends at 10%" in Page(samples_plot(given | {"held_out": given["samples"]})).text
     assert sum(tag == "polyline" for tag, _ in Page(samples_plot(given | {"held_out": None})).tags) == 1
+    none = given["samples"] | {"examples": 0, "cumulative": []}
+    assert "Nothing to draw." in Page(samples_plot({"samples": none, "held_out": None})).text
     far = given["samples"] | {"cumulative": [0.0] * 100 + [1.0]}
     assert "The axis ends" not in Page(samples_plot({"samples": far, "held_out": None})).text
 
