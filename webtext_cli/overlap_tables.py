@@ -27,7 +27,7 @@ from webtext_cli.console import print_table, printable, say, say_wrapped, shorte
 _NAME_CHARACTERS = 18
 _COMMON = 10
 _PASSAGE_CHARACTERS = 160
-_COLUMNS_A_TABLE = 4
+_COLUMNS_A_TABLE = 3
 
 Report = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -78,7 +78,8 @@ summary { cursor: pointer; color: var(--ours); font-size: .875rem; width: fit-co
   .main th:first-child { position: sticky; left: 0; background: var(--card); min-width: 7.2rem; max-width: 9rem; } }
 @media print { :root { --mark: #fff; --mark-ink: #000; --bar: transparent; } html { font-size: 9.5pt; }
   body { font-size: 1rem; background: none; } main { max-width: none; padding: 0; }
-  nav, .whole:not([open]), .whole > summary, .more[open] > summary { display: none; } .scroll { overflow: visible; border: 0; }
+  nav, .whole:not([open]), .whole > summary, .more[open] > summary { display: none; }
+  .scroll { overflow: visible; border: 0; }
   .main, .main thead th { font-size: 6.8pt; } .main th, .main td { padding: .2rem .25rem; }
   .main td.text, .main tbody th { min-width: 0; } .examples svg, figure svg { min-width: 0; }
   .passages > li, h2, h3, table { break-inside: avoid; } h2, h3 { break-after: avoid; } }
