@@ -1,0 +1,111 @@
+"""The benchmarks that are known by name, of data/benchmarks.toml: where they are, and what the paper says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.core.config import read_tables
+from pipelines.core.resources import data_path
+
+_NEAREST = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperFigures:
+    """A column of the paper's Table 6: the percentages of a test set's 8-grams in its own train set and in WebText."""
+
+    name: str
+    own_train: float
+    webtext: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A benchmark that is known by name.
+
+    `dataset` and `config` name it on the Hugging Face hub; `files`, with `{split}` in it, its files where they have to
+    be named, and `format` what these are. The first of `splits` is the one that is audited. `field` is that of a
+    benchmark's text as `--benchmark NAME:FIELD` takes it.
+    """
+
+    name: str
+    title: str
+    dataset: str
+    splits: tuple[str, ...]
+    licence: str
+    homepage: str
+    config: str | None = None
+    field: str = "text"
+    files: str | None = None
+    format: str = "parquet"
+    revision: str | None = None
+    aliases: tuple[str, ...] = ()
+    note: str | None = None
+    paper: PaperFigures | None = None
+
+
+@functools.cache
+def known_benchmarks(path: str | None = None) -> Mapping[str, Entry]:
+    """Return the benchmarks of a registry, by default data/benchmarks.toml, by their names in order."""
+    tables = read_tables(path or data_path("benchmarks.toml"))
+    return {name: _entry(name, tables[name]) for name in sorted(tables)}
+
+
+def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | None:
+    """Return the benchmark that a name means, whatever its case, hyphens, underscores and dots, or None."""
+    wanted = loose_name(name)
+    for entry in (known_benchmarks() if known is None else known).values():
+        if wanted in (loose_name(each) for each in (entry.name, *entry.aliases)):
+            return entry
+    return None
+
+
+def nearest(name: str, known: Mapping[str, Entry] | None = None) -> list[str]:
+    """Return the names of known benchmarks that are most like a name, at most three."""
+    entries = (known_benchmarks() if known is None else known).values()
+    named = {loose_name(each): entry.name for entry in entries for each in (entry.name, *entry.aliases)}
+    found = difflib.get_close_matches(loose_name(name), named, n=2 * _NEAREST, cutoff=0.5)
+    return list(dict.fromkeys(named[each] for each in found))[:_NEAREST]
+
+
+def paper_figures(name: str) -> PaperFigures | None:
+    """Return what the paper's Table 6 says of a benchmark of that name, or None."""
+    entry = find_entry(name)
+    return None if entry is None else entry.paper
+
+
+def list_benchmarks(known: Mapping[str, Entry] | None = None) -> list[dict[str, Any]]:
+    """Return a row for each known benchmark, for a table or as JSON."""
+    return [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "aliases": list(entry.aliases),
+            "source": entry.dataset if entry.config is None else f"{entry.dataset} ({entry.config})",
+            "splits": list(entry.splits),
+            "fields": entry.field,
+            "licence": entry.licence,
+            "homepage": entry.homepage,
+            "note": entry.note,
+            "paper": None if entry.paper is None else dataclasses.asdict(entry.paper),
+        }
+        for entry in (known_benchmarks() if known is None else known).values()
+    ]
+
+
+def loose_name(name: str) -> str:
+    """Return what is left of a name without case, hyphens, underscores, dots and spaces."""
+    return re.sub(r"[-_. ]", "", name.lower())
+
+
+def _entry(name: str, table: Mapping[str, Any]) -> Entry:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    own_train, webtext = values.pop("paper_own_train", None), values.pop("paper_webtext", None)
+    if own_train is not None and webtext is not None:
+        values["paper"] = PaperFigures(str(values["title"]), float(own_train), float(webtext))
+    return Entry(name=name, **values)
