@@ -80,7 +80,19 @@ def empty_bits(blocks: int) -> Bits:
 def add(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> None:
     """Add hashes, uint64, in place; raise ValueError for other arrays. Only one thread may add to the same bits."""
     _check(bits, hashes, k)
-    _add(bits, hashes, k, np.uint64(seed))
+    _add(bits, hashes, k, np.uint64(seed), np.uint64(0), np.uint64(len(bits)))
+
+
+def add_range(bits: Bits, hashes: Hashes, k: int, seed: int, first_block: int, blocks: int) -> None:
+    """Add the hashes whose block lies in a piece of a filter of so many blocks, in place; leave the others out.
+
+    `bits` are the blocks from `first_block` on. Pieces to each of which the same hashes were added are the filter when
+    they stand one behind the other: so one is made that is larger than the memory.
+    """
+    _check(bits, hashes, k)
+    if first_block < 0 or first_block + len(bits) > blocks or blocks > MOST_BLOCKS:
+        raise ValueError(f"{len(bits):,} blocks from number {first_block:,} on are no piece of {blocks:,}")
+    _add(bits, hashes, k, np.uint64(seed), np.uint64(first_block), np.uint64(blocks))
 
 
 def contains(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> npt.NDArray[np.bool_]:
@@ -106,13 +118,24 @@ def merge(into: Bits, other: Bits) -> None:
 
 def measure(bits: Bits, k: int) -> Measurement:
     """Return fill, items and error bound of a filter, in one pass over its bits."""
-    _check(bits, np.empty(0, np.uint64), k)
-    histogram: list[int] = _blocks_by_bits_set(bits).tolist()
-    blocks = len(bits)
-    bits_set = sum(count * blocks_so for count, blocks_so in enumerate(histogram))
+    return measurement_of(blocks_by_bits_set(bits), k)
+
+
+def blocks_by_bits_set(bits: Bits) -> npt.NDArray[np.int64]:
+    """Return how many blocks have 0, 1, ... 4,096 bits set; the pieces of a filter add up."""
+    _check(bits, np.empty(0, np.uint64), 1)
+    histogram: npt.NDArray[np.int64] = _blocks_by_bits_set(bits)
+    return histogram
+
+
+def measurement_of(histogram: npt.NDArray[np.int64], k: int) -> Measurement:
+    """Return what the numbers of `blocks_by_bits_set` say of a whole filter."""
+    counts: list[int] = histogram.tolist()
+    blocks = sum(counts)
+    bits_set = sum(count * blocks_so for count, blocks_so in enumerate(counts))
     items = _estimated_items(bits_set, blocks, k)
     # In whole numbers, so that no machine rounds it another way.
-    found = sum(blocks_so * count**k for count, blocks_so in enumerate(histogram) if blocks_so)
+    found = sum(blocks_so * count**k for count, blocks_so in enumerate(counts) if blocks_so)
     bound = fractions.Fraction(found, blocks * BLOCK_BITS**k) + fractions.Fraction(items, 1 << 64)
     return Measurement(bits_set / (blocks * BLOCK_BITS), items, float(min(bound, fractions.Fraction(1))))
 
@@ -185,17 +208,28 @@ def _fetch_blocks(flat, starts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add(bits, hashes, k, seed):  # type: ignore[no-untyped-def]
+def _add(bits, hashes, k, seed, first_block, blocks):  # type: ignore[no-untyped-def]
     flat = bits.reshape(-1)
-    blocks = np.uint64(len(bits))
+    here = np.uint64(len(bits))
     words, starts = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
-    salt, total = mixed(seed), np.uint8(0)
-    for first in range(0, len(hashes), _BATCH):
-        batch = min(_BATCH, len(hashes) - first)
-        _start_batch(hashes[first : first + batch], blocks, salt, words, starts)
-        total += _fetch_blocks(flat, starts[:batch])
-        for at in range(batch):
-            _set(flat, starts[at], words[at], k)
+    salt, total, waiting = mixed(seed), np.uint8(0), 0
+    for hashed in hashes:
+        word = mixed(hashed ^ salt)
+        # Below the first block the difference wraps, and is more than any block.
+        block = _block(word, blocks) - first_block
+        words[waiting], starts[waiting] = word, block * np.uint64(BLOCK_BYTES)
+        waiting += int(block < here)
+        if waiting == _BATCH:
+            total += _set_all(flat, starts, words, k)
+            waiting = 0
+    return total + _set_all(flat, starts[:waiting], words, k)
+
+
+@kernel
+def _set_all(flat, starts, words, k):  # type: ignore[no-untyped-def]
+    total = _fetch_blocks(flat, starts)
+    for at in range(len(starts)):
+        _set(flat, starts[at], words[at], k)
     return total
 
 

@@ -36,6 +36,8 @@ from pipelines.algorithms.word_scan import (
 )
 
 SEED = 0x2545F4914F6CDD1D
+# What a file that keeps hashes of n-grams calls them; another hash needs another name.
+NAME = "ngram-polynomial-1"
 
 _BASE = np.uint64(0xD1342543DE82EF95)
 _MIX_1, _MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)

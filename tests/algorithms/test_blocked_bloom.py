@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 
@@ -11,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.blocked_bloom import BLOCK_BYTES, add, contains, empty_bits, measure, merge
+from pipelines.algorithms.blocked_bloom import (
+    BLOCK_BYTES,
+    add,
+    add_range,
+    blocks_by_bits_set,
+    contains,
+    empty_bits,
+    measure,
+    measurement_of,
+    merge,
+)
 from pipelines.algorithms.bloom_size import size_for
 
 _STEP = 0x9E3779B97F4A7C15
@@ -91,6 +102,27 @@ def test_parts_order_and_repeats_make_no_difference(
     for first in range(0, blocks, 7):
         merge(merged[first : first + 7], other[first : first + 7])
     assert merged.tobytes() == _filled(_array(together), blocks, k, seed).tobytes()
+
+
+@given(_hashes, _shapes, st.lists(st.integers(0, 40), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_pieces_of_any_size_make_the_whole(hashes: list[int], shape: tuple[int, int, int], cuts: list[int]) -> None:
+    blocks, k, seed = shape
+    bounds = sorted({0, blocks, *(cut for cut in cuts if cut < blocks)})
+    pieces = []
+    for first, last in itertools.pairwise(bounds):
+        piece = empty_bits(last - first)
+        add_range(piece, _array(hashes), k, seed, first, blocks)
+        pieces.append(piece)
+    whole = _filled(_array(hashes), blocks, k, seed)
+    assert np.concatenate(pieces).tobytes() == whole.tobytes()
+    counted = np.sum([blocks_by_bits_set(piece) for piece in pieces], axis=0)
+    assert measurement_of(counted, k) == measure(whole, k)
+
+
+def test_a_piece_that_lies_outside_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 blocks from number 8 on are no piece of 10"):
+        add_range(empty_bits(3), _array([1]), 5, 0, 8, 10)
 
 
 def test_nothing_that_was_added_is_missed() -> None:
