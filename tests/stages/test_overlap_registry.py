@@ -100,6 +100,9 @@ def test_a_known_name_means_its_split_and_field() -> None:
     assert parts("lm1b:train") == ("1bw/train", "text")
     assert parts("coqa") == ("coqa/validation", "story")
     assert parts("wikitext-2/valid") == ("wikitext-2/validation", "text")
+    assert parts("mmlu:dev")[0] == "mmlu/dev"
+    assert parts("mmlu:valid")[0] == "mmlu/validation"
+    assert parts("mbpp/prompt")[0] == "mbpp/prompt"
     assert parts("squad:train:context") == ("squad/train", "context")
 
 
@@ -124,6 +127,17 @@ def test_the_list_names_source_splits_licence_and_figures() -> None:
     assert rows["gsm8k"]["paper"] is None
     assert (rows["gsm8k"]["fields"], rows["gsm8k"]["licence"]) == ("question+answer", "MIT")
     json.dumps(list(rows.values()))
+
+
+def test_the_docs_list_the_same_as_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "overlap-benchmarks.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| [")]
+    assert len(rows) == len(known_benchmarks())
+    for row, entry in zip(rows, known_benchmarks().values(), strict=True):
+        paper = "" if entry.paper is None else f"{entry.paper.own_train:.2f}, {entry.paper.webtext:.2f}"
+        source = entry.dataset if entry.config is None else f"{entry.dataset} `{entry.config}`"
+        cells = [f"[{entry.name}]({entry.homepage})", ", ".join(entry.aliases), source, ", ".join(entry.splits)]
+        assert row == f"| {' | '.join([*cells, f'`{entry.field}`', entry.licence, paper])} |"
 
 
 def test_without_the_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

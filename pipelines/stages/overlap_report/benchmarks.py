@@ -217,8 +217,8 @@ def _their_split(entry: Entry, split: str | None) -> str:
     """Return the split of a set that a name means: its own, or one that is for the same."""
     if split is None:
         return entry.splits[0]
-    role = _ROLES.get(split.lower(), split.lower())
-    for theirs in entry.splits:
-        if theirs.lower() == split.lower() or _ROLES.get(theirs, theirs) == role:
-            return theirs
+    exact = [each for each in entry.splits if each.lower() == split.lower()]
+    alike = [each for each in entry.splits if _ROLES.get(each) == _ROLES.get(split.lower(), "")]
+    if exact or alike:
+        return (exact or alike)[0]
     raise UsageError(f"--benchmark: {entry.name} has no split {split!r}; it has: {', '.join(entry.splits)}")

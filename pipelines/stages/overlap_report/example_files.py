@@ -158,6 +158,7 @@ def _pieces(part: Texts, split: pa.ListArray) -> Texts:
 def _paragraphs(path: str, lines: Iterator[Texts]) -> Iterator[Texts]:
     """Join lines of consecutive numbers: those between blank ones."""
     held: list[Texts] = []
+    size = 0
     for part in lines:
         if not len(part.texts):
             continue
@@ -172,6 +173,8 @@ def _paragraphs(path: str, lines: Iterator[Texts]) -> Iterator[Texts]:
         if len(breaks):
             yield _runs(part, breaks)
             part = _slice(part, int(breaks[-1]))
+        size = _size(part) + (size if held else 0)
+        _require_fits(path, size)
         held.append(part)
     if held:
         yield _joined(path, held)
@@ -194,7 +197,7 @@ def _whole(where: str, parts: Iterable[Texts]) -> Iterator[Texts]:
     size = 0
     for part in parts:
         if len(part.texts):
-            size += _bytes_before(part.texts)[-1] + len(part.texts)
+            size += _size(part)
             _require_fits(where, size)
             held.append(part)
     if held:
@@ -202,10 +205,11 @@ def _whole(where: str, parts: Iterable[Texts]) -> Iterator[Texts]:
 
 
 def _joined(where: str, parts: list[Texts]) -> Texts:
-    sizes = [int(_bytes_before(part.texts)[-1]) + len(part.texts) for part in parts]
-    _require_fits(where, sum(sizes))
-    text = "\n".join("\n".join(part.texts.to_pylist()) for part in parts)
-    return Texts(pa.array([text], pa.string()), parts[0].numbers[:1])
+    _require_fits(where, sum(map(_size, parts)))
+    texts = pa.concat_arrays([part.texts for part in parts])
+    number = parts[0].numbers[:1]
+    parts.clear()  # what is joined may be large, so that no third copy is held
+    return Texts(pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n"), number)
 
 
 def _jsonl_texts(path: str, field: TextField) -> Iterator[Texts]:
@@ -272,6 +276,11 @@ def _parts(batch: Texts) -> Iterator[Texts]:
         end = min(max(end, start + 1), start + MOST_EXAMPLES, len(batch.texts))
         yield _slice(batch, start, end)
         start = end
+
+
+def _size(part: Texts) -> int:
+    """Return the bytes of texts that are joined by line ends."""
+    return int(_bytes_before(part.texts)[-1]) + len(part.texts)
 
 
 def _bytes_before(texts: pa.StringArray) -> npt.NDArray[np.int64]:
