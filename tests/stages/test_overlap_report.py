@@ -151,7 +151,7 @@ def test_exact_equals_plain_search_on_real_text(wikitext: tuple[Path, Path, list
 def test_bloom_finds_all_that_exact_finds(wikitext: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
     documents, benchmark, texts = wikitext
     overlap_index(
-        OverlapIndexConfig(error_rate=1e-3),
+        OverlapIndexConfig(error_rate=1e-3, filter="pybloom-live"),
         documents=str(documents),
         output=str(tmp_path / "index"),
         options=RunOptions(),
@@ -356,7 +356,10 @@ def test_an_index_of_other_ngrams_is_refused(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["a b c d e"])
     (tmp_path / "b.txt").write_text("a b c d\n")
     overlap_index(
-        OverlapIndexConfig(ngram=4), documents=str(documents), output=str(tmp_path / "index"), options=RunOptions()
+        OverlapIndexConfig(ngram=4, filter="pybloom-live"),
+        documents=str(documents),
+        output=str(tmp_path / "index"),
+        options=RunOptions(),
     )
     with pytest.raises(UsageError, match="holds 4-grams; ask for them with --ngram 4"):
         _report(tmp_path / "out", None, [f"b={tmp_path / 'b.txt'}"], index=tmp_path / "index", ngram=3)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import click
 
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, check_apart, config_options, flag_of, stage_config, stage_options
+
+# Options that change nothing about a merged index, or how it is made.
+_WITH_MERGE = ("memory_limit_mb",)
 
 
 @click.command("overlap-index")
+@click.option(
+    "--merge",
+    metavar="DIR",
+    multiple=True,
+    help="Make the index of other indexes, which were made with the same options and the same --items, instead of "
+    "documents (repeatable).",
+)
 @config_options(OverlapIndexConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, **given: Any) -> None:
+def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 
     For benchmarks that are not known yet, and for sharing an index without its text: overlap-report --index reads it.
@@ -24,14 +35,31 @@ def command(shared: Shared, **given: Any) -> None:
     Example:
       webtext overlap-index --corpus my-corpus
       webtext overlap-index -i docs.parquet -o index --ngram 13 --error-rate 1e-6
+      webtext overlap-index --merge index-1 --merge index-2 -o index
     """
     from pipelines.stages.overlap_index.stage import overlap_index
 
+    if merge:
+        _require_no_documents(shared, given)
     config = stage_config(OverlapIndexConfig, "overlap-index", shared.corpus, given)
+    output = shared.stage_output("overlap-index")
+    check_apart(output, merge)
     summary = overlap_index(
         config,
-        documents=shared.input_or("remove-wikipedia"),
-        output=shared.stage_output("overlap-index"),
+        documents=None if merge else shared.input_or("remove-wikipedia"),
+        output=output,
         options=shared.run_options(),
+        merge=merge,
     )
     print_summary(summary, shared.as_json)
+
+
+def _require_no_documents(shared: Shared, given: dict[str, Any]) -> None:
+    """Raise UsageError for what merging does not read: documents, and options that the indexes have already."""
+    from pipelines.core.errors import UsageError
+
+    if shared.input:
+        raise UsageError("--input and --merge exclude each other: the indexes stand for the documents")
+    for field in dataclasses.fields(OverlapIndexConfig):
+        if given.get(field.name) is not None and field.name not in _WITH_MERGE:
+            raise UsageError(f"{flag_of(field)} is left out with --merge: it is that of the indexes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pipelines.algorithms.ngrams import Normalisation
 from pipelines.core.config import option
 
 
@@ -12,10 +13,42 @@ class OverlapIndexConfig:
     """What the index holds, and how often it may err."""
 
     ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
+    apostrophes: str = option(
+        "split",
+        "An apostrophe within a word ends it (don, t), or is dropped from it (dont).",
+        choices=("split", "drop"),
+    )
+    letters: str = option(
+        "unicode",
+        "Words are letters and digits of all scripts, or of ASCII, where all other characters end a word.",
+        choices=("unicode", "ascii"),
+    )
+    lines: str = option("cross", "N-grams go across line ends, or stop at them.", choices=("cross", "stop"))
     error_rate: float = option(
         1e-8, "The share of absent n-grams that the filter may find.", minimum=1e-15, maximum=0.5
     )
+    items: int | None = option(
+        None,
+        "Make the filter for so many different n-grams, not for as many as the documents hold: indexes that are to be "
+        "merged must be made for the same number, which is that of all of them together.",
+        minimum=1,
+        example=7_000_000_000,
+    )
+    filter: str = option(
+        "blocked",
+        "Our filter, which is mapped into memory and can be merged; or a file of the library pybloom-live.",
+        choices=("blocked", "pybloom-live"),
+    )
     memory_limit_mb: int = option(
-        4096, "Refuse an index that takes more memory than this in each worker.", identity=False, minimum=1
+        1024,
+        "Memory for a part of the filter in each worker. A larger filter is made in more parts, each in a pass over "
+        "the documents; one of pybloom-live, which has no parts, is refused.",
+        identity=False,
+        minimum=1,
     )
     text_field: str = option("text", "The column or field that holds the text.")
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """How words are made of text."""
+        return Normalisation(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

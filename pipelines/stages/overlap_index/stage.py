@@ -1,199 +1,217 @@
-"""Adds every n-gram of the corpus to one Bloom filter.
+"""Adds every n-gram of the corpus to a Bloom filter, or makes one filter of several.
 
-The n-grams are counted first, so that the filter is large enough; then parts of the corpus are added to filters of
-that size, which are joined bit by bit at the end. How many parts there are depends on the input alone.
+The different n-grams are counted first, by a sketch, so that the filter is as large as it must be. Then it is made in
+ranges of its blocks, each in a pass over the documents, which are joined one behind the other. Paper, section 4.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+import unicodedata
+from collections.abc import Sequence
 
-import numpy as np
-from pybloom_live import BloomFilter
-
-from pipelines.algorithms.bloom import estimated_items, false_positive_rate, fill, filter_bytes
-from pipelines.algorithms.ngrams import NORMALISATION, ngrams, words
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.algorithms import fingerprints
+from pipelines.algorithms.bloom_file import HEADER_BYTES, Header
+from pipelines.algorithms.bloom_size import FilterSize, size_for
+from pipelines.core import inputs, storage
+from pipelines.core.errors import UsageError, WebtextError
+from pipelines.core.machine import available_memory_bytes
+from pipelines.core.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
+from pipelines.stages.overlap_index.merging import (
+    CheckTask,
+    Mergeable,
+    check_index,
+    merged_config,
+    merged_corpora,
+    merged_header,
+    open_indexes,
+)
+from pipelines.stages.overlap_index.parts import (
+    SEED,
+    AddTask,
+    BlockRange,
+    MergeTask,
+    add_part,
+    join_parts,
+    merge_part,
+    ranges_of,
+)
+from pipelines.stages.overlap_index.pybloom import write_pybloom_filter
+from pipelines.stages.overlap_index.sketch import Counted, SketchTask, count_of_all, lists_of_dropped, sketch_shard
 
-STAGE = Stage("overlap-index", 1, ("index.bloom", "index.json"))
+STAGE = Stage(STAGE_NAME, 2, (INDEX, DESCRIPTION))
 
-INDEX, DESCRIPTION = "index.bloom", "index.json"
-# Each part is a filter on disk until the end, so there are few, and never one a worker: equal inputs, equal parts.
-_PARTS = 8
-_READ_BYTES = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class _CountTask:
-    shard: inputs.DocumentShard
-    ngram: int
-    output: str
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-
-@dataclasses.dataclass(frozen=True)
-class _AddTask:
-    index: int
-    shards: tuple[inputs.DocumentShard, ...]
-    ngram: int
-    capacity: int
-    error_rate: float
-    output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        return f"part-{self.index:05d}"
+# Adding is limited by the memory, reading and hashing by the core.
+_ADDS_A_SECOND = 5e6
+_TOLD_FROM_S = 60
+# By how much the estimate of a sketch may be too high; beyond, a number of n-grams is too small for sure.
+_ESTIMATE_TOO_HIGH = 0.01
 
 
 def overlap_index(
-    config: OverlapIndexConfig, *, documents: str | Sequence[str], output: str, options: RunOptions
+    config: OverlapIndexConfig,
+    *,
+    documents: str | Sequence[str] | None,
+    output: str,
+    options: RunOptions,
+    merge: Sequence[str] = (),
 ) -> Summary:
-    """Write `index.bloom`, a pybloom-live filter with every n-gram of the documents, and `index.json` about it.
+    """Write `index.bloom`, a filter with every n-gram of the documents, and `index.json` about it.
 
-    An n-gram never crosses from one document into the next. The capacity is the number of n-grams, repeats included, so
-    the error rate holds however few of them repeat. Raises WebtextError where the filter would exceed the memory limit,
-    and InputError where no document is long enough for an n-gram. Paper, section 4.
+    An n-gram never crosses from one document into the next. The filter is made for as many different n-grams as a
+    sketch of the documents says at most, or for `items`. With `merge`, the folders of two or more indexes that were
+    made alike, it is made of them, and `documents` is not read.
+
+    Raises InputError where no document is long enough for an n-gram, and where indexes do not fit together; UsageError
+    where there are more n-grams than `items`; WebtextError where disk or memory do not suffice. Paper, section 4.
     """
+    if merge:
+        return _merge(config, merge, output, options)
+    if documents is None:
+        raise UsageError("overlap-index: neither documents nor indexes are given; name them with --input or --merge")
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
         if not run.finished:
-            counted = run.map(
-                _count_shard,
-                [_CountTask(shard, config.ngram, output) for shard in source.shards],
-                phase="count",
-                total=source.records,
-            )
-            capacity = _capacity(config, counted, run)
-            tasks = _add_tasks(config, source, capacity, run)
-            parts = run.map(_add_part, tasks, phase="add", work=True, total=sum(entry.records_out for entry in counted))
-            files = [file for part in parts for file in part.files]
-            run.once("join", lambda: _join_parts(config, source.fingerprint, counted, files, output))
+            counted, seconds = _sketch(config, source, run)
+            items = _items(config, counted)
+            if config.filter == PYBLOOM_LIVE:
+                write_pybloom_filter(config, source, counted, items, run)
+            else:
+                _write_filter(config, source, counted, items, seconds, run)
         return run.finish()
 
 
-def _capacity(config: OverlapIndexConfig, counted: list[ShardEntry], run: StageRun) -> int:
-    """Return the number of n-grams; say what memory that takes, and refuse what exceeds the limit."""
-    capacity = sum(int(entry.counts["ngrams"]) for entry in counted)
-    if not capacity:
-        documents = sum(entry.records_in for entry in counted)
-        raise InputError(
-            f"overlap-index: none of {documents} documents has {config.ngram} words; lower --ngram or give longer texts"
-        )
-    needed_mb = filter_bytes(capacity, config.error_rate) / 1e6
-    needs = f"a filter for {capacity:,} n-grams at an error rate of {config.error_rate:g} takes {needed_mb:,.1f} MB"
-    if needed_mb > config.memory_limit_mb:
-        raise WebtextError(
-            f"overlap-index: {needs} in each worker, more than --memory-limit-mb {config.memory_limit_mb}; raise the "
-            "limit and take fewer --workers, raise --error-rate, or audit with overlap-report, which needs no index"
-        )
-    run.note(f"{needs} in each worker, and up to {_PARTS} times that on disk until it is done")
-    return capacity
-
-
-def _count_shard(task: _CountTask) -> TaskResult:
-    documents = found = 0
-    with shards.write_shard(task.output, shards.shard_name("dropped", task.shard.index), DROPPED_SCHEMA) as dropped:
-        drops = Drops(dropped.writer)
-        for text in _texts(task.shard, drops):
-            documents += 1
-            found += max(0, len(words(text)) - task.ngram + 1)
-    return TaskResult(
-        records_in=inputs.documents_read(drops, documents),
-        records_out=documents,
-        dropped=drops.counts,
-        counts={"ngrams": found},
-        files=(dropped.entry,),
-    )
-
-
-def _add_tasks(
-    config: OverlapIndexConfig, source: inputs.DocumentInput, capacity: int, run: StageRun
-) -> list[_AddTask]:
-    count = len(source.shards)
-    parts = min(_PARTS, count)
-    bounds = [count * part // parts for part in range(parts + 1)]
+def _sketch(config: OverlapIndexConfig, source: inputs.DocumentInput, run: StageRun) -> tuple[Counted, float]:
+    """Count the n-grams, and the seconds that it took: 0 where some of it was done before."""
     work = storage.basename(run.work)
-    return [
-        _AddTask(part, source.shards[start:end], config.ngram, capacity, config.error_rate, run.output, work)
-        for part, (start, end) in enumerate(itertools.pairwise(bounds))
+    tasks = [SketchTask(shard, config.ngram, config.normalisation, run.output, work) for shard in source.shards]
+    fresh = not any(run.known("sketch", task.name) for task in tasks)
+    started = time.monotonic()
+    entries = run.map(sketch_shard, tasks, phase="sketch", work=True, total=source.records)
+    seconds = time.monotonic() - started
+    run.once("sketched", lambda: lists_of_dropped(entries))
+    return count_of_all(entries, run.output, config.ngram), seconds if fresh else 0.0
+
+
+def _items(config: OverlapIndexConfig, counted: Counted) -> int:
+    """Return for how many n-grams the filter is made; refuse a number that is too small for sure."""
+    if config.items is None:
+        return counted.most
+    if config.items < counted.distinct * (1 - _ESTIMATE_TOO_HIGH):
+        raise UsageError(
+            f"--items {config.items}: the documents hold about {counted.distinct:,} different n-grams; give "
+            f"{counted.most} or more, and where indexes are to be merged as many as they hold together"
+        )
+    return config.items
+
+
+def _write_filter(
+    config: OverlapIndexConfig,
+    source: inputs.DocumentInput,
+    counted: Counted,
+    items: int,
+    seconds: float,
+    run: StageRun,
+) -> None:
+    size = _size(items, config.error_rate)
+    ranges = ranges_of(size, config.memory_limit_mb << 20)
+    _require_room(size, ranges, run)
+    _say_size(size, ranges, counted, items, seconds, run)
+    work = storage.basename(run.work)
+    tasks = [
+        AddTask(each, source.shards, size, config.ngram, config.normalisation, run.output, work) for each in ranges
     ]
+    parts = run.map(add_part, tasks, phase="add", work=True, total=counted.documents * len(tasks))
+    header = Header(
+        n=config.ngram,
+        normalisation={**dataclasses.asdict(config.normalisation), "unicode": unicodedata.unidata_version},
+        ngram_hash=fingerprints.NAME,
+        seed=SEED,
+        error_rate=config.error_rate,
+        sketch_items=items,
+        blocks=size.blocks,
+        k=size.k,
+        items=0,
+        fill=0.0,
+        error_bound=0.0,
+        documents=counted.documents,
+        corpus=source.fingerprint,
+        bits_sha256="",
+    )
+    run.once("join", lambda: join_parts(header, [source.fingerprint], parts, run.output))
 
 
-def _add_part(task: _AddTask) -> TaskResult:
-    bloom = BloomFilter(task.capacity, task.error_rate)
-    for shard in task.shards:
-        for text in _texts(shard, Drops()):
-            for ngram in ngrams(words(text), task.ngram):
-                bloom.add(ngram, skip_check=True)
-    # How often a part met an n-gram before depends on where the parts begin; the whole filter gets its own figure.
-    bloom.count = 0
-    return TaskResult(files=(_write_filter(bloom, task.output, storage.join(task.work, f"{task.name}.bloom")),))
+def _size(items: int, error_rate: float) -> FilterSize:
+    try:
+        return size_for(items, error_rate)
+    except ValueError as error:
+        raise UsageError(f"--error-rate {error_rate:g}: {error}") from error
 
 
-def _texts(shard: inputs.DocumentShard, drops: Drops) -> Iterator[str]:
-    for batch in inputs.read_documents(shard, drops):
-        for text in batch.column("text").to_pylist():
-            yield str(text)
-            progress.advance()
+def _require_room(size: FilterSize, ranges: Sequence[BlockRange], run: StageRun) -> None:
+    """Raise WebtextError where the disk cannot hold the filter and its parts, or the memory a part in each worker."""
+    left = [each for each in ranges if run.known("add", each.name) is None and run.known("merge", each.name) is None]
+    needed = HEADER_BYTES + size.size_bytes + sum(each.size_bytes for each in left)
+    free = storage.free_bytes(run.output)
+    if free is not None and needed > free:
+        raise WebtextError(
+            f"{run.output}: the filter takes {size.size_bytes / 1e9:,.2f} GB, and its parts as much until it is done, "
+            f"but {free / 1e9:,.2f} GB are free there; free some, choose another --output, or raise --error-rate"
+        )
+    part = max(each.size_bytes for each in ranges)
+    at_a_time = min(run.workers, len(left))
+    memory = available_memory_bytes()
+    if memory is not None and at_a_time * part > memory:
+        raise WebtextError(
+            f"overlap-index: a part of the filter takes {part / 1e9:,.2f} GB in each of {at_a_time} worker processes, "
+            f"but {memory / 1e9:,.2f} GB are free; take fewer --workers, or lower "
+            "--memory-limit-mb, which takes more passes over the documents"
+        )
 
 
-def _join_parts(
-    config: OverlapIndexConfig, fingerprint: str, counted: list[ShardEntry], files: list[FileEntry], output: str
-) -> TaskResult:
-    bloom = _read_filter(storage.join(output, files[0].name))
-    for file in files[1:]:
-        _add_bits(bloom, storage.join(output, file.name))
-    bloom.count = estimated_items(bloom)
-    description = {
-        "format": "pybloom-live",
-        "n": config.ngram,
-        "normalisation": NORMALISATION,
-        "error_rate": config.error_rate,
-        "error_bound": false_positive_rate(bloom),
-        "fill": fill(bloom),
-        "capacity": bloom.capacity,
-        "items": bloom.count,
-        "hashes": bloom.num_slices,
-        "bits": bloom.num_bits,
-        "documents": sum(entry.records_out for entry in counted),
-        "corpus": fingerprint,
-    }
-    text = json.dumps(description, indent=1, sort_keys=True) + "\n"
-    written = (_write_filter(bloom, output, INDEX), shards.write_file(output, DESCRIPTION, text.encode()))
-    return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=written)
+def _say_size(
+    size: FilterSize, ranges: Sequence[BlockRange], counted: Counted, items: int, seconds: float, run: StageRun
+) -> None:
+    run.note(
+        f"{counted.ngrams:,} n-grams, about {counted.distinct:,} of them different: a filter for {items:,} takes "
+        f"{size.size_bytes / 1e6:,.1f} MB, made in {len(ranges)} {'part' if len(ranges) == 1 else 'parts'}, each in a "
+        "pass over the documents"
+    )
+    # A pass takes what the sketch took; of workers that have no part to make there is no use.
+    at_a_time = min(run.workers, len(ranges))
+    needed_s = (seconds * run.workers * len(ranges) + counted.ngrams / _ADDS_A_SECOND) / at_a_time if seconds else 0.0
+    if needed_s > _TOLD_FROM_S:
+        run.note(f"that takes about {needed_s / 60:,.0f} minutes")
 
 
-def _add_bits(bloom: Any, path: str) -> None:
-    """Set the bits that are set in the filter of a file, a piece at a time."""
-    bits = np.frombuffer(bloom.bitarray, dtype=np.uint8)
-    with storage.open_read(path) as stream:
-        stream.seek(storage.size_bytes(path) - len(bits))
-        position = 0
-        while block := stream.read(_READ_BYTES):
-            bits[position : position + len(block)] |= np.frombuffer(block, dtype=np.uint8)
-            position += len(block)
+def _merge(config: OverlapIndexConfig, folders: Sequence[str], output: str, options: RunOptions) -> Summary:
+    indexes = open_indexes(folders)
+    config = merged_config(config, indexes[0].header)
+    read = {f"index of {each.header.corpus[:12]}": each.folder.fingerprint for each in indexes}
+    with stage_run(STAGE, config, read, output, options) as run:
+        if not run.finished:
+            _merge_filters(config, indexes, run)
+        return run.finish()
 
 
-def _read_filter(path: str) -> Any:
-    with storage.open_read(path) as stream:
-        return BloomFilter.fromfile(stream)
-
-
-def _write_filter(bloom: Any, folder: str, name: str) -> FileEntry:
-    with storage.atomic_write(storage.join(folder, name)) as stream:
-        bloom.tofile(stream)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
+def _merge_filters(config: OverlapIndexConfig, indexes: Sequence[Mergeable], run: StageRun) -> None:
+    header = merged_header(indexes)
+    size = FilterSize(header.blocks, header.k)
+    ranges = ranges_of(size, config.memory_limit_mb << 20)
+    _require_room(size, ranges, run)
+    checks = [CheckTask(number, each.folder) for number, each in enumerate(indexes)]
+    run.map(check_index, checks, phase="check", work=True, total=header.documents)
+    work, paths = storage.basename(run.work), tuple(each.folder.file.path for each in indexes)
+    tasks = [MergeTask(each, paths, run.output, work) for each in ranges]
+    parts = run.map(merge_part, tasks, phase="merge", work=True, total=len(paths) * size.blocks, unit="blocks")
+    entry = run.once("join", lambda: join_parts(header, merged_corpora(indexes), parts, run.output))
+    written = storage.read_json(storage.join(run.output, DESCRIPTION))
+    if written["error_bound"] > header.error_rate:
+        run.note(
+            f"the merged filter holds about {entry.counts['distinct_ngrams_estimated']:,} n-grams and was made for "
+            f"{header.sketch_items:,}: it finds absent ones at {written['error_bound']:.1e}, not "
+            f"{header.error_rate:g}; make the indexes with more --items for fewer"
+        )

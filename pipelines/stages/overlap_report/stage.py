@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.algorithms.bloom import false_positive_rate
 from pipelines.algorithms.ngrams import NORMALISATION, ngrams, words
 from pipelines.algorithms.overlap import Match, Tally
+from pipelines.algorithms.pybloom_filter import false_positive_rate
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_filter import urls_of
 from pipelines.core.drops import Drops
@@ -125,6 +125,8 @@ def _report_from_index(
     description_file, index_file = folder.file("index.json"), folder.file("index.bloom")
     description_file.verify()
     description = storage.read_json(description_file.path)
+    if description["format"] != "pybloom-live":
+        raise InputError(f"{index}: is asked by a later version only; make it with --filter pybloom-live")
     if description["n"] != config.ngram:
         raise UsageError(f"{index}: holds {description['n']}-grams; ask for them with --ngram {description['n']}")
     with stage_run(STAGE, config, {**fingerprints, "index": folder.fingerprint}, output, options) as run:
