@@ -8,6 +8,7 @@ import json
 import random
 import re
 import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +335,20 @@ def test_real_benchmarks_equal_the_reference(shared_data: Path) -> None:
     records = [json.loads(line) for line in (folder / "gsm8k-test.jsonl").read_text().splitlines()]
     found = _texts(f"gsm8k:question+answer={folder / 'gsm8k-test.jsonl'}")
     assert found == [f"{record['question']}\n{record['answer']}" for record in records]
+
+
+def test_real_records_with_texts_inside_lists(shared_data: Path, tmp_path: Path) -> None:
+    samples = shared_data / "benchmarks" / "samples"
+    with zipfile.ZipFile(samples / "coqa" / "dummy" / "1.0.0" / "dummy_data.zip") as archive:
+        records = json.loads(archive.read("dummy_data/coqa-dev-v1.0.json"))["data"]
+    path = _jsonl(tmp_path / "coqa.jsonl", *records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "coqa.parquet")
+    expected = ["\n".join([each["story"], *(turn["input_text"] for turn in each["questions"])]) for each in records]
+    assert len(expected) > 0
+    assert _texts(f"coqa:story+questions.input_text={path}") == expected
+    assert _texts(f"coqa:story+questions.input_text={tmp_path / 'coqa.parquet'}") == expected
+    with zipfile.ZipFile(samples / "lm1b" / "dummy" / "plain_text" / "1.0.0" / "dummy_data.zip") as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith("/news.en-00016-of-00100")]
+        (tmp_path / "news.en-00016-of-00100").write_bytes(archive.read(name))
+    lines = (tmp_path / "news.en-00016-of-00100").read_text().splitlines()
+    assert _texts(f"1bw/test={tmp_path}/news.en-*") == lines
