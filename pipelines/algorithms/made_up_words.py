@@ -22,14 +22,13 @@ _LEAST_MIXTURES = 2
 
 
 def made_up_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a text with so many n-grams; texts whose numbers of n-grams do not meet share no word.
+    """Return the bytes of a text of the n-grams with the numbers from `first` on, all of them different.
 
-    `first` is the number of its first n-gram; n - 1 words more than n-grams follow each other.
+    The next text begins with the words that the last n-gram of this one ends with, so any texts make the same n-grams.
     """
     mixtures = max(1, -(-_LEAST_MIXTURES // n))
     words = ngrams + n - 1
-    # Neighbouring texts would share the words that an n-gram needs beyond its first.
-    return _text(np.uint64(first * n), words, mixtures, np.uint64(seed), _LETTERS)  # type: ignore[no-any-return]
+    return _text(np.uint64(first), words, mixtures, np.uint64(seed), _LETTERS)  # type: ignore[no-any-return]
 
 
 @kernel

@@ -17,7 +17,11 @@ def test_ngrams_are_as_many_as_asked_for_and_all_different(n: int) -> None:
     texts = [made_up_text(first, 500, n, seed=3) for first in range(0, 2000, 500)]
     found = [words(text.tobytes().decode()) for text in texts]
     assert [len(each) for each in found] == [500 + n - 1] * 4
-    assert len({word for each in found for word in each}) == 4 * (500 + n - 1)
+    assert len({word for each in found for word in each}) == 2000 + n - 1
+    ngrams = [tuple(each[start : start + n]) for each in found for start in range(500)]
+    assert len(set(ngrams)) == 2000
+    whole = words(made_up_text(0, 2000, n, seed=3).tobytes().decode())
+    assert ngrams == [tuple(whole[start : start + n]) for start in range(2000)]
     assert {len(word) for each in found for word in each} == {24 if n == 1 else 12}
 
 
