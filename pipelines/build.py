@@ -57,7 +57,9 @@ def stage_files(corpus: str, tables: Tables, stage: str) -> list[str]:
     """Return the files that a stage's table names; relative paths are meant from the corpus folder."""
     key = BY_NAME[stage].files
     values = tables.get(stage, {}).get(key, []) if key else []
-    return [_from_corpus(corpus, value) for value in _string_list(values, f"[{stage}] {key}")]
+    named = _string_list(values, f"[{stage}] {key}")
+    # A benchmark without a path is one that is known by name.
+    return [value if key == "benchmarks" and "=" not in value else _from_corpus(corpus, value) for value in named]
 
 
 def stage_paths(corpus: str, tables: Tables, stage: str) -> dict[str, str]:
@@ -162,6 +164,8 @@ def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -
         path = storage.join(corpus, CONFIG_FILE)
         raise UsageError(f"{path}: [{stage.name}] names no {stage.files}; add {stage.files} = [...] there")
     for value in stage_files(corpus, tables, stage.name):
+        if stage.files == "benchmarks" and "=" not in value:
+            continue
         name = value.rpartition("=")[2] if stage.files == "benchmarks" else value
         if name != "-" and not (storage.glob(name) if storage.is_glob(name) else storage.exists(name)):
             raise InputError(f"{name}: no such file; [{stage.name}] of {storage.join(corpus, CONFIG_FILE)} names it")

@@ -87,7 +87,7 @@ LINE = (
         "OverlapReportConfig",
         {"documents": "remove-wikipedia"},
         files="benchmarks",
-        paths=("index",),
+        paths=("index", "samples"),
     ),
 )
 

@@ -30,7 +30,11 @@ _FILES = {
     "compare": ("A tokenizer to show beside the trained one on its report card.", '"gpt2"'),
     "tokenizer": ("The tokenizer to use instead of the one of train-bpe.", '"gpt2"'),
     "index": ("The index of overlap-index to ask instead of the documents.", '"overlap-index"'),
-    "benchmarks": ("Benchmarks to look for, each NAME=PATH.", '["wikitext2=benchmarks/wikitext2-test.txt"]'),
+    "benchmarks": (
+        "Benchmarks to look for, each NAME=PATH, or the name of one that overlap-report --list-benchmarks shows.",
+        '["wikitext-2/test=benchmarks/wikitext2-test.txt"]',
+    ),
+    "samples": ("Texts that a model generated, to show how they overlap.", '"samples.jsonl"'),
 }
 
 

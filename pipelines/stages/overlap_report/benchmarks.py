@@ -83,15 +83,6 @@ class BenchmarkPart(NamedTuple):
     texts: Iterator[Texts]
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """One example: its number from 0, where it stands (`file:line`, `file:row`), and its text."""
-
-    number: int
-    place: str
-    text: str
-
-
 def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = None) -> list[Benchmark]:
     """Return the benchmarks that strings `NAME[/SPLIT][:SPLIT][:FIELD][=PATH]` mean.
 
@@ -154,14 +145,6 @@ def benchmark_parts(benchmark: Benchmark, example: str) -> Iterator[BenchmarkPar
         yield BenchmarkPart(benchmark.hub.name, hub_examples(benchmark.hub, benchmark.text_field, example))
     for path in benchmark.files:
         yield BenchmarkPart(storage.basename(path), file_examples(path, benchmark.text_field, example))
-
-
-def read_examples(benchmark: Benchmark, txt_example: str) -> Iterator[Example]:
-    """Yield the examples of a benchmark one by one; `txt_example` is line, paragraph or file, for a .txt alone."""
-    example = {"line": "auto", "file": "document"}.get(txt_example, txt_example)
-    for batch in read_example_batches(benchmark, example if benchmark.is_plain_text else "auto"):
-        for offset, (place, text) in enumerate(zip(batch.places, batch.texts.to_pylist(), strict=True)):
-            yield Example(batch.first + offset, place, text)
 
 
 def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pipelines.algorithms.ngrams import Normalisation
 from pipelines.core.config import option
 
 
@@ -12,9 +13,46 @@ class OverlapReportConfig:
     """What counts as overlap."""
 
     ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
-    txt_example: str = option(
-        "line",
-        "An example of a .txt benchmark: each line, each paragraph (divided by blank lines), or the whole file.",
-        choices=("line", "paragraph", "file"),
+    apostrophes: str = option(
+        "split",
+        "An apostrophe within a word ends it (don, t), or is dropped from it (dont).",
+        choices=("split", "drop"),
+    )
+    letters: str = option(
+        "unicode",
+        "Words are letters and digits of all scripts, or of ASCII, where all other characters end a word.",
+        choices=("unicode", "ascii"),
+    )
+    lines: str = option("cross", "N-grams go across line ends, or stop at them.", choices=("cross", "stop"))
+    example: str = option(
+        "auto",
+        "An example: a line of a .txt and a record of other files (auto), each line, each paragraph (divided by blank "
+        "lines), or all of a file together (document).",
+        choices=("auto", "line", "paragraph", "document"),
+    )
+    ignore_common: int | None = option(
+        None, "Leave n-grams out that stand in more documents than this, as boilerplate does.", minimum=1, example=10
+    )
+    held_out: float = option(
+        0.0,
+        "The share of documents that `tokenize` held out: they are left out of the corpus, and stand beside --samples.",
+        minimum=0.0,
+        maximum=0.9,
+    )
+    sensitivity: bool = option(
+        False, "Also count with every normalisation, and with n-grams of 8 and of 13 words, in the same pass."
+    )
+    self_test: bool = option(
+        False, "Also plant copies of examples in a sample of the corpus, and tell how many are found."
+    )
+    write_clean: str | None = option(
+        None,
+        "Also write the corpus without the documents that overlap, or the benchmarks without the examples.",
+        choices=("corpus", "benchmark"),
     )
     text_field: str = option("text", "The column or field of the documents that holds the text.")
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """How words are made of text."""
+        return Normalisation(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

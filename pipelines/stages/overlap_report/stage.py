@@ -1,80 +1,62 @@
-"""Looks up every n-gram of the benchmarks in the corpus, or in its Bloom filter, and writes the report.
+"""Holds every n-gram of the benchmarks against the corpus, or its Bloom filter, and writes the report.
 
-With the corpus the audit is exact: the benchmarks' n-grams are few, so they are held in memory, as strings, and the
-corpus streams past them once.
+With the corpus the audit is exact: the benchmarks' n-grams are few, so they are indexed, with their words, and the
+corpus streams past them once. Paper, section 4.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
+import numpy.typing as npt
 
-from pipelines.algorithms.ngrams import NORMALISATION, ngrams, words
-from pipelines.algorithms.overlap import Match, Tally
-from pipelines.algorithms.pybloom_filter import false_positive_rate
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_filter import urls_of
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.records import DROPPED_SCHEMA
+from pipelines.core import inputs, shards, storage
+from pipelines.core.errors import UsageError
+from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.reports.overlap import BenchmarkView, render_overlap
-from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, read_examples
+from pipelines.reports.overlap_page import render_report
+from pipelines.stages.overlap_report import samples
+from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, with_own_train
+from pipelines.stages.overlap_report.cleaning import CleanTask, clean_shard
 from pipelines.stages.overlap_report.config import OverlapReportConfig
+from pipelines.stages.overlap_report.holdings import Holdings
+from pipelines.stages.overlap_report.indexing import (
+    StoredIndex,
+    Variant,
+    load_index,
+    stored_index,
+    write_indexes,
+)
+from pipelines.stages.overlap_report.probing import Answers, open_filter
+from pipelines.stages.overlap_report.reporting import (
+    Audit,
+    Corpus,
+    make_report,
+    parts_of,
+    sample_figures,
+    sensitivity_table,
+)
+from pipelines.stages.overlap_report.scanning import (
+    OwnTrainTask,
+    ScanTask,
+    found_name,
+    read_found,
+    scan_own_train,
+    scan_shard,
+)
+from pipelines.stages.overlap_report.self_test import measure_recall
 
-STAGE = Stage("overlap-report", 1, ("report.json", "report.html", "hits.parquet"))
-
-REPORT, HITS, PAGE = "report.json", "hits.parquet", "report.html"
-_SHOWN_PASSAGES = 12
+REPORT, HITS, PAGE, CLEAN = "report.json", "hits.parquet", "report.html", "clean"
+STAGE = Stage("overlap-report", 2, (REPORT, PAGE, HITS, CLEAN))
 _NOTED_TOO_SHORT = 0.25
-
-NGRAM_SCHEMA = pa.schema([pa.field("ngram", pa.string(), nullable=False)])
-MATCH_SCHEMA = pa.schema(
-    [
-        pa.field("ngram", pa.string(), nullable=False),
-        pa.field("count", pa.int64()),
-        pa.field("document_id", pa.string()),
-        pa.field("url", pa.string()),
-    ]
-)
-HIT_SCHEMA = pa.schema(
-    [
-        pa.field("benchmark", pa.string(), nullable=False),
-        pa.field("split", pa.string()),
-        pa.field("example", pa.int64(), nullable=False),
-        pa.field("place", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
-        *MATCH_SCHEMA,
-    ]
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class _ScanTask:
-    shard: inputs.DocumentShard
-    ngram: int
-    ngrams_path: str
-    ngrams_sha256: str
-    output: str
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-
-@dataclasses.dataclass(frozen=True)
-class _Method:
-    """What the report says of how it was made."""
-
-    name: str
-    corpus: str
-    error_bound: float
+_IGNORED = "ignored.npy"
+# What the summary leaves to report.json.
+_LONG = ("passages", "histogram")
 
 
 def overlap_report(
@@ -85,224 +67,250 @@ def overlap_report(
     output: str,
     options: RunOptions,
     index: str | None = None,
+    scores: Sequence[str] = (),
+    samples: str | None = None,
 ) -> Summary:
-    """Write `report.json`, `report.html`, `hits.parquet`, and `matches-N.parquet` for each shard of the documents.
+    """Write `report.json`, `report.html`, `hits.parquet`, and what each shard of the documents holds.
 
-    `benchmarks` are strings `NAME[/SPLIT][:FIELD]=PATH`. With `index`, the folder of overlap-index, its Bloom filter
-    answers in the documents' place, and `documents` is not read. The summary's `benchmarks` are those of the report.
-    Raises UsageError for a benchmark of another form, InputError for one without an example that is long enough.
-    Paper, section 4.
+    `benchmarks` are `NAME[/SPLIT][:SPLIT][:FIELD]=PATH`, or names of the registry; `scores` are `NAME[/SPLIT]=PATH`;
+    `samples` the path of generated texts. With `index`, the folder of overlap-index, its Bloom filter answers in the
+    documents' place, and `documents` is not read. The summary's `benchmarks` are those of the report. Raises UsageError
+    for a benchmark of another form, InputError for one without an example that is long enough. Paper, section 4.
     """
-    parsed = parse_benchmarks(benchmarks)
-    fingerprints = {f"benchmark {each.label}": each.fingerprint for each in parsed}
-    fingerprints["benchmarks"] = " ".join(each.label for each in parsed)
+    audited, trains = with_own_train(parse_benchmarks(benchmarks))
+    audit = Audit(config, tuple(audited), trains, tuple(scores), _samples(samples))
+    fingerprints = _fingerprints(audit)
     if index is not None:
-        return _report_from_index(config, index, parsed, fingerprints, output, options)
+        return _report_from_index(audit, index, fingerprints, output, options)
     if documents is None:
         raise UsageError("overlap-report: neither documents nor an index are given; name one with --input or --index")
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {**fingerprints, "documents": source.fingerprint}, output, options) as run:
         if not run.finished:
-            wanted = _collect_ngrams(config, parsed, run)
-            path = storage.join(output, wanted.name)
-            tasks = [_ScanTask(shard, config.ngram, path, wanted.sha256, output) for shard in source.shards]
-            entries = run.map(_scan_shard, tasks, phase="scan", total=source.records)
-            matches = [file for entry in entries for file in entry.files if file.name.startswith("matches-")]
-            method = _Method("exact", source.fingerprint, 0.0)
-            run.once("report", lambda: _report(config, parsed, matches, method, output), unit="examples")
-        return _finish(config, parsed, run)
+            _report_from_documents(audit, source, run)
+        return _finish(audit, run)
+
+
+def _samples(path: str | None) -> tuple[Benchmark, ...]:
+    return () if path is None else tuple(parse_benchmarks([f"{samples.SAMPLES}={path}"]))
+
+
+def _fingerprints(audit: Audit) -> dict[str, str]:
+    """Return what the report is made of, in the order that it shows."""
+    trains = [each for splits in audit.trains.values() for each in splits]
+    named = {f"benchmark {each.label}": each.fingerprint for each in (*audit.benchmarks, *trains, *audit.samples)}
+    scored = {f"scores {value}": inputs.fingerprint_files([value.partition("=")[2]]) for value in audit.scores}
+    return {**named, **scored, "benchmarks": " ".join(each.label for each in audit.benchmarks)}
+
+
+def _report_from_documents(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> None:
+    audit = _with_held_out(audit, source, run)
+    config, work = audit.config, storage.basename(run.work)
+    variants = audit.variants
+    indexed = _index(audit, run)
+    indexes = tuple(stored_index(indexed.files, run.output, work, variant) for variant in variants)
+    tasks = [ScanTask(shard, indexes, config.held_out, run.output, work) for shard in source.shards]
+    entries = run.map(scan_shard, tasks, phase="scan", work=True, total=source.records)
+    run.once("scanned", lambda: _account(entries, work))
+    own = _own_train(audit, indexes[0], run)
+    ngrams = len(load_index(indexes[0]).hashes)
+    held = Holdings.read(_named(entries, "matches-", run.output), ngrams)
+    ignored = held.above(config.ignore_common)
+    if config.write_clean == "corpus":
+        _write_clean_corpus(config, source, indexes[0], ignored, run)
+
+    def total(name: str) -> int:
+        return int(sum(entry.counts[name] for entry in entries))
+
+    corpus = Corpus(
+        "exact",
+        source.fingerprint,
+        sum(entry.records_out for entry in entries),
+        total("text_bytes"),
+        None if config.ignore_common else total("overlapping_documents"),
+    )
+
+    def write() -> TaskResult:
+        report, files = make_report(audit, indexes[0], held, ignored, corpus, own)
+        found = _found(variants, indexes, entries, held, run)
+        if config.sensitivity:
+            report["sensitivity"] = sensitivity_table(audit, variants, indexes, found)
+        if audit.samples:
+            report["samples"] = sample_figures(audit, indexes[-1], found[-1])
+        if config.self_test:
+            parts, index = parts_of(audit, indexes[0]), load_index(indexes[0])
+            report["self_test"] = measure_recall(parts, config.example, index, source.shards, config.held_out)
+        return _written(report, files, run.output)
+
+    run.once("report", write, unit="examples")
 
 
 def _report_from_index(
-    config: OverlapReportConfig,
-    index: str,
-    benchmarks: list[Benchmark],
-    fingerprints: dict[str, str],
-    output: str,
-    options: RunOptions,
+    audit: Audit, index: str, fingerprints: dict[str, str], output: str, options: RunOptions
 ) -> Summary:
-    folder = inputs.open_stage(index, ("overlap-index",))
-    description_file, index_file = folder.file("index.json"), folder.file("index.bloom")
-    description_file.verify()
-    description = storage.read_json(description_file.path)
-    if description["format"] != "pybloom-live":
-        raise InputError(f"{index}: is asked by a later version only; make it with --filter pybloom-live")
-    if description["n"] != config.ngram:
-        raise UsageError(f"{index}: holds {description['n']}-grams; ask for them with --ngram {description['n']}")
-    with stage_run(STAGE, config, {**fingerprints, "index": folder.fingerprint}, output, options) as run:
+    config = audit.config
+    _refuse_what_needs_documents(config)
+    answers = open_filter(index)
+    answers.require(config.ngram, config.normalisation)
+    with stage_run(STAGE, config, {**fingerprints, "index": answers.fingerprint}, output, options) as run:
         if not run.finished:
-            run.note(f"the index takes {index_file.size_bytes / 1e6:,.1f} MB of memory")
-            wanted = _collect_ngrams(config, benchmarks, run)
-            documents = folder.manifest.records_out
-            path = storage.join(output, wanted.name)
-            entry = run.once("probe", lambda: _probe(index_file, path, documents, output), unit="n-grams")
-            method = _Method("bloom", description["corpus"], entry.counts["error_bound"])
-            matches = list(entry.files)
-            run.once("report", lambda: _report(config, benchmarks, matches, method, output), unit="examples")
-        return _finish(config, benchmarks, run)
+            indexed, work = _index(audit, run), storage.basename(run.work)
+            stored = [stored_index(indexed.files, output, work, variant) for variant in audit.variants]
+            own = _own_train(audit, stored[0], run)
+            run.once("probe", lambda: _probe(audit, answers, stored, own, run), unit="n-grams")
+        return _finish(audit, run)
 
 
-def _finish(config: OverlapReportConfig, benchmarks: list[Benchmark], run: StageRun) -> Summary:
-    """Finish the run; say of which benchmarks a large part could not overlap at all."""
-    rows = storage.read_json(storage.join(run.output, REPORT))["benchmarks"]
-    for benchmark, row in zip(benchmarks, rows, strict=True):
-        if row["too_short"] > row["examples"] * _NOTED_TOO_SHORT:
-            hint = "; --txt-example paragraph joins lines" if benchmark.files[0].endswith(".txt") else ""
-            run.note(
-                f"{benchmark.label}: {row['too_short']:,} of {row['examples']:,} examples have fewer than "
-                f"{config.ngram} words, so they cannot overlap{hint}"
-            )
-    return run.finish({"benchmarks": rows})
-
-
-def _collect_ngrams(config: OverlapReportConfig, benchmarks: list[Benchmark], run: StageRun) -> FileEntry:
-    name = storage.join(storage.basename(run.work), "ngrams.parquet")
-    entry = run.once(
-        "benchmarks", lambda: _write_ngrams(config, benchmarks, run.output, name), work=True, unit="examples"
-    )
-    return entry.files[0]
-
-
-def _write_ngrams(config: OverlapReportConfig, benchmarks: list[Benchmark], output: str, name: str) -> TaskResult:
-    """Write the distinct n-grams of all benchmarks; refuse a benchmark that has none."""
-    seen: set[str] = set()
-    with shards.write_shard(output, name, NGRAM_SCHEMA) as shard:
-        for benchmark in benchmarks:
-            examples = longest = 0
-            for example in read_examples(benchmark, config.txt_example):
-                text_words = words(example.text)
-                examples += 1
-                longest = max(longest, len(text_words))
-                for ngram in ngrams(text_words, config.ngram):
-                    if ngram not in seen:
-                        seen.add(ngram)
-                        shard.writer.write({"ngram": ngram})
-                progress.advance()
-            _require_long_examples(config, benchmark, examples, longest)
-    return TaskResult(files=(shard.entry,))
-
-
-def _require_long_examples(config: OverlapReportConfig, benchmark: Benchmark, examples: int, longest: int) -> None:
-    if not examples:
-        raise InputError(f"{benchmark.files[0]}: the benchmark {benchmark.label} is empty: it holds no example at all")
-    if longest < config.ngram:
-        raise InputError(
-            f"{benchmark.files[0]}: all {examples} examples of the benchmark {benchmark.label} are too short: the "
-            f"longest has {longest} words, an n-gram needs {config.ngram}; lower --ngram"
-            + (", or see --txt-example" if benchmark.files[0].endswith(".txt") else "")
-        )
-
-
-@functools.lru_cache(maxsize=1)
-def _wanted_ngrams(path: str, sha256: str) -> frozenset[str]:
-    """Return the benchmarks' n-grams, read once in a process; `sha256` tells one file of a path from the next."""
-    if storage.sha256_of(path) != sha256:
-        raise InputError(f"{path}: was changed while documents were scanned; run `webtext overlap-report` again")
-    return frozenset(row["ngram"] for row in shards.read_rows(path))
-
-
-def _scan_shard(task: _ScanTask) -> TaskResult:
-    """Write which of the benchmarks' n-grams a shard holds, how often, and the first document with each."""
-    wanted = _wanted_ngrams(task.ngrams_path, task.ngrams_sha256)
-    found: dict[str, Match] = {}
-    documents = seen = 0
-    with (
-        shards.write_shard(task.output, shards.shard_name("matches", task.shard.index), MATCH_SCHEMA) as matches,
-        shards.write_shard(task.output, shards.shard_name("dropped", task.shard.index), DROPPED_SCHEMA) as dropped,
-    ):
-        drops = Drops(dropped.writer)
-        for batch in inputs.read_documents(task.shard, drops):
-            texts = batch.column("text").to_pylist()
-            for id, url, text in zip(batch.column("id").to_pylist(), urls_of(batch), texts, strict=True):
-                seen += _look_up(text, task.ngram, wanted, Match(0, id, url), found)
-                documents += 1
-                progress.advance()
-        for ngram, match in found.items():
-            matches.writer.write({"ngram": ngram, **_match_fields(match)})
-    return TaskResult(
-        records_in=inputs.documents_read(drops, documents),
-        records_out=documents,
-        dropped=drops.counts,
-        counts={"corpus_ngrams": seen},
-        files=(matches.entry, dropped.entry),
-    )
-
-
-def _look_up(text: str, n: int, wanted: frozenset[str], here: Match, found: dict[str, Match]) -> int:
-    """Add the n-grams of a document that are wanted to `found`; return how many n-grams the document has."""
-    text_words = words(text)
-    for ngram in ngrams(text_words, n):
-        if ngram in wanted:
-            known = found.get(ngram, here)
-            found[ngram] = dataclasses.replace(known, count=(known.count or 0) + 1)
-    return max(0, len(text_words) - n + 1)
-
-
-def _probe(index: inputs.InputFile, ngrams_path: str, documents: int, output: str) -> TaskResult:
-    """Write which of the benchmarks' n-grams a Bloom filter says that it holds."""
-    from pybloom_live import BloomFilter
-
-    index.verify()
-    with storage.open_read(index.path) as stream:
-        bloom = BloomFilter.fromfile(stream)
-    with shards.write_shard(output, shards.shard_name("matches", 0), MATCH_SCHEMA) as matches:
-        for row in shards.read_rows(ngrams_path):
-            if row["ngram"] in bloom:
-                matches.writer.write({"ngram": row["ngram"], **_match_fields(Match())})
-            progress.advance()
-    return TaskResult(
-        records_in=documents,
-        records_out=documents,
-        counts={"error_bound": false_positive_rate(bloom)},
-        files=(matches.entry,),
-    )
-
-
-def _report(
-    config: OverlapReportConfig, benchmarks: list[Benchmark], files: list[FileEntry], method: _Method, output: str
+def _probe(
+    audit: Audit,
+    answers: Answers,
+    stored: Sequence[StoredIndex],
+    own: Mapping[str, npt.NDArray[np.bool_]],
+    run: StageRun,
 ) -> TaskResult:
-    matches = _read_matches([storage.join(output, file.name) for file in files])
-    views = []
-    with shards.write_shard(output, HITS, HIT_SCHEMA) as hits:
-        for benchmark in benchmarks:
-            tally = Tally(config.ngram)
-            for example in read_examples(benchmark, config.txt_example):
-                for position, ngram, match in tally.add(example.place, example.text, matches):
-                    where = {"example": example.number, "place": example.place, "position": position, "ngram": ngram}
-                    name = {"benchmark": benchmark.name, "split": benchmark.split}
-                    hits.writer.write({**name, **where, **_match_fields(match)})
-                progress.advance()
-            row = tally.row(benchmark.name, benchmark.split)
-            views.append(BenchmarkView(row, tuple(tally.histogram), tuple(tally.longest_passages(_SHOWN_PASSAGES))))
-    report = {
-        "corpus": method.corpus,
-        "method": method.name,
-        "n": config.ngram,
-        "normalisation": NORMALISATION,
-        "error_bound": method.error_bound,
-        "benchmarks": [dict(view.row) for view in views],
+    held = Holdings(answers.contains(load_index(stored[0])))
+    certificate = answers.certificate()
+    corpus = Corpus(
+        "bloom",
+        answers.corpus,
+        answers.documents,
+        error_bound=certificate["error_bound"],
+        certificate=certificate,
+    )
+    report, files = make_report(audit, stored[0], held, held.above(None), corpus, own)
+    if audit.samples:
+        report["samples"] = sample_figures(audit, stored[-1], answers.contains(load_index(stored[-1])))
+    written = _written(report, files, run.output)
+    return dataclasses.replace(written, records_in=answers.documents, records_out=answers.documents)
+
+
+def _refuse_what_needs_documents(config: OverlapReportConfig) -> None:
+    given = {
+        "--ignore-common": config.ignore_common is not None,
+        "--held-out": config.held_out > 0,
+        "--sensitivity": config.sensitivity,
+        "--self-test": config.self_test,
+        "--write-clean corpus": config.write_clean == "corpus",
     }
+    for flag, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{flag} needs the documents, and with --index they are not read; leave one of the two out"
+            )
+
+
+def _with_held_out(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> Audit:
+    """Put held-out documents beside the samples, where there are samples."""
+    share = audit.config.held_out
+    if not audit.samples or not share:
+        return audit
+    work = storage.basename(run.work)
+    tasks = [samples.HeldOutTask(shard, share, run.output, work) for shard in source.shards]
+    entries = run.map(samples.sample_held_out, tasks, phase="held-out", work=True, total=source.records)
+    paths = [storage.join(run.output, file.name) for entry in entries for file in entry.files]
+    name = f"{work}/held-out.parquet"
+    run.once("held-out-sample", lambda: samples.join_held_out(paths, run.output, name), work=True)
+    held_out = parse_benchmarks([f"{samples.HELD_OUT}={storage.join(run.output, name)}"])
+    return dataclasses.replace(audit, samples=(*audit.samples, *held_out))
+
+
+def _index(audit: Audit, run: StageRun) -> ShardEntry:
+    def write() -> TaskResult:
+        work = storage.basename(run.work)
+        return write_indexes(audit.benchmarks, audit.samples, audit.config.example, audit.variants, run.output, work)
+
+    return run.once("benchmarks", write, work=True, unit="examples")
+
+
+def _account(entries: Sequence[ShardEntry], work: str) -> TaskResult:
+    """Make what the scanning tasks wrote part of the result; their work files are not."""
+    written = (file for entry in entries for file in entry.files)
+    return TaskResult(files=tuple(file for file in written if not file.name.startswith(f"{work}/")))
+
+
+def _named(entries: Sequence[ShardEntry], prefix: str, output: str) -> list[str]:
+    files = (file.name for entry in entries for file in entry.files)
+    return [storage.join(output, name) for name in files if name.startswith(prefix)]
+
+
+def _own_train(audit: Audit, index: StoredIndex, run: StageRun) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which n-grams stand in the train splits of each benchmark that has one, by label."""
+    work = storage.basename(run.work)
+    labelled = [(label, train) for label, splits in audit.trains.items() for train in splits]
+    tasks = [
+        OwnTrainTask(number, train, audit.config.example, index, run.output, work)
+        for number, (_, train) in enumerate(labelled)
+    ]
+    if not tasks:
+        return {}
+    entries = run.map(scan_own_train, tasks, phase="own-train", work=True, unit="examples")
+    ngrams = len(load_index(index).hashes)
+    paths: dict[str, list[str]] = {}
+    for (label, _), entry in zip(labelled, entries, strict=True):
+        paths.setdefault(label, []).append(storage.join(run.output, entry.files[0].name))
+    return {label: read_found(each, ngrams) for label, each in paths.items()}
+
+
+def _write_clean_corpus(
+    config: OverlapReportConfig,
+    source: inputs.DocumentInput,
+    index: StoredIndex,
+    ignored: npt.NDArray[np.bool_],
+    run: StageRun,
+) -> None:
+    name = f"{storage.basename(run.work)}/{_IGNORED}"
+
+    def write() -> TaskResult:
+        data = io.BytesIO()
+        np.lib.format.write_array(data, ignored, allow_pickle=False)
+        return TaskResult(files=(shards.write_file(run.output, name, data.getvalue()),))
+
+    run.once("ignored", write, work=True)
+    tasks = [CleanTask(shard, index, name, config.held_out, run.output) for shard in source.shards]
+    run.map(clean_shard, tasks, phase="clean", total=source.records)
+
+
+def _found(
+    variants: Sequence[Variant],
+    indexes: Sequence[StoredIndex],
+    entries: Sequence[ShardEntry],
+    held: Holdings,
+    run: StageRun,
+) -> list[npt.NDArray[np.bool_]]:
+    """Return which n-grams of each index the corpus holds."""
+    work = storage.basename(run.work)
+    found = [held.found]
+    for variant, stored in zip(variants[1:], indexes[1:], strict=True):
+        names = (found_name(work, number, variant.number) for number in range(len(entries)))
+        paths = [storage.join(run.output, name) for name in names]
+        found.append(read_found(paths, len(load_index(stored).hashes)))
+    return found
+
+
+def _written(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
     text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return TaskResult(
         files=(
             shards.write_file(output, REPORT, text.encode()),
-            shards.write_file(output, PAGE, render_overlap(report, views).encode()),
-            hits.entry,
+            shards.write_file(output, PAGE, render_report(report).encode()),
+            *files,
         )
     )
 
 
-def _read_matches(paths: list[str]) -> dict[str, Match]:
-    """Join the shards' matches: counts are added, and the first shard's document stands."""
-    joined: dict[str, Match] = {}
-    for path in paths:
-        for row in shards.read_rows(path):
-            ngram = row.pop("ngram")
-            known = joined.get(ngram)
-            count = row["count"] if known is None else (known.count or 0) + row["count"]
-            joined[ngram] = dataclasses.replace(known or Match(**row), count=count)
-    return joined
-
-
-def _match_fields(match: Match) -> dict[str, Any]:
-    return {"count": match.count, "document_id": match.document_id, "url": match.url}
+def _finish(audit: Audit, run: StageRun) -> Summary:
+    """Finish the run; say of which benchmarks a large part could not overlap at all."""
+    report = storage.read_json(storage.join(run.output, REPORT))
+    for benchmark, row in zip(audit.benchmarks, report["benchmarks"], strict=True):
+        if row["too_short"] > row["examples"] * _NOTED_TOO_SHORT:
+            hint = (
+                "; --example paragraph joins lines"
+                if benchmark.is_plain_text and audit.config.example in ("auto", "line")
+                else ""
+            )
+            run.note(
+                f"{benchmark.label}: {row['too_short']:,} of {row['examples']:,} examples have fewer than "
+                f"{audit.config.ngram} words, so they cannot overlap{hint}"
+            )
+    rows = [{name: value for name, value in row.items() if name not in _LONG} for row in report["benchmarks"]]
+    return run.finish({"benchmarks": rows})

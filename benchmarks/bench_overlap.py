@@ -1,0 +1,177 @@
+"""`webtext overlap-report`, Parquet in to report out, against a plain Python set of n-grams; and that both agree.
+
+    python benchmarks/bench_overlap.py [--data FOLDER] [--copies N] [--rounds N] [--set-bytes BYTES]
+
+FOLDER holds `text/` and `benchmarks/` (default: $WEBTEXT_TEST_DATA). The documents of `text/` are written as Parquet,
+N times over with other ids. The command is timed as a whole process, from its start to its end, with one worker and
+with two, against WikiText-2, GSM8K and tinyshakespeare together; its memory is the most that it and its workers held at
+a time. The set, as datatrove and others have it, holds the benchmarks' n-grams as strings and asks it for each n-gram
+of a part of the same documents, which are in memory; it reads nothing and reports nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from process_tree import proportional_set_mb, tree
+
+from pipelines.algorithms.ngrams import ngrams, words
+from pipelines.core import inputs
+from pipelines.core.drops import Drops
+
+_N = 8
+_FILE_BYTES = 160_000_000
+_SAMPLED_EVERY_S = 0.1
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--copies", type=int, default=9, help="how often the documents are written")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--set-bytes", type=int, default=30_000_000, help="how much text the set is asked for")
+    options = parser.parse_args()
+    if not (options.data / "text").exists():
+        print(f"skipped: {options.data} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        return
+    texts = read_texts(options.data / "text")
+    with tempfile.TemporaryDirectory() as folder:
+        size_mb = write_corpus(texts, options.copies, Path(folder) / "docs") / 1e6
+        print(f"{options.copies * len(texts):,} documents, {size_mb:,.0f} MB of text; {os.cpu_count()} cores; ", end="")
+        print(f"load {os.getloadavg()[0]:.1f}")
+        set_speed = time_set(texts, benchmark_texts(options.data), options.set_bytes)
+        print(f"a Python set of n-grams: {set_speed:.2f} MB/s")
+        for workers in (1, 2):
+            runs = [time_command(options.data, Path(folder), workers) for _ in range(options.rounds)]
+            seconds = statistics.median(run[0] for run in runs)
+            speed = size_mb / seconds
+            print(
+                f"webtext overlap-report, --workers {workers}: {seconds:.2f} s of "
+                f"{', '.join(f'{run[0]:.2f}' for run in runs)}; {speed:.0f} MB/s, {speed / workers:.0f} a core, "
+                f"{speed / set_speed:.0f} times the set; {max(run[1] for run in runs):,.0f} MB of memory"
+            )
+        check(texts, options.data, Path(folder))
+
+
+def read_texts(folder: Path) -> list[str]:
+    """Return all texts of a folder."""
+    source = inputs.open_documents([str(path) for path in sorted(folder.glob("*.jsonl.zst"))])
+    columns = (batch.column("text") for shard in source.shards for batch in inputs.read_documents(shard, Drops()))
+    return [text for column in columns for text in column.to_pylist()]
+
+
+def write_corpus(texts: list[str], copies: int, folder: Path) -> int:
+    """Write the texts some times over; return their bytes."""
+    folder.mkdir()
+    sizes = [len(text.encode()) for text in texts]
+    begins = [
+        0,
+        *(
+            at
+            for at, end in enumerate(itertools.accumulate(sizes), 1)
+            if end // _FILE_BYTES > (end - sizes[at - 1]) // _FILE_BYTES
+        ),
+    ]
+    for copy in range(copies):
+        for part, (first, last) in enumerate(zip(begins, [*begins[1:], len(texts)], strict=True)):
+            ids = [f"{copy}-{number}" for number in range(first, last)]
+            pq.write_table(
+                pa.table({"id": ids, "text": texts[first:last]}),
+                folder / f"{copy:03d}-{part}.parquet",
+                compression="zstd",
+                row_group_size=1024,
+            )
+    return copies * sum(sizes)
+
+
+def benchmark_files(data: Path) -> list[str]:
+    """Return the benchmarks as the command takes them."""
+    folder = data / "benchmarks"
+    return [
+        f"wikitext-2/test={folder / 'wikitext2-test.txt'}",
+        f"gsm8k/test:question={folder / 'gsm8k-test.jsonl'}",
+        f"tinyshakespeare={folder / 'tinyshakespeare.txt'}",
+    ]
+
+
+def benchmark_texts(data: Path) -> dict[str, list[str]]:
+    """Return the examples of each benchmark by name."""
+    folder = data / "benchmarks"
+    questions = [json.loads(line)["question"] for line in (folder / "gsm8k-test.jsonl").read_text().splitlines()]
+    lines = {name: (folder / f"{name}.txt").read_text().split("\n") for name in ("wikitext2-test", "tinyshakespeare")}
+    return {"wikitext-2": lines["wikitext2-test"], "gsm8k": questions, "tinyshakespeare": lines["tinyshakespeare"]}
+
+
+def wanted(benchmarks: dict[str, list[str]]) -> set[str]:
+    """Return the n-grams of benchmarks."""
+    return {ngram for texts in benchmarks.values() for text in texts for ngram in ngrams(words(text), _N)}
+
+
+def time_set(texts: list[str], benchmarks: dict[str, list[str]], most_bytes: int) -> float:
+    """Return the MB/s at which a set is asked for the n-grams of texts, from each part of them."""
+    held = wanted(benchmarks)
+    step = max(1, sum(map(len, texts)) // most_bytes)
+    chosen = texts[::step]
+    start = time.perf_counter()
+    found = sum(ngram in held for text in chosen for ngram in ngrams(words(text), _N))
+    seconds = time.perf_counter() - start
+    assert found >= 0
+    return sum(len(text.encode()) for text in chosen) / 1e6 / seconds
+
+
+def time_command(data: Path, folder: Path, workers: int) -> tuple[float, float]:
+    """Return the seconds that the command took, and the most memory of it and its workers in MB."""
+    shutil.rmtree(folder / "report", ignore_errors=True)
+    arguments = [sys.executable, "-m", "webtext_cli", "overlap-report", "-i", str(folder / "docs")]
+    arguments += ["-o", str(folder / "report"), "--workers", str(workers), "--json", "-q"]
+    for benchmark in benchmark_files(data):
+        arguments += ["--benchmark", benchmark]
+    start = time.perf_counter()
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    most_mb = 0.0
+    ended = threading.Event()
+
+    def watch() -> None:
+        nonlocal most_mb
+        while not ended.wait(_SAMPLED_EVERY_S):
+            most_mb = max(most_mb, sum(map(proportional_set_mb, tree(process.pid))))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert process.wait() == 0
+    seconds = time.perf_counter() - start
+    ended.set()
+    watcher.join()
+    return seconds, most_mb
+
+
+def check(texts: list[str], data: Path, folder: Path) -> None:
+    """Compare the last report with what sets find in all texts."""
+    held = {ngram for text in texts for ngram in ngrams(words(text), _N)}
+    report = json.loads((folder / "report" / "report.json").read_text())
+    for row in report["benchmarks"]:
+        each = [ngram for text in benchmark_texts(data)[row["name"]] for ngram in ngrams(words(text), _N)]
+        found = sum(ngram in held for ngram in each)
+        is_equal = (len(each), found) == (row["ngrams"], row["overlapping"])
+        print(
+            f"{row['name']}: {found:,} of {len(each):,} n-grams, {'the same' if is_equal else f'NOT the same: {row}'}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""What is said of each benchmark: its figures, its longest passages, its hits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.ngram_index import NgramIndex
+from pipelines.algorithms.ngram_index_builder import Examples
+from pipelines.algorithms.ngrams import Normalisation, word_spans
+from pipelines.algorithms.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs, percent
+from pipelines.core import progress, shards, storage
+from pipelines.core.manifest import FileEntry
+from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
+from pipelines.stages.overlap_report.holdings import Holdings
+from pipelines.stages.overlap_report.indexing import Extent, places_name
+from pipelines.stages.overlap_report.ngram_texts import ngram_texts
+
+HIT_SCHEMA = pa.schema(
+    [
+        pa.field("benchmark", pa.string(), nullable=False),
+        pa.field("split", pa.string()),
+        pa.field("example", pa.int64(), nullable=False),
+        pa.field("place", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("ngram", pa.string(), nullable=False),
+        pa.field("count", pa.int64()),
+        pa.field("documents", pa.int64()),
+        pa.field("document_id", pa.string()),
+        pa.field("url", pa.string()),
+    ]
+)
+_PASSAGES = 24
+_COMMON = 30
+_CONTEXT_CHARACTERS = 240
+_PASSAGE_CHARACTERS = 1500
+_HITS_WRITTEN = 65_536
+
+
+@dataclasses.dataclass(frozen=True)
+class Audited:
+    """A benchmark as it lies in the index: the n-grams that its words begin, and where its examples begin in them."""
+
+    benchmark: Benchmark
+    number: int
+    ids: npt.NDArray[Any]
+    words: npt.NDArray[np.int64]
+
+    def counts(self, found: npt.NDArray[np.bool_]) -> ExampleCounts:
+        """Count the n-grams of each example, and those that are found."""
+        return count_examples(self.ids, self.words, found)
+
+
+def audited(benchmarks: Sequence[Benchmark], extents: Sequence[Extent], examples: Examples) -> list[Audited]:
+    """Return each benchmark's part of the index."""
+    parts = []
+    for number, (benchmark, extent) in enumerate(zip(benchmarks, extents, strict=True)):
+        words = np.asarray(examples.words[extent.first : extent.last + 1])
+        parts.append(Audited(benchmark, number, examples.ids[words[0] : words[-1]], words - words[0]))
+    return parts
+
+
+def benchmark_row(each: Audited, counts: ExampleCounts, found: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the figures of a benchmark, named."""
+    return {"name": each.benchmark.name, "split": each.benchmark.split, **figures(counts, each.ids, found)}
+
+
+def own_train(each: Audited, split: str | None, found: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return how much of a benchmark its own train split holds: the first row of the paper's Table 6."""
+    row = figures(each.counts(found), each.ids, found)
+    return {"split": split, **{name: row[name] for name in ("overlapping", "percent_positions", "percent_distinct")}}
+
+
+def passages(
+    each: Audited, example: str, n: int, normalisation: Normalisation, held: Holdings, found: npt.NDArray[np.bool_]
+) -> list[dict[str, Any]]:
+    """Return the longest passages of a benchmark that the corpus holds, with what stands around each, longest first."""
+    runs = longest_runs(each.ids, each.words, found, _PASSAGES)
+    texts = _texts_of(each.benchmark, example, set(runs.examples.tolist()))
+    return [
+        _passage(each, n, normalisation, held, runs, number, *texts[int(runs.examples[number])])
+        for number in range(len(runs.lengths))
+    ]
+
+
+def write_hits(
+    parts: Sequence[Audited], index: NgramIndex, held: Holdings, found: npt.NDArray[np.bool_], output: str, work: str
+) -> FileEntry:
+    """Write a row for each position that overlaps."""
+    with shards.write_shard(output, "hits.parquet", HIT_SCHEMA) as hits:
+        for each in parts:
+            places = _places(output, work, each.number)
+            at = np.flatnonzero((each.ids >= 0) & found[np.maximum(each.ids, 0)])
+            for start in range(0, len(at), _HITS_WRITTEN):
+                hits.writer.write_batch(_hit_rows(each, index, held, places, at[start : start + _HITS_WRITTEN]))
+                progress.advance(0)
+    return hits.entry
+
+
+def common_ngrams(parts: Sequence[Audited], index: NgramIndex, held: Holdings) -> list[dict[str, Any]]:
+    """Return the n-grams that the most documents share: boilerplate, as a rule."""
+    if held.counts is None or held.documents is None:
+        return []
+    several = np.flatnonzero(held.documents > 1)
+    # By text where documents and counts are equal, so that the order does not hang on hashes.
+    most = several[np.lexsort((-held.counts[several], -held.documents[several]))][: 4 * _COMMON]
+    texts = ngram_texts(index, most).to_pylist()
+    rows = sorted(zip(most.tolist(), texts, strict=True), key=lambda row: _most_first(held, *row))[:_COMMON]
+    return [
+        {
+            "ngram": text,
+            "documents": int(held.documents[id]),
+            "count": int(held.counts[id]),
+            "benchmarks": [each.benchmark.label for each in parts if (each.ids == id).any()],
+        }
+        for id, text in rows
+    ]
+
+
+def ignored(parts: Sequence[Audited], flags: npt.NDArray[np.bool_], above: int) -> dict[str, int]:
+    """Return what was left out of the figures as standing in too many documents."""
+    positions = sum(int(each.counts(flags).found.sum()) for each in parts)
+    return {"above_documents": above, "ngrams": int(flags.sum()), "positions": positions}
+
+
+def sensitivity_row(
+    n: int, normalisation: Normalisation, parts: Sequence[Audited], found: npt.NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Return the shares of all benchmarks for one way to count."""
+    rows = [benchmark_row(each, each.counts(found), found) for each in parts]
+    kept = ("name", "split", "ngrams", "percent_positions", "percent_distinct")
+    return {
+        "n": n,
+        **dataclasses.asdict(normalisation),
+        "benchmarks": [{name: row[name] for name in kept} for row in rows],
+    }
+
+
+def mean_percent(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean share of positions, as the paper gives one over its test sets."""
+    return percent(sum(row["percent_positions"] for row in rows), 100 * len(rows)) if rows else 0.0
+
+
+def _most_first(held: Holdings, id: int, text: str) -> tuple[int, int, str]:
+    assert held.counts is not None
+    assert held.documents is not None
+    return (-int(held.documents[id]), -int(held.counts[id]), text)
+
+
+def _places(output: str, work: str, number: int) -> pa.ChunkedArray:
+    path = storage.join(output, places_name(work, number))
+    return pa.chunked_array([batch.column("place") for batch in shards.read_batches(path)], pa.string())
+
+
+def _hit_rows(
+    each: Audited, index: NgramIndex, held: Holdings, places: pa.ChunkedArray, at: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    ids = np.asarray(each.ids[at], np.int64)
+    examples = np.searchsorted(each.words, at, side="right") - 1
+    document_ids, urls = held.first_sources(ids)
+    rows = len(at)
+    columns = [
+        pa.repeat(pa.scalar(each.benchmark.name, pa.string()), rows),
+        pa.repeat(pa.scalar(each.benchmark.split, pa.string()), rows),
+        pa.array(examples),
+        places.take(pa.array(examples)).combine_chunks(),
+        pa.array(at - each.words[examples]),
+        ngram_texts(index, ids),
+        pa.nulls(rows, pa.int64()) if held.counts is None else pa.array(held.counts[ids]),
+        pa.nulls(rows, pa.int64()) if held.documents is None else pa.array(held.documents[ids]),
+        document_ids,
+        urls,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA)
+
+
+def _texts_of(benchmark: Benchmark, example: str, wanted: set[int]) -> dict[int, tuple[str, str]]:
+    """Return the text and the place of some examples."""
+    found: dict[int, tuple[str, str]] = {}
+    if not wanted:
+        return found
+    for batch in read_example_batches(benchmark, example):
+        for number in wanted.intersection(range(batch.first, batch.first + len(batch.texts))):
+            found[number] = batch.texts[number - batch.first].as_py(), batch.places[number - batch.first]
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _passage(
+    each: Audited, n: int, normalisation: Normalisation, held: Holdings, runs: Runs, number: int, text: str, place: str
+) -> dict[str, Any]:
+    example, position, length = (int(column[number]) for column in runs)
+    spans = word_spans(text, normalisation)
+    word_count = length + n - 1
+    start, end = spans[position][0], spans[position + word_count - 1][1]
+    at = int(each.words[example]) + position
+    inside = text[start:end]
+    return {
+        "example": example,
+        "place": place,
+        "words": word_count,
+        "before": _before(text, start),
+        "text": inside if len(inside) <= _PASSAGE_CHARACTERS else inside[:_PASSAGE_CHARACTERS] + "…",
+        "after": _after(text, end),
+        "sources": held.most_shared_sources(np.asarray(each.ids[at : at + length], np.int64)),
+    }
+
+
+def _before(text: str, start: int) -> str:
+    if start <= _CONTEXT_CHARACTERS:
+        return text[:start]
+    return "… " + _from_next_word(text[start - _CONTEXT_CHARACTERS : start])
+
+
+def _after(text: str, end: int) -> str:
+    after = text[end : end + _CONTEXT_CHARACTERS + 1]
+    if len(after) <= _CONTEXT_CHARACTERS:
+        return after
+    return _from_next_word(after[:_CONTEXT_CHARACTERS][::-1])[::-1] + " …"
+
+
+def _from_next_word(text: str) -> str:
+    """Leave out the part of a word that a text begins with."""
+    _, space, rest = text.partition(" ")
+    return rest if space else text

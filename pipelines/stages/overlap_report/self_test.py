@@ -1,0 +1,147 @@
+"""Plants copies of examples in documents of the corpus and sees which are found: what the audit can miss."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.ngram_index import NgramIndex, scan
+from pipelines.core import inputs
+from pipelines.core.drops import Drops
+from pipelines.core.text_columns import arrays_of
+from pipelines.stages.overlap_report.benchmarks import read_example_batches
+from pipelines.stages.overlap_report.results import Audited
+from pipelines.stages.overlap_report.scanning import corpus_batches
+
+_EXAMPLES = 400
+_DOCUMENTS = 100
+_READ_SHARDS = 8
+_DOCUMENT_CHARACTERS = 4000
+_WRAPPED_CHARACTERS = 40
+# Runs of words between two edits: long enough for an 8-gram, too short for one of 13 words.
+_EDITED_EVERY = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planted:
+    """An example that is planted: its text, and the n-grams that it has."""
+
+    text: str
+    ids: npt.NDArray[np.int64]
+
+
+def measure_recall(
+    parts: Sequence[Audited], example: str, index: NgramIndex, sources: Sequence[inputs.DocumentShard], held_out: float
+) -> dict[str, Any]:
+    """Return how many planted copies are found, by kind of copy; an n-gram that its document held before is no find.
+
+    `unplanted_found` are the n-grams that were neither in the document nor in what was planted there.
+    """
+    planted, too_short = _examples(parts, example)
+    documents = _documents(sources, held_out)
+    own = _ids(index, documents)
+    kinds = []
+    strangers = 0
+    for kind, copy in _COPIES.items():
+        hosts = [number % len(documents) for number in range(len(planted))]
+        texts = [_plant(documents[host], copy(each.text), kind) for host, each in zip(hosts, planted, strict=True)]
+        found = ngrams = ngrams_found = 0
+        for host, each, ids in zip(hosts, planted, _ids(index, texts), strict=True):
+            here = np.intersect1d(each.ids, ids)
+            new = np.setdiff1d(here, own[host])
+            found += len(new) > 0 or len(np.setdiff1d(each.ids, own[host])) == 0
+            ngrams += len(each.ids)
+            ngrams_found += len(here)
+            strangers += len(np.setdiff1d(np.setdiff1d(ids, each.ids), own[host]))
+        kinds.append(_row(kind, len(planted), found, ngrams, ngrams_found))
+    return {
+        "examples": len(planted),
+        "documents": len(documents),
+        "kinds": kinds,
+        "too_short": too_short,
+        "unplanted_found": strangers,
+    }
+
+
+def _row(kind: str, planted: int, found: int, ngrams: int, ngrams_found: int) -> dict[str, Any]:
+    recall = round(found / planted, 6) if planted else 0.0
+    counts = {"planted": planted, "found": found, "recall": recall, "ngrams": ngrams, "ngrams_found": ngrams_found}
+    return {"kind": kind, **counts}
+
+
+def _examples(parts: Sequence[Audited], example: str) -> tuple[list[_Planted], int]:
+    """Return the examples of the lowest hashes that have an n-gram, and how many of as many had none."""
+    chosen: list[tuple[bytes, int, int, str]] = []
+    for number, each in enumerate(parts):
+        for batch in read_example_batches(each.benchmark, example):
+            chosen += [
+                (hashlib.sha256(text.encode()).digest(), number, batch.first + row, text)
+                for row, text in enumerate(batch.texts.to_pylist())
+            ]
+            chosen = sorted(chosen)[:_EXAMPLES]
+    planted = []
+    for _, number, row, text in chosen:
+        words = parts[number].words
+        ids = np.unique(parts[number].ids[words[row] : words[row + 1]])
+        if (ids >= 0).any():
+            planted.append(_Planted(text, np.asarray(ids[ids >= 0], np.int64)))
+    return planted, len(chosen) - len(planted)
+
+
+def _documents(sources: Sequence[inputs.DocumentShard], held_out: float) -> list[str]:
+    """Return the beginnings of the first documents of a few shards."""
+    shards = sources[:: max(1, len(sources) // _READ_SHARDS)][:_READ_SHARDS]
+    each = -(-_DOCUMENTS // max(1, len(shards)))
+    texts: list[str] = []
+    for shard in shards:
+        texts += [text[:_DOCUMENT_CHARACTERS] for text in _first_texts(shard, held_out, each)]
+    return texts or [""]
+
+
+def _first_texts(shard: inputs.DocumentShard, held_out: float, most: int) -> Iterator[str]:
+    for batch in corpus_batches(shard, held_out, Drops()):
+        yield from batch.column("text").slice(0, most).to_pylist()
+        most -= batch.num_rows
+        if most <= 0:
+            return
+
+
+def _ids(index: NgramIndex, texts: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    """Return the n-grams of the index that each text holds."""
+    hits = scan(index, *arrays_of(pa.array(texts, pa.string())))
+    bounds = np.searchsorted(hits.documents, np.arange(len(texts) + 1))
+    return [np.unique(hits.ids[first:last]) for first, last in itertools.pairwise(bounds)]
+
+
+def _plant(document: str, copy: str, kind: str) -> str:
+    """Put a copy into the middle of a document: within a line where it is embedded, else as a paragraph of its own."""
+    middle = document.find(" ", len(document) // 2)
+    middle = len(document) // 2 if middle < 0 else middle
+    between = " " if kind == "embedded" else "\n\n"
+    return f"{document[:middle]}{between}{copy}{between}{document[middle:]}"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WRAPPED_CHARACTERS, break_long_words=False, break_on_hyphens=False))
+
+
+def _edited(text: str) -> str:
+    words = text.split()
+    words[_EDITED_EVERY - 1 :: _EDITED_EVERY] = ["edited"] * len(words[_EDITED_EVERY - 1 :: _EDITED_EVERY])
+    return " ".join(words)
+
+
+_COPIES: dict[str, Callable[[str], str]] = {
+    "verbatim": str,
+    "wrapped": _wrapped,
+    "embedded": lambda text: " ".join(text.split()),
+    "edited": _edited,
+}

@@ -1,0 +1,313 @@
+"""What the audit does beyond its figures: normalisations, train splits, common n-grams, clean copies, its self-test."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.core.document_split import is_held_out
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.executor import LocalExecutor
+from pipelines.core.run import RunOptions, Summary
+from pipelines.stages.overlap_report.config import OverlapReportConfig
+from pipelines.stages.overlap_report.stage import overlap_report
+from webtext_cli.main import main
+
+_WORDS = "the of and Don't it’s Été ΣΟΦΟΣ a to in is you".split()
+
+
+def _texts(count: int, seed: int, words: int = 60) -> list[str]:
+    chosen = random.Random(seed)
+    return [
+        "".join(chosen.choice(_WORDS) + chosen.choice([" ", " ", " ", "\n", ", "]) for _ in range(words))
+        + chosen.choice(_WORDS)
+        for _ in range(count)
+    ]
+
+
+def _documents(path: Path, texts: Sequence[str], **columns: Sequence[Any]) -> Path:
+    ids = [f"{path.stem}-{number}" for number in range(len(texts))]
+    pq.write_table(pa.table({"id": ids, "text": list(texts), **columns}), path)
+    return path
+
+
+def _jsonl(path: Path, texts: Sequence[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text, "number": number}) + "\n" for number, text in enumerate(texts)))
+    return path
+
+
+def _report(
+    folder: Path,
+    documents: Path,
+    benchmarks: Sequence[str],
+    *,
+    workers: int = 1,
+    scores: Sequence[str] = (),
+    samples: Path | None = None,
+    **config: Any,
+) -> tuple[Summary, dict[str, Any]]:
+    summary = overlap_report(
+        OverlapReportConfig(**config),
+        documents=str(documents),
+        benchmarks=benchmarks,
+        output=str(folder),
+        options=RunOptions() if workers == 1 else RunOptions(executor=LocalExecutor(workers)),
+        scores=scores,
+        samples=None if samples is None else str(samples),
+    )
+    return summary, json.loads((folder / "report.json").read_text())
+
+
+def _held(texts: Sequence[str], n: int, normalisation: Normalisation) -> set[str]:
+    return {ngram for text in texts for _, ngram in text_ngrams(text, n, normalisation)}
+
+
+def _percent(texts: Sequence[str], held: set[str], n: int, normalisation: Normalisation) -> float:
+    each = [ngram for text in texts for _, ngram in text_ngrams(text, n, normalisation)]
+    return round(100 * sum(ngram in held for ngram in each) / len(each), 6) if each else 0.0
+
+
+def test_the_table_of_sensitivity_is_what_each_way_to_count_gives(tmp_path: Path) -> None:
+    corpus = _texts(20, 1)
+    # Copies, with what only some ways to count pass over.
+    examples = [
+        corpus[0].replace("\n", " "),
+        corpus[1].replace("'", "").replace("’", ""),
+        corpus[2].replace("É", "E").replace("Σ", " "),
+        *corpus[3:5],
+        *_texts(5, 2),
+    ]
+    documents = _documents(tmp_path / "docs.parquet", corpus)
+    benchmark = _jsonl(tmp_path / "b.jsonl", examples)
+    _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3, sensitivity=True)
+    rows = report["sensitivity"]
+    assert len({(row["n"], row["apostrophes"], row["letters"], row["lines"]) for row in rows}) == len(rows) == 17
+    for row in rows:
+        normalisation = Normalisation(row["apostrophes"], row["letters"], row["lines"])
+        held = _held(corpus, row["n"], normalisation)
+        assert row["benchmarks"][0]["percent_positions"] == _percent(examples, held, row["n"], normalisation)
+    assert rows[0]["n"] == 3
+    assert rows[0]["benchmarks"][0]["percent_positions"] == report["benchmarks"][0]["percent_positions"]
+    assert len({row["benchmarks"][0]["percent_positions"] for row in rows}) > 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"apostrophes": "drop"}, {"letters": "ascii"}, {"lines": "stop"}, {"ngram": 2, "lines": "stop"}]
+)
+def test_options_of_words_are_those_of_the_plain_reference(tmp_path: Path, options: dict[str, Any]) -> None:
+    corpus, examples = _texts(15, 3), _texts(8, 4)
+    config = OverlapReportConfig(**{"ngram": 3, **options})
+    documents = _documents(tmp_path / "docs.parquet", corpus)
+    benchmark = _jsonl(tmp_path / "b.jsonl", examples)
+    _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], **{"ngram": 3, **options})
+    held = _held(corpus, config.ngram, config.normalisation)
+    assert report["benchmarks"][0]["percent_positions"] == _percent(examples, held, config.ngram, config.normalisation)
+    hits = pq.read_table(tmp_path / "out" / "hits.parquet").to_pylist()
+    expected = [
+        (number, position, ngram)
+        for number, text in enumerate(examples)
+        for position, ngram in text_ngrams(text, config.ngram, config.normalisation)
+        if ngram in held
+    ]
+    assert [(hit["example"], hit["position"], hit["ngram"]) for hit in hits] == expected
+
+
+def test_a_test_set_is_held_against_its_own_train_set(tmp_path: Path) -> None:
+    corpus, test, train = _texts(5, 5, 200), _texts(8, 6), _texts(9, 7, 200)
+    documents = _documents(tmp_path / "docs.parquet", corpus)
+    named = [f"b:test={_jsonl(tmp_path / 'test.jsonl', test)}", f"b:train={_jsonl(tmp_path / 'train.jsonl', train)}"]
+    _, report = _report(tmp_path / "out", documents, named, ngram=3)
+    (row,) = report["benchmarks"]
+    every = Normalisation()
+    assert row["split"] == "test"
+    assert row["percent_positions"] == _percent(test, _held(corpus, 3, every), 3, every)
+    assert row["own_train"]["split"] == "train"
+    assert row["own_train"]["percent_positions"] == _percent(test, _held(train, 3, every), 3, every) > 0
+    _, alone = _report(tmp_path / "alone", documents, named[1:], ngram=3)
+    assert (alone["benchmarks"][0]["split"], alone["benchmarks"][0]["own_train"]) == ("train", None)
+
+
+def test_common_ngrams_are_listed_and_can_be_left_out(tmp_path: Path) -> None:
+    corpus = [
+        "all rights reserved here",
+        "all rights reserved there",
+        "one two three",
+        "all rights reserved all rights",
+    ]
+    documents = _documents(tmp_path / "docs.parquet", corpus)
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["all rights reserved", "one two three", "x y z"])
+    _, report = _report(tmp_path / "all", documents, [f"b={benchmark}"], ngram=3)
+    assert report["common_ngrams"] == [
+        {"ngram": "all rights reserved", "documents": 3, "count": 3, "benchmarks": ["b"]}
+    ]
+    assert (report["benchmarks"][0]["overlapping"], report["ignored"]) == (2, None)
+    assert report["documents_overlapping"] == 4
+    _, report = _report(tmp_path / "rare", documents, [f"b={benchmark}"], ngram=3, ignore_common=2)
+    assert report["benchmarks"][0]["overlapping"] == 1
+    assert report["ignored"] == {"above_documents": 2, "ngrams": 1, "positions": 1}
+    hits = pq.read_table(tmp_path / "rare" / "hits.parquet").to_pylist()
+    assert [hit["ngram"] for hit in hits] == ["one two three"]
+
+
+def test_what_each_shard_holds_is_written(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    _documents(tmp_path / "docs" / "a.parquet", ["one two three one two three", "x"], url=["https://a.example/1", None])
+    _documents(tmp_path / "docs" / "b.parquet", ["one two three", "two three four"], url=["https://b.example/1", None])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three four"])
+    _report(tmp_path / "out", tmp_path / "docs", [f"b={benchmark}"], ngram=3, workers=2)
+    matches = [pq.read_table(tmp_path / "out" / f"matches-0000{shard}.parquet").to_pylist() for shard in range(2)]
+    by_ngram = [{row["ngram"]: (row["count"], row["documents"]) for row in rows} for rows in matches]
+    assert by_ngram == [{"one two three": (2, 1)}, {"one two three": (1, 1), "two three four": (1, 1)}]
+    assert matches[0][0]["sources"] == [{"id": "a-0", "url": "https://a.example/1"}]
+    overlapping = pq.read_table(tmp_path / "out" / "overlapping-00000.parquet").to_pylist()
+    assert overlapping == [{"id": "a-0", "url": "https://a.example/1", "ngrams": 4, "overlapping": 2}]
+    hits = pq.read_table(tmp_path / "out" / "hits.parquet").to_pylist()
+    assert [(hit["count"], hit["documents"], hit["document_id"]) for hit in hits] == [(3, 2, "a-0"), (1, 1, "b-1")]
+
+
+def test_a_clean_corpus_has_the_other_documents(tmp_path: Path) -> None:
+    corpus = [
+        "one two three",
+        "all rights reserved",
+        "x y z",
+        "all rights reserved again",
+        "",
+        "with one two three in it",
+    ]
+    documents = _documents(tmp_path / "docs.parquet", corpus, score=list(range(6)))
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "all rights reserved"])
+    named = [f"b={benchmark}"]
+    summary, _ = _report(tmp_path / "out", documents, named, ngram=3, write_clean="corpus")
+    kept = pq.read_table(tmp_path / "out" / "documents-00000.parquet")
+    assert kept.column_names == ["id", "text", "score"]
+    assert kept.column("score").to_pylist() == [2]
+    assert summary.extra["clean_documents"] == 1
+    assert summary.extra["overlapping_documents_left_out"] == 4
+    assert summary.dropped == {"empty_text": 1}
+    _report(tmp_path / "rare", documents, named, ngram=3, write_clean="corpus", ignore_common=1)
+    assert pq.read_table(tmp_path / "rare" / "documents-00000.parquet").column("score").to_pylist() == [0, 1, 2, 3, 5]
+    _, again = _report(tmp_path / "again", tmp_path / "out" / "documents-00000.parquet", named, ngram=3)
+    assert again["benchmarks"][0]["overlapping"] == 0
+
+
+def test_a_clean_benchmark_has_the_other_examples(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z", "a two three four"])
+    _, report = _report(tmp_path / "out", documents, [f"b/test={benchmark}"], ngram=3, write_clean="benchmark")
+    lines = (tmp_path / "out" / "clean" / "b-test" / "b.jsonl").read_text()
+    assert lines == benchmark.read_text().splitlines(keepends=True)[1]
+    assert report["benchmarks"][0]["clean"] == {"kept": 1, "left_out": 2}
+
+
+def test_scores_are_compared_on_clean_and_overlapping_examples(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z", "x y w", "short"])
+    scores = tmp_path / "scores.jsonl"
+    scores.write_text("".join(json.dumps({"nll": nll}) + "\n" for nll in (1.0, 2.0, 4.0, 7.0)))
+    _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3, scores=[f"b={scores}"])
+    loss, perplexity = report["benchmarks"][0]["scores"]
+    groups = ("all", "clean", "overlapping", "not_tested")
+    assert [(loss[group]["examples"], loss[group]["mean"]) for group in groups] == [(4, 3.5), (2, 3), (1, 1), (1, 7)]
+    assert perplexity["clean"]["mean"] == pytest.approx(math.exp(3))
+    with pytest.raises(UsageError, match="c"):
+        _report(tmp_path / "other", documents, [f"b={benchmark}"], ngram=3, scores=[f"c={scores}"])
+
+
+def test_planted_copies_are_found(tmp_path: Path) -> None:
+    sentences = [" ".join(f"word{number}x{place}" for place in range(30)) for number in range(40)]
+    documents = _documents(tmp_path / "docs.parquet", [f"{text}\n{sentences[0]}" for text in _texts(20, 8, 300)])
+    benchmark = _jsonl(tmp_path / "b.jsonl", [*sentences, "too short"])
+    _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], self_test=True)
+    tested = report["self_test"]
+    assert (tested["examples"], tested["too_short"], tested["unplanted_found"]) == (40, 1, 0)
+    kinds = {row.pop("kind"): row for row in tested["kinds"]}
+    assert [kinds[kind]["recall"] for kind in ("verbatim", "wrapped", "embedded", "edited")] == [1.0] * 4
+    assert all(kinds[kind]["ngrams_found"] == 40 * 23 for kind in ("verbatim", "wrapped", "embedded"))
+    assert 0 < kinds["edited"]["ngrams_found"] < 40 * 23
+    _, report = _report(tmp_path / "stop", documents, [f"b={benchmark}"], self_test=True, lines="stop")
+    wrapped = next(row for row in report["self_test"]["kinds"] if row["kind"] == "wrapped")
+    assert wrapped["recall"] < 0.2
+
+
+def test_samples_stand_beside_held_out_documents(tmp_path: Path) -> None:
+    texts = [*_texts(200, 9), "a sample with words of its own kind"]
+    documents = _documents(tmp_path / "docs.parquet", texts)
+    ids = [f"docs-{number}" for number in range(len(texts))]
+    apart = [text for id, text in zip(ids, texts, strict=True) if is_held_out(id, 0.2)]
+    kept = [text for id, text in zip(ids, texts, strict=True) if not is_held_out(id, 0.2)]
+    benchmark = _jsonl(tmp_path / "b.jsonl", apart)
+    sampled = _jsonl(
+        tmp_path / "samples.jsonl", ["a sample with words of its own kind", "no one wrote this before now", "x"]
+    )
+    summary, report = _report(
+        tmp_path / "out", documents, [f"b={benchmark}"], ngram=4, held_out=0.2, samples=sampled, workers=2
+    )
+    every = Normalisation()
+    held = _held(kept, 4, every)
+    assert summary.dropped == {"held_out": len(apart)}
+    assert report["documents"] == len(kept)
+    assert report["benchmarks"][0]["percent_positions"] == _percent(apart, held, 4, every)
+    held_out, samples = report["samples"]["held_out"], report["samples"]["samples"]
+    shares = [_percent([text], held, 4, every) for text in apart]
+    assert (held_out["examples"], held_out["too_short"]) == (len(apart), 0)
+    assert held_out["mean_percent"] == pytest.approx(sum(shares) / len(shares), abs=1e-5)
+    assert (samples["examples"], samples["too_short"], samples["none_percent"]) == (3, 1, 50.0)
+    assert report["common_ngrams"][0]["benchmarks"] == ["b"]
+    _, plain = _report(tmp_path / "plain", documents, [f"b={benchmark}"], ngram=4, samples=sampled)
+    assert plain["samples"]["held_out"] is None
+
+
+def test_three_workers_write_the_same_with_all_options(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for part in range(4):
+        _documents(tmp_path / "docs" / f"{part}.parquet", _texts(40, 20 + part))
+    named = [
+        f"b:test={_jsonl(tmp_path / 'test.jsonl', _texts(9, 30))}",
+        f"b:train={_jsonl(tmp_path / 'train.jsonl', _texts(9, 31))}",
+    ]
+    sampled = _jsonl(tmp_path / "samples.jsonl", _texts(5, 32))
+    for folder, workers in (("one", 1), ("three", 3)):
+        _report(
+            tmp_path / folder, tmp_path / "docs", named, workers=workers, samples=sampled, ngram=3, held_out=0.1,
+            sensitivity=True, self_test=True, write_clean="corpus", ignore_common=20,
+        )  # fmt: skip
+    names = sorted(path.name for path in (tmp_path / "one").iterdir() if not path.name.startswith("."))
+    assert {"documents-00003.parquet", "overlapping-00003.parquet", "report.html"} < set(names)
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes(), name
+
+
+def test_no_held_out_document_is_an_error(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three"])
+    named = [f"b={_jsonl(tmp_path / 'b.jsonl', ['one two three'])}"]
+    sampled = _jsonl(tmp_path / "samples.jsonl", ["one two three"])
+    with pytest.raises(InputError, match="leaves no document to show beside the samples"):
+        _report(tmp_path / "out", documents, named, ngram=3, held_out=1e-9, samples=sampled)
+
+
+@pytest.mark.parametrize(
+    "flags", [["--sensitivity"], ["--self-test"], ["--ignore-common", "3"], ["--write-clean", "corpus"]]
+)
+def test_what_needs_the_documents_is_refused_with_an_index(
+    tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
+    given = ["overlap-report", "--corpus", str(tmp_path), "--index", str(tmp_path), "--benchmark", f"b={benchmark}"]
+    assert main([*given, *flags]) == 2
+    assert f"{' '.join(flags[:1])}" in capsys.readouterr().err
+
+
+def test_known_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overlap-report", "--list-benchmarks"]) == 0
+    out = capsys.readouterr().out
+    assert "wikitext-103" in out
+    assert "gsm8k" in out
