@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.algorithms.bloom_file import HEADER_BYTES, read_header, write_hea
 from pipelines.algorithms.ngram_index import NgramIndex, ngram_text
 from pipelines.algorithms.ngram_index_builder import IndexBuilder
 from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.core import progress
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions
 from pipelines.core.text_columns import arrays_of
@@ -27,6 +29,7 @@ from pipelines.stages.overlap_report.probing import open_filter
 
 _HELD = [" ".join(f"held{(number * 300 + place) % 5003}" for place in range(300)) for number in range(20)]
 _ABSENT = [" ".join(f"absent{number}x{place}" for place in range(3000)) for number in range(10)]
+_UNICODE = unicodedata.unidata_version
 _FIELDS = {
     "keys",
     "bits",
@@ -172,6 +175,21 @@ def test_an_index_of_before_there_were_options_is_read(tmp_path: Path) -> None:
     assert certificate.keys() == _FIELDS
     assert certificate["error_bound"] == described["error_bound"]
     assert (certificate["hashes"], certificate["bits"]) == (described["hashes"], described["bits"])
+
+
+def test_what_may_surprise_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _index(tmp_path, tmp_path / "index")
+    notes: list[str] = []
+    monkeypatch.setattr(progress, "note", notes.append)
+    open_filter(folder).contains(_asked(_HELD))
+    assert notes == []
+    monkeypatch.setattr("unicodedata.unidata_version", "99.0")
+    monkeypatch.setattr(probing, "available_memory_bytes", lambda: 512)
+    open_filter(folder).contains(_asked(_HELD))
+    assert [note.partition(": ")[2].split(",")[0] for note in notes] == [
+        f"was made with Unicode {_UNICODE}",
+        "takes 0.0 GB",
+    ]
 
 
 def test_a_remote_index_is_asked(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def _say_size(
     at_a_time = min(run.workers, len(ranges))
     needed_s = (seconds * run.workers * len(ranges) + counted.ngrams / _ADDS_A_SECOND) / at_a_time if seconds else 0.0
     if needed_s > _TOLD_FROM_S:
-        run.note(f"that takes about {needed_s / 60:,.0f} minutes")
+        run.note(f"that takes about {needed_s / 60:,.0f} min")
 
 
 def _merge(config: OverlapIndexConfig, folders: Sequence[str], output: str, options: RunOptions) -> Summary:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ from pipelines.algorithms.rare_events import chance_of_at_least, upper_limit
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers
+from pipelines.core.machine import available_memory_bytes
 from pipelines.core.ngram_filter import FilterFolder, map_bits, open_filter_folder
 
 # 0 found of 3 / p probes is what shows, at 95%, that the rate is at most p.
@@ -129,8 +131,24 @@ class _BlockedAnswers:
     @functools.cached_property
     def _bits(self) -> Bits:
         self._folder.file.verify()
+        self._note_what_is_unlike()
         local = self._copies.enter_context(storage.local_copy(self._folder.file.path))
         return map_bits(local, self._header)
+
+    def _note_what_is_unlike(self) -> None:
+        """Say where letters may be told apart otherwise than they were, and where answers will be slow."""
+        theirs, ours = self._header.normalisation.get("unicode"), unicodedata.unidata_version
+        if theirs != ours:
+            progress.note(
+                f"{self._folder.path}: was made with Unicode {theirs}, this Python has {ours}: n-grams with a letter "
+                "that only one of them knows are not found"
+            )
+        free, size = available_memory_bytes(), self._header.blocks * BLOCK_BITS // 8
+        if free is not None and size > free:
+            progress.note(
+                f"{self._folder.path}: takes {size / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of memory are free: it is "
+                "asked at the speed of the disk"
+            )
 
     def _found(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         return contains(self._bits, hashes, self._header.k, self._header.seed)
