@@ -42,9 +42,9 @@ def _without_blas() -> Iterator[None]:
 def _start_lightly() -> None:
     """Keep numba from loading, before its first kernel, what no kernel here uses.
 
-    That is scipy's linear algebra, and the extensions of other libraries: gigatoken brings awkward, which has one. Together they take
-    half a second and much memory in each process. These are numba's own names: where a version has others, it starts
-    as it would.
+    That is scipy's linear algebra, and the extensions of other libraries: gigatoken brings awkward, which has one.
+    Together they take half a second and much memory in each process. These are numba's own names: where a version has
+    others, it starts as it would.
     """
     with contextlib.suppress(ImportError, AttributeError):
         entrypoints._already_initialized = True
