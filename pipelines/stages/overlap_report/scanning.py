@@ -108,6 +108,8 @@ def scan_shard(task: ScanTask) -> TaskResult:
             text_bytes += int(starts[-1]) - int(starts[0])
             ngrams += int(hits.ngram_counts.sum())
             progress.advance(batch.num_rows)
+            # What was read before would stay with the allocator: a hundred megabytes in each worker.
+            pa.default_memory_pool().release_unused()
     matches = _write_matches(task, indexes[0], counted, sources)
     flagged = [_write_found(task, number, flags) for number, flags in enumerate(found, 1)]
     return TaskResult(
