@@ -18,6 +18,8 @@ from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions, Summary
+from pipelines.stages.overlap_index.config import OverlapIndexConfig
+from pipelines.stages.overlap_index.stage import overlap_index
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.stage import overlap_report
 from webtext_cli.main import main
@@ -292,6 +294,28 @@ def test_no_held_out_document_is_an_error(tmp_path: Path) -> None:
     sampled = _jsonl(tmp_path / "samples.jsonl", ["one two three"])
     with pytest.raises(InputError, match="leaves no document to show beside the samples"):
         _report(tmp_path / "out", documents, named, ngram=3, held_out=1e-9, samples=sampled)
+
+
+def test_an_index_is_probed_as_often_as_is_said(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    overlap_index(
+        OverlapIndexConfig(ngram=3), documents=str(documents), output=str(tmp_path / "index"), options=RunOptions()
+    )
+    summary = overlap_report(
+        OverlapReportConfig(ngram=3, probes=5000),
+        documents=None,
+        benchmarks=[f"b={_jsonl(tmp_path / 'b.jsonl', ['one two three', 'x y z'])}"],
+        output=str(tmp_path / "out"),
+        options=RunOptions(),
+        index=str(tmp_path / "index"),
+        samples=str(_jsonl(tmp_path / "samples.jsonl", ["two three four five", "x y z"])),
+    )
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (report["certificate"]["probes"], report["certificate"]["found"]) == (5000, 0)
+    assert report["error_bound"] == report["certificate"]["error_bound"] < 1e-8
+    assert report["benchmarks"][0]["percent_positions"] == 50.0
+    assert report["samples"]["samples"]["mean_percent"] == 25.0
+    assert (summary.records_in, report["documents"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ class OverlapReportConfig:
         "Also write the corpus without the documents that overlap, or the benchmarks without the examples.",
         choices=("corpus", "benchmark"),
     )
+    probes: int | None = option(
+        None,
+        "With --index: how many n-grams of made-up words to ask for, as a test of its error rate; by default 3 divided "
+        "by the rate, at most 1,000 million.",
+        minimum=1,
+        example=1_000_000,
+    )
     text_field: str = option("text", "The column or field of the documents that holds the text.")
 
     @property

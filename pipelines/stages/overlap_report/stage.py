@@ -169,7 +169,7 @@ def _probe(
     run: StageRun,
 ) -> TaskResult:
     held = Holdings(answers.contains(load_index(stored[0])))
-    certificate = answers.certificate()
+    certificate = answers.certificate(audit.config.probes)
     corpus = Corpus(
         "bloom",
         answers.corpus,
