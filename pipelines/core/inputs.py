@@ -196,16 +196,17 @@ def open_documents(paths: str | Sequence[str], text_field: str = "text") -> Docu
     return DocumentInput(numbered, fingerprint_files(files), None)
 
 
-def read_documents(shard: DocumentShard, drops: Drops) -> Iterator[pa.RecordBatch]:
+def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
 
-    A record without text, or a line that is no JSON object, is counted in `drops`. All batches of one shard have one
-    schema. Raises InputError where no record of a file has the text field.
+    Batches of Parquet have about 16 MiB, or `batch_bytes` where that is given: less memory for a caller to whom the
+    size of a batch is all one. A record without text, or a line that is no JSON object, is counted in `drops`. All
+    batches of one shard have one schema. Raises InputError where no record of a file has the text field.
     """
     for file in shard.files:
         file.verify()
         if _kind(file.path) == ".parquet":
-            yield from _parquet_documents(file, shard.text_field, drops)
+            yield from _parquet_documents(file, shard.text_field, drops, batch_bytes or _PARQUET_BATCH_BYTES)
         elif _kind(file.path) == ".txt":
             yield from _plain_documents(file, drops)
         else:
@@ -288,10 +289,10 @@ def _with_id_and_text(schema: pa.Schema, text_field: str, path: str) -> pa.Schem
     return pa.schema(named)
 
 
-def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+def _parquet_documents(file: InputFile, text_field: str, drops: Drops, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     name = storage.basename(file.path)
     schema = None
-    row, batches = _parquet_batches(file)
+    row, batches = _parquet_batches(file, batch_bytes)
     for batch in batches:
         schema = schema or _with_id_and_text(batch.schema, text_field, file.path)
         columns = {field.name: batch.column(field.name) for field in batch.schema}
@@ -305,16 +306,16 @@ def _parquet_documents(file: InputFile, text_field: str, drops: Drops) -> Iterat
         yield with_valid_text(whole, drops)
 
 
-def _parquet_batches(file: InputFile) -> tuple[int, Iterator[pa.RecordBatch]]:
+def _parquet_batches(file: InputFile, batch_bytes: int) -> tuple[int, Iterator[pa.RecordBatch]]:
     """Return how many rows stand before those of a file, and these in batches of at most some MB (a row is whole)."""
     groups = None if file.row_groups is None else list(file.row_groups)
     with storage.open_read(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).metadata
     before = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-    rows = shards.rows_within(metadata, groups, _PARQUET_BATCH_BYTES)
+    rows = shards.rows_within(metadata, groups, batch_bytes)
     batches = shards.read_batches(file.path, row_groups=groups, rows=rows)
     # The footer says little of texts that repeat, of which a dictionary holds one, and of rows unlike the others.
-    return before, (part for batch in batches for part in shards.cut_by_bytes(batch, 4 * _PARQUET_BATCH_BYTES))
+    return before, (part for batch in batches for part in shards.cut_by_bytes(batch, 4 * batch_bytes))
 
 
 def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:

@@ -44,6 +44,7 @@ OVERLAPPING_SCHEMA = pa.schema(
 )
 _FOUND_SCHEMA = pa.schema([pa.field("ngram_id", pa.int64(), nullable=False)])
 _ROWS_WRITTEN = 8192
+_BATCH_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +124,7 @@ def scan_shard(task: ScanTask) -> TaskResult:
 
 def corpus_batches(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard that have a text and are not held out; those are counted as drops."""
-    for batch in inputs.read_documents(shard, drops):
+    for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
         batch = with_text(batch, drops)
         if held_out and batch.num_rows:
             flags = all_held_out(split_keys(batch, document_keys(batch, shard)), held_out)
