@@ -265,7 +265,7 @@ def self_test_in_words(self_test: Row) -> list[str]:
         "be found by n-grams at all, and not planted."
     )
     found = self_test["unplanted_found"]
-    false = f"False ones: {times(found, 'example')} {'was' if found == 1 else 'were'} found without a planted copy."
+    false = f"False ones: {times(found, 'n-gram')} {'was' if found == 1 else 'were'} found that no copy had."
     return [planted, short, false]
 
 

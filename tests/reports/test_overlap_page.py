@@ -242,7 +242,7 @@ def test_self_test_and_boilerplate() -> None:
     text = _page(full_report()).text
     assert "edited: a word here and there changed1006161.001,50091561.00" in text
     assert "9 examples were too short" in text
-    assert "False ones: 1 example was found without a planted copy." in text
+    assert "False ones: 1 n-gram was found that no copy had." in text
     assert "all rights reserved no part of this publication120,034130,001wikitext2/test, shakespeare" in text
     assert "37 distinct 8-grams that stand in more than 10 documents were left out of all figures: 1,204" in text
 

@@ -176,6 +176,16 @@ def test_what_each_shard_holds_is_written(tmp_path: Path) -> None:
     assert [(hit["count"], hit["documents"], hit["document_id"]) for hit in hits] == [(3, 2, "a-0"), (1, 1, "b-1")]
 
 
+def test_a_passage_names_each_document_once(tmp_path: Path) -> None:
+    texts = ["zero one two three four five", "one two three four", "two three four five six", "x"]
+    documents = _documents(tmp_path / "docs.parquet", texts)
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three four five six"])
+    _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
+    (passage,) = report["benchmarks"][0]["passages"]
+    assert (passage["words"], passage["text"]) == (6, "one two three four five six")
+    assert passage["sources"] == [{"id": f"docs-{number}", "url": None} for number in (0, 2, 1)]
+
+
 def test_a_clean_corpus_has_the_other_documents(tmp_path: Path) -> None:
     corpus = [
         "one two three",

@@ -58,8 +58,9 @@ class Holdings:
     def most_shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
         """Return the documents, at most three, that hold most of some n-grams."""
         refs = self._refs[ids]
-        shared = Counter(refs[refs >= 0].tolist())
-        return [self._source(ref) for ref, _ in shared.most_common(_SHOWN_SOURCES)]
+        sources = self._joined().take(pa.array(refs[refs >= 0])).to_pylist() if self._sources else []
+        shared = Counter((source["id"], source["url"]) for source in sources)
+        return [{"id": id, "url": url} for (id, url), _ in shared.most_common(_SHOWN_SOURCES)]
 
     def first_sources(self, ids: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
         """Return the id and the URL of the first document of each n-gram, null where none is known."""
@@ -84,7 +85,3 @@ class Holdings:
         if len(self._sources) > 1:
             self._sources = [pa.concat_arrays(self._sources)]
         return self._sources[0]
-
-    def _source(self, ref: int) -> dict[str, Any]:
-        source: dict[str, Any] = self._joined()[ref].as_py()
-        return source
