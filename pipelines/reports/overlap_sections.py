@@ -47,7 +47,7 @@ def boilerplate(report: Report) -> str:
         about = (
             f"The {n}-grams of the benchmarks that the most documents of the corpus hold. What hundreds of documents "
             "share is a stock phrase or a site’s own text rather than a leak; <code>--ignore-common 10</code> leaves "
-            "out of all figures what stands in more than 10 documents."
+            "out of the figures what stands in more than 10 documents."
         )
         heads = (f"{n}-gram", "Documents", "Times", "In the benchmarks")
         parts += [note(about), table(heads, rows, "Shared n-grams", is_sorted=True, style="texts")]

@@ -171,8 +171,9 @@ def ignored_in_words(report: Report) -> str | None:
         return None
     left_out = times(ignored["ngrams"], f"distinct {report['n']}-gram")
     return (
-        f"{left_out} that stand in more than {times(ignored['above_documents'], 'document')} were left out of all "
-        f"figures: {times(ignored['positions'], 'position')} in the benchmarks."
+        f"{left_out} that stand in more than {times(ignored['above_documents'], 'document')} were left out of the "
+        f"figures of the benchmarks: {times(ignored['positions'], 'position')} in them. Sensitivity, samples and "
+        "self-test count them."
     )
 
 

@@ -15,12 +15,13 @@ import pytest
 
 from pipelines.algorithms.ngrams import Normalisation, text_ngrams
 from pipelines.core.document_split import is_held_out
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
-from pipelines.core.run import RunOptions, Summary
+from pipelines.core.run import RunOptions, Summary, TaskResult
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from pipelines.stages.overlap_report.config import OverlapReportConfig
+from pipelines.stages.overlap_report.scanning import ScanTask, scan_shard
 from pipelines.stages.overlap_report.stage import overlap_report
 from webtext_cli.main import main
 
@@ -158,6 +159,9 @@ def test_common_ngrams_are_listed_and_can_be_left_out(tmp_path: Path) -> None:
     assert report["ignored"] == {"above_documents": 2, "ngrams": 1, "positions": 1}
     hits = pq.read_table(tmp_path / "rare" / "hits.parquet").to_pylist()
     assert [hit["ngram"] for hit in hits] == ["one two three"]
+    train = f"b:train={_jsonl(tmp_path / 'train.jsonl', ['all rights reserved', 'x y z'])}"
+    _, report = _report(tmp_path / "train", documents, [f"b:test={benchmark}", train], ngram=3, ignore_common=2)
+    assert report["benchmarks"][0]["own_train"]["overlapping"] == 1
 
 
 def test_what_each_shard_holds_is_written(tmp_path: Path) -> None:
@@ -207,6 +211,15 @@ def test_a_clean_corpus_has_the_other_documents(tmp_path: Path) -> None:
     assert summary.dropped == {"empty_text": 1}
     _report(tmp_path / "rare", documents, named, ngram=3, write_clean="corpus", ignore_common=1)
     assert pq.read_table(tmp_path / "rare" / "documents-00000.parquet").column("score").to_pylist() == [0, 1, 2, 3, 5]
+    removed = pq.read_table(tmp_path / "out" / "removed-00000.parquet").to_pylist()
+    assert [(row["id"], row["ngrams"], row["overlapping"]) for row in removed] == [
+        ("docs-0", 1, 1),
+        ("docs-1", 1, 1),
+        ("docs-3", 2, 1),
+        ("docs-5", 4, 1),
+    ]
+    _report(tmp_path / "held", documents, named, ngram=3, write_clean="corpus", held_out=0.5)
+    assert pq.read_table(tmp_path / "held" / "documents-00000.parquet").equals(kept)
     _, again = _report(tmp_path / "again", tmp_path / "out" / "documents-00000.parquet", named, ngram=3)
     assert again["benchmarks"][0]["overlapping"] == 0
 
@@ -338,6 +351,58 @@ def test_what_needs_the_documents_is_refused_with_an_index(
     given = ["overlap-report", "--corpus", str(tmp_path), "--index", str(tmp_path), "--benchmark", f"b={benchmark}"]
     assert main([*given, *flags]) == 2
     assert f"{' '.join(flags[:1])}" in capsys.readouterr().err
+
+
+def test_probes_need_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
+    documents = _documents(tmp_path / "docs.parquet", ["one two three"])
+    given = ["overlap-report", "-i", str(documents), "-o", str(tmp_path / "out"), "--benchmark", f"b={benchmark}"]
+    assert main([*given, "--probes", "5"]) == 2
+    assert "--probes asks an index" in capsys.readouterr().err
+
+
+def test_a_benchmark_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is read again for the passages; other lines than those that were indexed would be quoted."""
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z"])
+
+    def changing(task: ScanTask) -> TaskResult:
+        _jsonl(benchmark, ["x y z", "one two three"])
+        return scan_shard(task)
+
+    monkeypatch.setattr("pipelines.stages.overlap_report.stage.scan_shard", changing)
+    with pytest.raises(WebtextError, match=r"b\.jsonl: was changed while it was read; run .* with --overwrite"):
+        _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
+
+
+def test_a_benchmark_may_be_called_samples(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
+    sampled = _jsonl(tmp_path / "s.jsonl", ["x y z"])
+    _report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
+    _jsonl(benchmark, ["one two four"])
+    with pytest.raises(ChangedRunError, match="benchmark samples has changed"):
+        _report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
+
+
+def test_paths_are_no_part_of_what_a_report_is(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "scores.jsonl").write_text('{"right": true}\n')
+    named = [f"b={benchmark}"]
+    _report(tmp_path / "out", documents, named, ngram=3, scores=[f"b={tmp_path / 'a' / 'scores.jsonl'}"])
+    _report(tmp_path / "out", documents, named, ngram=3, scores=[f"b={tmp_path / 'b' / 'scores.jsonl'}"])
+    assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_benchmarks_too_large_for_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
+    monkeypatch.setattr("pipelines.stages.overlap_report.stage.available_memory_bytes", lambda: 10)
+    with pytest.raises(InputError, match=r"have 1 different n-grams.* take fewer --workers"):
+        _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
 
 
 def test_known_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from pipelines.core.drops import Drops
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import arrays_of
 from pipelines.stages.overlap_report.indexing import StoredIndex, load_index
-from pipelines.stages.overlap_report.scanning import corpus_batches
+from pipelines.stages.overlap_report.scanning import OVERLAPPING_SCHEMA, corpus_batches, list_overlapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,6 @@ class CleanTask:
     shard: inputs.DocumentShard
     index: StoredIndex
     ignored_name: str
-    held_out: float
     output: str
 
     @property
@@ -33,17 +32,22 @@ class CleanTask:
 
 
 def clean_shard(task: CleanTask) -> TaskResult:
-    """Write `documents-N.parquet`: the documents of a shard, in its columns, that do not overlap."""
+    """Write `documents-N.parquet`, the documents of a shard that do not overlap, and `removed-N.parquet`, the others.
+
+    Held-out documents are documents like others here: what is left is the input, in its columns.
+    """
     index = load_index(task.index)
     counted = ~storage.read_array(storage.join(task.output, task.ignored_name))
     schema = inputs.document_schema(task.shard)
-    overlapping = 0
-    with shards.write_shard(task.output, shards.shard_name("documents", task.shard.index), schema) as kept:
-        for batch in corpus_batches(task.shard, task.held_out, Drops()):
+    with (
+        shards.write_shard(task.output, shards.shard_name("documents", task.shard.index), schema) as kept,
+        shards.write_shard(task.output, shards.shard_name("removed", task.shard.index), OVERLAPPING_SCHEMA) as removed,
+    ):
+        for batch in corpus_batches(task.shard, 0.0, Drops()):
             hits = scan(index, *arrays_of(batch.column("text")))
-            overlaps = np.bincount(hits.documents[counted[hits.ids]], minlength=batch.num_rows) > 0
-            overlapping += int(overlaps.sum())
-            kept.writer.write_batch(batch.filter(pa.array(~overlaps)))
+            overlapping = np.bincount(hits.documents[counted[hits.ids]], minlength=batch.num_rows)
+            list_overlapping(removed.writer, batch, overlapping, hits.ngram_counts)
+            kept.writer.write_batch(batch.filter(pa.array(overlapping == 0)))
             progress.advance(batch.num_rows)
-    counts = {"clean_documents": kept.writer.records, "overlapping_documents_left_out": overlapping}
-    return TaskResult(counts=counts, files=(kept.entry,))
+    counts = {"clean_documents": kept.writer.records, "overlapping_documents_left_out": removed.writer.records}
+    return TaskResult(counts=counts, files=(kept.entry, removed.entry))

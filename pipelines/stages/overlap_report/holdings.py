@@ -74,7 +74,7 @@ class Holdings:
     def _add_sources(self, ids: npt.NDArray[np.int64], lists: pa.ListArray) -> None:
         offsets = lists.offsets.to_numpy().astype(np.int64)
         parents = np.repeat(np.arange(len(ids)), np.diff(offsets))
-        filled = (self._refs >= 0).sum(axis=1)[ids]
+        filled = (self._refs[ids] >= 0).sum(axis=1)
         slots = np.arange(offsets[-1] - offsets[0]) - (offsets[:-1] - offsets[0])[parents] + filled[parents]
         kept = np.flatnonzero(slots < SOURCES)
         self._refs[ids[parents[kept]], slots[kept]] = self._source_count + np.arange(len(kept))

@@ -89,7 +89,7 @@ def make_report(
     rows = []
     for each, counts in zip(parts, counted, strict=True):
         label = each.benchmark.label
-        train = own.get(label)
+        train = own[label] & ~ignored if label in own else None
         rows.append(
             {
                 **results.benchmark_row(each, counts, found),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngram_index import Hits, NgramIndex, scan
+from pipelines.algorithms.ngram_index import NgramIndex, scan
 from pipelines.algorithms.overlap_counts import SOURCES, CorpusCounts
 from pipelines.core import inputs, progress, shards
 from pipelines.core.document_filter import urls_of, with_text
@@ -104,7 +104,8 @@ def scan_shard(task: ScanTask) -> TaskResult:
                 sources[documents + row] = _source(batch, row)
             for index, flags in zip(indexes[1:], found, strict=True):
                 flags[scan(index, data, starts).ids] = True
-            overlapping_documents += _list_overlapping(lists.writer, batch, hits)
+            overlapping = np.bincount(hits.documents, minlength=batch.num_rows)
+            overlapping_documents += list_overlapping(lists.writer, batch, overlapping, hits.ngram_counts)
             documents += batch.num_rows
             text_bytes += int(starts[-1]) - int(starts[0])
             ngrams += int(hits.ngram_counts.sum())
@@ -162,16 +163,20 @@ def _source(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     return {"id": batch.column("id")[row].as_py(), "url": urls_of(batch.slice(row, 1))[0]}
 
 
-def _list_overlapping(writer: shards.ShardWriter, batch: pa.RecordBatch, hits: Hits) -> int:
-    """List the documents of a batch that overlap; return their number."""
-    overlapping = np.bincount(hits.documents, minlength=batch.num_rows)
+def list_overlapping(
+    writer: shards.ShardWriter,
+    batch: pa.RecordBatch,
+    overlapping: npt.NDArray[np.int64],
+    ngrams: npt.NDArray[np.int64],
+) -> int:
+    """List the documents of a batch that hold n-grams of benchmarks, `overlapping` of `ngrams`; return their number."""
     rows = np.flatnonzero(overlapping)
     if len(rows):
         chosen = batch.take(pa.array(rows))
         columns = [
             chosen.column("id"),
             pa.array(urls_of(chosen), pa.string()),
-            pa.array(hits.ngram_counts[rows]),
+            pa.array(ngrams[rows]),
             pa.array(overlapping[rows].astype(np.int64)),
         ]
         writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=OVERLAPPING_SCHEMA))

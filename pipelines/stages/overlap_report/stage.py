@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import UsageError
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.machine import available_memory_bytes
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.reports.overlap_page import render_report
@@ -55,6 +56,10 @@ REPORT, HITS, PAGE, CLEAN = "report.json", "hits.parquet", "report.html", "clean
 STAGE = Stage("overlap-report", 2, (REPORT, PAGE, HITS, CLEAN))
 _NOTED_TOO_SHORT = 0.25
 _IGNORED = "ignored.npy"
+# The name of the fingerprint of a model's samples.
+_SAMPLES = "samples"
+# What counting takes: in each worker, and where the shards are joined.
+_BYTES_AN_NGRAM_SCANNED, _BYTES_AN_NGRAM_HELD = 60, 100
 # What the summary leaves to report.json.
 _LONG = ("passages", "histogram")
 
@@ -82,12 +87,14 @@ def overlap_report(
     fingerprints = _fingerprints(audit)
     if index is not None:
         return _report_from_index(audit, index, fingerprints, output, options)
+    if config.probes is not None:
+        raise UsageError("--probes asks an index for made-up n-grams, and none is given; give --index or leave it out")
     if documents is None:
         raise UsageError("overlap-report: neither documents nor an index are given; name one with --input or --index")
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {**fingerprints, "documents": source.fingerprint}, output, options) as run:
         if not run.finished:
-            _report_from_documents(audit, source, run)
+            _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
 
 
@@ -98,26 +105,55 @@ def _samples(path: str | None) -> tuple[Benchmark, ...]:
 def _fingerprints(audit: Audit) -> dict[str, str]:
     """Return what the report is made of, in the order that it shows."""
     trains = [each for splits in audit.trains.values() for each in splits]
-    named = {f"benchmark {each.label}": each.fingerprint for each in (*audit.benchmarks, *trains, *audit.samples)}
-    scored = {f"scores {value}": inputs.fingerprint_files([value.partition("=")[2]]) for value in audit.scores}
-    return {**named, **scored, "benchmarks": " ".join(each.label for each in audit.benchmarks)}
+    named = {f"benchmark {each.label}": each.fingerprint for each in (*audit.benchmarks, *trains)}
+    sampled = {_SAMPLES: audit.samples[0].fingerprint} if audit.samples else {}
+    scored = {}
+    for number, value in enumerate(audit.scores):
+        label, _, path = value.partition("=")
+        scored[f"scores {number} {label}"] = inputs.fingerprint_files([path])
+    return {**named, **sampled, **scored, "benchmarks": " ".join(each.label for each in audit.benchmarks)}
 
 
-def _report_from_documents(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> None:
+def _require_unchanged(audit: Audit, fingerprints: Mapping[str, str]) -> None:
+    """Raise InputError where a file is no longer what was indexed: it is read again for the report."""
+    read = [(f"benchmark {benchmark.label}", benchmark) for benchmark in audit.benchmarks]
+    for name, benchmark in [*read, *((_SAMPLES, each) for each in audit.samples[:1])]:
+        if benchmark.hub is None and benchmark.fingerprint != fingerprints[name]:
+            raise InputError(
+                f"{benchmark.source}: was changed while it was read; run `webtext overlap-report` again "
+                "with --overwrite"
+            )
+
+
+def _require_memory(ngrams: int, workers: int) -> None:
+    """Raise InputError, before the corpus is read, where what is counted of so many n-grams does not fit in memory."""
+    needed, available = ngrams * (_BYTES_AN_NGRAM_SCANNED * workers + _BYTES_AN_NGRAM_HELD), available_memory_bytes()
+    if available is not None and needed > available:
+        raise InputError(
+            f"overlap-report: the benchmarks have {ngrams:,} different n-grams, which take {needed / 1e9:.1f} GB with "
+            f"{workers} workers, and {available / 1e9:.1f} GB of memory are free; take fewer --workers, or audit the "
+            "benchmarks one by one"
+        )
+
+
+def _report_from_documents(
+    audit: Audit, source: inputs.DocumentInput, fingerprints: Mapping[str, str], run: StageRun
+) -> None:
     audit = _with_held_out(audit, source, run)
     config, work = audit.config, storage.basename(run.work)
     variants = audit.variants
     indexed = _index(audit, run)
     indexes = tuple(stored_index(indexed.files, run.output, work, variant) for variant in variants)
+    ngrams = len(load_index(indexes[0]).hashes)
+    _require_memory(ngrams, run.workers)
     tasks = [ScanTask(shard, indexes, config.held_out, run.output, work) for shard in source.shards]
     entries = run.map(scan_shard, tasks, phase="scan", work=True, total=source.records)
     run.once("scanned", lambda: _account(entries, work))
     own = _own_train(audit, indexes[0], run)
-    ngrams = len(load_index(indexes[0]).hashes)
     held = Holdings.read(_named(entries, "matches-", run.output), ngrams)
     ignored = held.above(config.ignore_common)
     if config.write_clean == "corpus":
-        _write_clean_corpus(config, source, indexes[0], ignored, run)
+        _write_clean_corpus(source, indexes[0], ignored, run)
 
     def total(name: str) -> int:
         return int(sum(entry.counts[name] for entry in entries))
@@ -131,6 +167,7 @@ def _report_from_documents(audit: Audit, source: inputs.DocumentInput, run: Stag
     )
 
     def write() -> TaskResult:
+        _require_unchanged(audit, fingerprints)
         report, files = make_report(audit, indexes[0], held, ignored, corpus, own)
         found = _found(variants, indexes, entries, held, run)
         if config.sensitivity:
@@ -157,6 +194,7 @@ def _report_from_index(
             indexed, work = _index(audit, run), storage.basename(run.work)
             stored = [stored_index(indexed.files, output, work, variant) for variant in audit.variants]
             own = _own_train(audit, stored[0], run)
+            _require_unchanged(audit, fingerprints)
             run.once("probe", lambda: _probe(audit, answers, stored, own, run), unit="n-grams")
         return _finish(audit, run)
 
@@ -252,7 +290,6 @@ def _own_train(audit: Audit, index: StoredIndex, run: StageRun) -> dict[str, npt
 
 
 def _write_clean_corpus(
-    config: OverlapReportConfig,
     source: inputs.DocumentInput,
     index: StoredIndex,
     ignored: npt.NDArray[np.bool_],
@@ -266,7 +303,7 @@ def _write_clean_corpus(
         return TaskResult(files=(shards.write_file(run.output, name, data.getvalue()),))
 
     run.once("ignored", write, work=True)
-    tasks = [CleanTask(shard, index, name, config.held_out, run.output) for shard in source.shards]
+    tasks = [CleanTask(shard, index, name, run.output) for shard in source.shards]
     run.map(clean_shard, tasks, phase="clean", total=source.records)
 
 
