@@ -40,6 +40,7 @@ JOURNAL = "_journal"
 _WORK = "_work"
 _HEADER = "run.json"
 _PARTS = "inputs_of_tasks"
+_ANNOUNCED = "files_in_folders"
 _CHECKING_THREADS = 4
 # The names of shards, also of those that a killed run had not listed yet.
 _SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
@@ -50,7 +51,7 @@ class Stage:
     """The name and version of a stage; raise the version when equal inputs give other outputs.
 
     `writes` are the files and folders that it writes beside numbered shards: with them `--overwrite` knows what is its
-    own in a folder.
+    own in a folder. In such a folder of its own that are the files which it listed, or announced to its run.
     """
 
     name: str
@@ -169,6 +170,10 @@ class StageRun:
         """How many tasks run at the same time."""
         return self._options.executor.workers
 
+    def announce(self, names: Sequence[str]) -> None:
+        """Note which files will be written into folders of the stage's own: after a kill they are known as its own."""
+        self._write_header(names)
+
     def note(self, message: str) -> None:
         """Show the user one line."""
         self._options.progress.note(message)
@@ -216,7 +221,8 @@ class StageRun:
                 )
             self._empty_folder()
             found = None
-        for folder in (self.output, self.work, storage.join(self.output, JOURNAL)):
+        own = (storage.join(self.output, folder) for folder in self._own_folders())
+        for folder in (self.output, self.work, storage.join(self.output, JOURNAL), *own):
             storage.remove_temporaries(folder)
         if found is None:
             self._write_header()
@@ -231,6 +237,24 @@ class StageRun:
 
     def _is_own(self, name: str) -> bool:
         return name in self._stage.writes or name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
+
+    def _own_folders(self) -> list[str]:
+        """Return the folders that the stage writes, and all below them, by their names in the output folder."""
+        folders = [name for name in self._stage.writes if storage.is_folder(storage.join(self.output, name))]
+        for folder in folders:  # which grows as it goes
+            below = [storage.join(folder, name) for name in storage.list_folder(storage.join(self.output, folder))]
+            folders += [name for name in below if storage.is_folder(storage.join(self.output, name))]
+        return folders
+
+    def _names_in_own_folders(self) -> list[str]:
+        folders = self._own_folders()
+        names = [
+            storage.join(folder, name)
+            for folder in folders
+            for name in storage.list_folder(storage.join(self.output, folder))
+            if not name.startswith(".")
+        ]
+        return sorted(set(names) - set(folders))
 
     def _is_bare(self) -> bool:
         """Whether a run began here but made nothing yet, so that there is no result that another could differ from."""
@@ -308,12 +332,13 @@ class StageRun:
             return read_manifest(self.output).identity
         if storage.exists(self._journal(_HEADER)):
             header = storage.read_json(self._journal(_HEADER))
-            return Identity(**{key: value for key, value in header.items() if key != _PARTS})
+            return Identity(**{key: value for key, value in header.items() if key not in (_PARTS, _ANNOUNCED)})
         return None
 
-    def _write_header(self) -> None:
-        header = dataclasses.asdict(self._identity)
-        storage.write_json(self._journal(_HEADER), header | ({_PARTS: self._parts} if self._parts else {}))
+    def _write_header(self, announced: Sequence[str] = ()) -> None:
+        more = {_PARTS: self._parts, _ANNOUNCED: sorted(announced)}
+        header = dataclasses.asdict(self._identity) | {name: values for name, values in more.items() if values}
+        storage.write_json(self._journal(_HEADER), header)
 
     def _only_parts_changed(self, found: Identity) -> bool:
         """Whether a run that was begun here differs from this one in nothing but inputs of single tasks."""
@@ -367,7 +392,7 @@ class StageRun:
             return
         for entry in intact:
             self._write_entry(entry)
-        self._write_header()
+        self._write_header(self._listed_in_own_folders())
         storage.remove(storage.join(self.output, MANIFEST_FILE))
         self._known = {(entry.phase, entry.name): entry for entry in intact}
 
@@ -403,17 +428,35 @@ class StageRun:
         # after a kill, like one that is not ours.
         self._refuse_foreign_files()
         if has_manifest(self.output):
-            storage.write_json(self._journal(_HEADER), dataclasses.asdict(read_manifest(self.output).identity))
+            header = dataclasses.asdict(read_manifest(self.output).identity)
+            storage.write_json(self._journal(_HEADER), header | {_ANNOUNCED: self._listed_in_own_folders()})
             storage.remove(storage.join(self.output, MANIFEST_FILE))
         for name in storage.list_folder(self.output):
             if not name.startswith(".lock") and name != JOURNAL:
                 storage.remove(storage.join(self.output, name))
         storage.remove(storage.join(self.output, JOURNAL))
 
+    def _listed(self) -> set[str]:
+        """Return the names of the files that the manifest lists; without one those of the journal."""
+        if has_manifest(self.output):
+            return {file.name for file in read_manifest(self.output).files}
+        listed: set[str] = set()
+        storage.remove_temporaries(storage.join(self.output, JOURNAL))
+        for name in storage.list_folder(storage.join(self.output, JOURNAL)):
+            noted = storage.read_json(self._journal(name))
+            if name == _HEADER:
+                listed.update(noted.get(_ANNOUNCED, []))
+            else:
+                listed.update(file.name for file in ShardEntry.from_json(noted).files)
+        return listed
+
+    def _listed_in_own_folders(self) -> list[str]:
+        return sorted(name for name in self._listed() if name.partition("/")[0] in self._stage.writes and "/" in name)
+
     def _refuse_foreign_files(self) -> None:
         """Raise InputError, before anything is removed, for a file in the folder that is not of this stage."""
-        listed = {file.name for file in read_manifest(self.output).files} if has_manifest(self.output) else set()
-        for name in self._result_names():
+        listed = self._listed()
+        for name in (*self._result_names(), *self._names_in_own_folders()):
             if name not in listed and not self._is_own(name):
                 raise InputError(
                     f"{storage.join(self.output, name)}: was not made by this stage, so --overwrite keeps it; "

@@ -217,6 +217,84 @@ def test_overwrite_removes_a_shard_that_a_killed_run_had_not_listed(tmp_path: Pa
     }
 
 
+def _run_with_folder(
+    output: Path, version: int = 1, *, killed: bool = False, overwrite: bool = False, names: tuple[str, ...] = ("x/a",)
+) -> dict[str, bytes]:
+    """Run a stage that writes `own/x/a.txt` and so on; return all that is in the folder then, hidden files left out."""
+
+    def write() -> TaskResult:
+        files = [shards.write_file(str(output), f"own/{name}.txt", name.encode()) for name in names]
+        if killed:
+            raise KeyboardInterrupt
+        return TaskResult(1, 1, files=tuple(files))
+
+    stage, options = Stage("numbers", version, ("own",)), RunOptions(overwrite=overwrite)
+    with stage_run(stage, _Config(), {"a": "1"}, str(output), options) as run:
+        if not run.finished:
+            run.announce([f"own/{name}.txt" for name in names])
+            run.once("write", write)
+        run.finish()
+    return _below(output)
+
+
+def _below(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_temporaries_in_folders_of_the_stage_are_removed(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run_with_folder(tmp_path, killed=True)
+    for folder in ("own", "own/x"):
+        (tmp_path / folder / "a.txt.tmp-99-0").write_text("half")
+    assert set(_run_with_folder(tmp_path)) == {"manifest.json", "own/x/a.txt"}
+
+
+def test_overwrite_keeps_foreign_files_in_folders_of_the_stage(tmp_path: Path) -> None:
+    _run_with_folder(tmp_path)
+    (tmp_path / "own" / "x" / "notes.txt").write_text("mine")
+    before = _below(tmp_path)
+    with pytest.raises(InputError, match=r"own/x/notes\.txt: was not made by this stage, so --overwrite keeps it"):
+        _run_with_folder(tmp_path, 2, overwrite=True)
+    assert _below(tmp_path) == before
+    (tmp_path / "own" / "x" / "notes.txt").unlink()
+    assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("y/b",))) == {"manifest.json", "own/y/b.txt"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_overwrite_knows_files_in_folders_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    """A run killed before it listed them, or while an earlier overwrite removed them."""
+    if finished:
+        _run_with_folder(tmp_path, names=("x/a", "y/b"))
+        remove = storage.remove
+
+        def stop(path: str) -> None:
+            if path.endswith("/own"):
+                (tmp_path / "own/x/a.txt").unlink()
+                raise KeyboardInterrupt
+            remove(path)
+
+        monkeypatch.setattr(storage, "remove", stop)
+        with pytest.raises(KeyboardInterrupt):
+            _run_with_folder(tmp_path, 2, overwrite=True)
+        monkeypatch.undo()
+        assert set(_below(tmp_path)) == {"_journal/run.json", "own/y/b.txt"}
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _run_with_folder(tmp_path, killed=True)
+        (tmp_path / "_journal" / "write--write.json.tmp-99-0").write_text("{")
+    assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("z/c",))) == {"manifest.json", "own/z/c.txt"}
+
+
+def test_a_damaged_file_in_a_folder_of_the_stage_is_still_its_own(tmp_path: Path) -> None:
+    _run_with_folder(tmp_path)
+    whole = _below(tmp_path)
+    (tmp_path / "own/x/a.txt").write_text("other")
+    assert _run_with_folder(tmp_path) == whole
+
+
 def test_a_run_in_which_everything_was_dropped_is_tried_anew(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(WebtextError, match=r"all 40 records were dropped.*if the cause has passed, just run again"):
