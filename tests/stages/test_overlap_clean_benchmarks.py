@@ -18,7 +18,12 @@ from pipelines.core import storage
 from pipelines.core.errors import InputError
 from pipelines.stages.overlap_report import hub
 from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, read_example_batches
-from pipelines.stages.overlap_report.clean_benchmarks import CleanBenchmark, write_clean_benchmark
+from pipelines.stages.overlap_report.clean_benchmarks import (
+    CleanBenchmark,
+    clean_folders,
+    clean_names,
+    write_clean_benchmark,
+)
 from pipelines.stages.overlap_report.registry import Entry
 
 
@@ -141,6 +146,69 @@ def test_files_of_one_name_and_odd_names_stay_in_the_folder(tmp_path: Path) -> N
     assert found == {"clean/_b_c-valid/00000-test.txt": b"x\n", "clean/_b_c-valid/00001-test.txt": b""}
 
 
+@pytest.mark.parametrize(
+    ("labels", "folders"),
+    [
+        (["b", "b/test", "c d"], ["b", "b-test", "c_d"]),
+        (["x/y", "z", "x-y"], ["x-y-1", "z", "x-y-2"]),
+        (["x y", "x_y", "x?y"], ["x_y-1", "x_y-2", "x_y-3"]),
+        (["Squad", "squad", "SQUAD/1"], ["Squad-2", "squad-3", "SQUAD-1"]),
+        (["x/1", "x-1", "x-1-1", "X-1-2"], ["x-1-3", "x-1-4", "x-1-1", "X-1-2"]),
+        (["straße", "STRASSE"], ["straße-1", "STRASSE-2"]),
+        (["\uf900", "\u8c48"], ["\uf900-1", "\u8c48-2"]),
+        (["..", "."], ["_-1", "_-2"]),
+        (["b.tmp-1"], ["b_tmp-1"]),
+    ],
+)
+def test_benchmarks_never_share_a_folder(labels: list[str], folders: list[str]) -> None:
+    assert clean_folders(labels) == folders
+    assert len({folder.casefold() for folder in folders}) == len(folders)
+
+
+def test_folders_of_many_odd_labels_differ() -> None:
+    chosen = random.Random(3)
+    for _ in range(300):
+        labels = sorted({"".join(chosen.choices("xX-/_ 1", k=chosen.randrange(1, 5))) for _ in range(12)})
+        folders = clean_folders(labels)
+        assert len({folder.casefold() for folder in folders}) == len(labels)
+        plain = [label.replace("/", "-").replace(" ", "_") for label in labels]
+        for name, folder in zip(plain, folders, strict=True):
+            alone = [other.casefold() for other in plain].count(name.casefold()) == 1
+            assert folder == name if alone else folder.startswith(f"{name}-")
+
+
+def test_benchmarks_of_like_names_are_all_written(tmp_path: Path) -> None:
+    for name, text in (("one", "1\n"), ("two", "2\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "b.txt").write_text(text)
+    benchmarks = parse_benchmarks([f"x/y={tmp_path}/one/b.txt", f"x-y={tmp_path}/two/b.txt"])
+    folders = clean_folders([benchmark.label for benchmark in benchmarks])
+    output = tmp_path / "out"
+    for benchmark, folder in zip(benchmarks, folders, strict=True):
+        write_clean_benchmark(benchmark, "auto", np.array([False]), str(output), folder)
+    found = {path.relative_to(output).as_posix(): path.read_text() for path in output.rglob("*") if path.is_file()}
+    assert found == {"clean/x-y-1/b.txt": "1\n", "clean/x-y-2/b.txt": "2\n"}
+    assert sorted(clean_names(benchmarks)) == sorted(found)
+
+
+def test_files_of_like_names_are_all_written(tmp_path: Path) -> None:
+    for name in ("x/a.txt", "y/a.txt", "z/00001-a.txt", "z/B.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    _, found = _write(f"b={tmp_path}/[xyz]/*.txt", tmp_path / "out", [False] * 4)
+    assert found == {
+        "clean/b/00000-a.txt": b"x/a.txt\n",
+        "clean/b/00001-a.txt": b"y/a.txt\n",
+        "clean/b/00002-00001-a.txt": b"z/00001-a.txt\n",
+        "clean/b/00003-B.txt": b"z/B.txt\n",
+    }
+    _, found = _write(f"b={tmp_path}/z/*.txt", tmp_path / "differ", [False] * 2)
+    assert set(found) == {"clean/b/00001-a.txt", "clean/b/B.txt"}
+    (tmp_path / "x" / "b.txt").write_text("small\n")
+    _, found = _write(f"b={tmp_path}/[xz]/[bB].txt", tmp_path / "case", [False] * 2)
+    assert set(found) == {"clean/b/00000-b.txt", "clean/b/00001-B.txt"}
+
+
 def test_a_benchmark_that_changed_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\ny\n")
     with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were audited; it was changed, run"):
@@ -157,7 +225,7 @@ def test_a_set_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     hub._load.cache_clear()
-    rows = [{"text": f"text {number}", "n": number} for number in range(2500)]
+    rows: list[dict[str, Any]] = [{"text": f"text {number}", "n": number} for number in range(2500)]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = f"{tmp_path}/{{split}}.jsonl"
     entry = Entry("own", "Own", "own/set", ("test",), "none", "http://x.test", files=files, format="json")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,8 @@ from pipelines.stages.overlap_report.example_files import file_kind, parquet_bat
 from pipelines.stages.overlap_report.hub import hub_batches, hub_schema
 
 CLEAN = "clean"
-_UNSAFE = re.compile(r"[^\w.+-]|^\.+")
+# No hidden name, nor one that would be taken for a temporary and removed.
+_UNSAFE = re.compile(r"[^\w.+-]|^\.+|\.(?=tmp-)")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -49,25 +52,54 @@ class _Examples:
         return np.unique(self.begins[self.overlapping])
 
 
-def write_clean_benchmark(
-    benchmark: Benchmark, example: str, overlapping: npt.NDArray[np.bool_], output: str
-) -> CleanBenchmark:
-    """Write a benchmark without the examples that overlap to `clean/NAME[-SPLIT]/FILENAME` of an output folder.
+def clean_folders(labels: Sequence[str]) -> list[str]:
+    """Return a folder for each benchmark of a run, `NAME[-SPLIT]`; those that would share one get a number behind it.
 
+    Names that differ in case alone, or in how accents are written, are one folder on some disks, so they count as one.
+    """
+    names = [_safe(label.replace("/", "-")) for label in labels]
+    keys = [_on_disk(name) for name in names]
+    taken = set(keys)
+    for place, name in enumerate(names):
+        if keys.count(keys[place]) > 1:
+            numbered = (f"{name}-{number}" for number in itertools.count(1))
+            names[place] = next(each for each in numbered if _on_disk(each) not in taken)
+            taken.add(_on_disk(names[place]))
+    return names
+
+
+def clean_names(benchmarks: Sequence[Benchmark]) -> list[str]:
+    """Return the names in the output folder of all files that may be written for the benchmarks of a run."""
+    folders = clean_folders([benchmark.label for benchmark in benchmarks])
+    return [
+        name for benchmark, folder in zip(benchmarks, folders, strict=True) for name in _names_of(benchmark, folder)
+    ]
+
+
+def write_clean_benchmark(
+    benchmark: Benchmark,
+    example: str,
+    overlapping: npt.NDArray[np.bool_],
+    output: str,
+    folder: str | None = None,
+) -> CleanBenchmark:
+    """Write a benchmark without the examples that overlap to `clean/FOLDER/FILENAME` of an output folder.
+
+    FOLDER is one of `clean_folders`, by default `NAME[-SPLIT]`, which another benchmark of the run may have as well.
     `overlapping` says so of each example as `read_example_batches` numbers them. A record goes when any of its examples
     overlaps, a line or paragraph of plain text when it does itself, a whole file when examples are documents. What
     stays is as it was: text and JSONL byte for byte (a compressed file uncompressed), Parquet with all its columns; a
     data set of the hub is written as Parquet. Raises InputError where the benchmark has other than so many examples.
     """
     files = _examples_by_file(benchmark, example, overlapping)
-    folder = storage.join(CLEAN, _safe(benchmark.label.replace("/", "-")))
+    names = _names_of(benchmark, folder or clean_folders([benchmark.label])[0])
     if benchmark.hub is not None:
-        name = storage.join(folder, f"{_safe(benchmark.label.replace('/', '-'))}.parquet")
         batches, schema = hub_batches(benchmark.hub), hub_schema(benchmark.hub)
-        return _write_rows(batches, schema, files[0], example, output, name)
-    results = []
-    for path, name, examples in zip(benchmark.files, _file_names(benchmark.files), files, strict=True):
-        results.append(_write_file(path, examples, example, output, storage.join(folder, name)))
+        return _write_rows(batches, schema, files[0], example, output, names[0])
+    results = [
+        _write_file(path, examples, example, output, name)
+        for path, name, examples in zip(benchmark.files, names, files, strict=True)
+    ]
     return CleanBenchmark(
         tuple(entry for result in results for entry in result.files),
         sum(result.kept for result in results),
@@ -157,13 +189,27 @@ def _between(numbers: Numbers, start: int, end: int) -> Numbers:
     return numbers[np.searchsorted(numbers, start) : np.searchsorted(numbers, end)]
 
 
+def _names_of(benchmark: Benchmark, folder: str) -> list[str]:
+    """Return the names in the output folder of a benchmark's files."""
+    if benchmark.hub is not None:
+        names = [f"{_safe(benchmark.label.replace('/', '-'))}.parquet"]
+    else:
+        names = _file_names(benchmark.files)
+    return [storage.join(CLEAN, folder, name) for name in names]
+
+
 def _file_names(paths: tuple[str, ...]) -> list[str]:
-    """Return the names to write, without compression; those that several folders have get a number."""
+    """Return the names to write, without compression; where two would be one, all get a number before them."""
     names = [_safe(strip_compression(storage.basename(path))) for path in paths]
-    if len(set(names)) == len(names):
+    if len(set(map(_on_disk, names))) == len(names):
         return names
     return [f"{number:05d}-{name}" for number, name in enumerate(names)]
 
 
 def _safe(name: str) -> str:
     return _UNSAFE.sub("_", name)
+
+
+def _on_disk(name: str) -> str:
+    """Return what a name is to a disk that ignores case and how accents are written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
