@@ -44,6 +44,9 @@ def print_overlap(report: Report) -> None:
         print_part(report)
     for benchmark in report["benchmarks"]:
         _print_scores(benchmark)
+        if "clean" in benchmark:
+            clean = benchmark["clean"]
+            say_wrapped(f"clean {label(benchmark)}: {clean['kept']:,} kept, {clean['left_out']:,} left out")
     _print_boilerplate(report)
     _print_passages(report["benchmarks"])
 
@@ -79,7 +82,7 @@ def _mean_rows(report: Report) -> list[list[str]]:
     rows = []
     if mean is not None:
         rows.append(_foot(f"mean of {mean.splits}", mean.percent_positions, mean.percent_distinct, mean.own_train))
-    if any(each["paper"] for each in report["benchmarks"]):
+    if mean is not None and any(each["paper"] for each in report["benchmarks"]):
         rows.append(_foot("  the paper's mean", PAPER_MEAN["webtext"], None, PAPER_MEAN["own_train"]))
     return rows
 

@@ -245,6 +245,25 @@ def test_scores_are_compared_on_clean_and_overlapping_examples(tmp_path: Path) -
     assert perplexity["clean"]["mean"] == pytest.approx(math.exp(3))
     with pytest.raises(UsageError, match="c"):
         _report(tmp_path / "other", documents, [f"b={benchmark}"], ngram=3, scores=[f"c={scores}"])
+    with pytest.raises(UsageError, match="is not of the form NAME=PATH"):
+        _report(tmp_path / "other", documents, [f"b={benchmark}"], ngram=3, scores=[str(scores)])
+
+
+def test_a_run_that_failed_goes_on_with_what_was_put_right(tmp_path: Path) -> None:
+    documents = _documents(tmp_path / "docs.parquet", ["one two three"])
+    benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z"])
+    (tmp_path / "scores.jsonl").write_text('{"right": true}\n')
+    given = [f"b={tmp_path / 'scores.jsonl'}"]
+    with pytest.raises(InputError, match=r"scores\.jsonl"):
+        _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3, scores=given)
+    (tmp_path / "scores.jsonl").write_text('{"right": true}\n{"right": false}\n')
+    _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3, scores=given)
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(InputError, match="is empty"):
+        _report(tmp_path / "next", documents, [f"b={empty}"], ngram=3)
+    _, report = _report(tmp_path / "next", documents, [f"c={benchmark}"], ngram=3)
+    assert report["benchmarks"][0]["overlapping"] == 1
 
 
 def test_planted_copies_are_found(tmp_path: Path) -> None:
@@ -279,6 +298,8 @@ def test_samples_stand_beside_held_out_documents(tmp_path: Path) -> None:
     every = Normalisation()
     held = _held(kept, 4, every)
     assert summary.dropped == {"held_out": len(apart)}
+    dropped = pq.read_table(tmp_path / "out" / "dropped-00000.parquet")
+    assert dropped.column("id").to_pylist() == [id for id in ids if is_held_out(id, 0.2)]
     assert report["documents"] == len(kept)
     assert report["benchmarks"][0]["percent_positions"] == _percent(apart, held, 4, every)
     held_out, samples = report["samples"]["held_out"], report["samples"]["samples"]
@@ -408,5 +429,9 @@ def test_benchmarks_too_large_for_memory_are_refused(tmp_path: Path, monkeypatch
 def test_known_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overlap-report", "--list-benchmarks"]) == 0
     out = capsys.readouterr().out
-    assert "wikitext-103" in out
-    assert "gsm8k" in out
+    lines = out.splitlines()
+    entry = lines.index("gsm8k (also grade-school-math)")
+    assert lines[entry + 1] == "  openai/gsm8k (main); licence: MIT"
+    assert lines[entry + 2] == "  splits: test, train; field: question+answer"
+    assert "the paper: 1.63% in WebText, 0.66% in its own train split" in out
+    assert max(map(len, lines[:-1])) <= 120

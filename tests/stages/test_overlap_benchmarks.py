@@ -264,8 +264,8 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path) -> None:
 
 
 def test_names_splits_and_fields(tmp_path: Path) -> None:
-    path = tmp_path / "b.txt"
-    path.write_text("x\n")
+    path = tmp_path / "b.jsonl"
+    path.write_text('{"text": "x"}\n')
 
     def parts(left: str) -> tuple[str, str | None, str]:
         benchmark = _one(f"{left}={path}")
@@ -278,7 +278,10 @@ def test_names_splits_and_fields(tmp_path: Path) -> None:
     assert parts("b/extra:question") == ("b", "extra", "question")
     assert parts("b/test") == ("b", "test", "text")
     assert _one(f"b:dev={path}").label == "b/dev"
-    assert _one(f"b={tmp_path}/b.tx?").files == (str(path),)
+    (tmp_path / "b.txt").write_text("x\n")
+    with pytest.raises(UsageError, match=r"the field .trian., and plain text has none; .* named as b/trian=PATH"):
+        _one(f"b:trian={tmp_path / 'b.txt'}")
+    assert _one(f"b={tmp_path}/b.js?nl").files == (str(path),)
     assert [split_role(_one(f"{left}={path}")) for left in ("b", "b:dev", "b:validation", "b:Train", "b/extra")] == [
         "test",
         "valid",

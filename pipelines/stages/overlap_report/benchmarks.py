@@ -156,6 +156,11 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
     if not equals:
         return _of_registry(value, entry, split, field, nearest(name, known))
     files = inputs.expand_paths([path], SUFFIXES)
+    if field is not None and all(file_kind(file) == "txt" for file in files):
+        raise UsageError(
+            f"--benchmark: {value!r} names the field {field!r}, and plain text has none; a split that is not one of "
+            f"{', '.join(_ROLES)} is named as {name}/{field}=PATH"
+        )
     return _with_paper(Benchmark(name, split, field or "text", tuple(files)), entry)
 
 

@@ -70,6 +70,13 @@ def parts_of(audit: Audit, stored: StoredIndex) -> list[results.Audited]:
     return results.audited(audit.benchmarks, extents, load_examples(stored))
 
 
+def require_scores(audit: Audit, stored: StoredIndex) -> None:
+    """Raise InputError or UsageError now, before the corpus is read, for scores that do not fit their benchmark."""
+    extents, _ = read_extents(stored.folder, stored.work, len(audit.benchmarks))
+    examples = {each.label: extent.last - extent.first for each, extent in zip(audit.benchmarks, extents, strict=True)}
+    read_scores(audit.scores, audit.benchmarks, examples)
+
+
 def make_report(
     audit: Audit,
     stored: StoredIndex,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.algorithms.ngram_index import NgramIndex, scan
 from pipelines.algorithms.overlap_counts import SOURCES, CorpusCounts
@@ -124,13 +125,15 @@ def scan_shard(task: ScanTask) -> TaskResult:
 
 
 def corpus_batches(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a shard that have a text and are not held out; those are counted as drops."""
+    """Yield the documents of a shard that have a text and are not held out; the others are listed as drops."""
     for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
         batch = with_text(batch, drops)
         if held_out and batch.num_rows:
-            flags = all_held_out(split_keys(batch, document_keys(batch, shard)), held_out)
-            drops.counts["held_out"] += int(flags.sum())
-            batch = batch.filter(pa.array(~flags))
+            flags = pa.array(all_held_out(split_keys(batch, document_keys(batch, shard)), held_out))
+            apart = batch.filter(flags)
+            for id, url in zip(apart.column("id").to_pylist(), urls_of(apart), strict=True):
+                drops.add("held_out", id, url)
+            batch = batch.filter(pc.invert(flags))
         if batch.num_rows:
             yield batch
 

@@ -39,6 +39,7 @@ from pipelines.stages.overlap_report.reporting import (
     Corpus,
     make_report,
     parts_of,
+    require_scores,
     sample_figures,
     sensitivity_table,
 )
@@ -58,6 +59,8 @@ _NOTED_TOO_SHORT = 0.25
 _IGNORED = "ignored.npy"
 # The name of the fingerprint of a model's samples.
 _SAMPLES = "samples"
+# All that hangs on the benchmarks: a run that was not finished goes on with others by doing this anew.
+_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "probe", "report")
 # What counting takes: in each worker, and where the shards are joined.
 _BYTES_AN_NGRAM_SCANNED, _BYTES_AN_NGRAM_HELD = 60, 100
 # What the summary leaves to report.json.
@@ -92,7 +95,8 @@ def overlap_report(
     if documents is None:
         raise UsageError("overlap-report: neither documents nor an index are given; name one with --input or --index")
     source = inputs.open_documents(documents, config.text_field)
-    with stage_run(STAGE, config, {**fingerprints, "documents": source.fingerprint}, output, options) as run:
+    read = {"documents": source.fingerprint}
+    with stage_run(STAGE, config, read, output, options, parts=fingerprints, of_all_parts=_PHASES) as run:
         if not run.finished:
             _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
@@ -110,6 +114,8 @@ def _fingerprints(audit: Audit) -> dict[str, str]:
     scored = {}
     for number, value in enumerate(audit.scores):
         label, _, path = value.partition("=")
+        if not label or not path:
+            raise UsageError(f"--scores: {value!r} is not of the form NAME=PATH or NAME/SPLIT=PATH")
         scored[f"scores {number} {label}"] = inputs.fingerprint_files([path])
     return {**named, **sampled, **scored, "benchmarks": " ".join(each.label for each in audit.benchmarks)}
 
@@ -146,6 +152,7 @@ def _report_from_documents(
     indexes = tuple(stored_index(indexed.files, run.output, work, variant) for variant in variants)
     ngrams = len(load_index(indexes[0]).hashes)
     _require_memory(ngrams, run.workers)
+    require_scores(audit, indexes[0])
     tasks = [ScanTask(shard, indexes, config.held_out, run.output, work) for shard in source.shards]
     entries = run.map(scan_shard, tasks, phase="scan", work=True, total=source.records)
     run.once("scanned", lambda: _account(entries, work))
@@ -189,10 +196,12 @@ def _report_from_index(
     _refuse_what_needs_documents(config)
     answers = open_filter(index)
     answers.require(config.ngram, config.normalisation)
-    with stage_run(STAGE, config, {**fingerprints, "index": answers.fingerprint}, output, options) as run:
+    read = {"index": answers.fingerprint}
+    with stage_run(STAGE, config, read, output, options, parts=fingerprints, of_all_parts=_PHASES) as run:
         if not run.finished:
             indexed, work = _index(audit, run), storage.basename(run.work)
             stored = [stored_index(indexed.files, output, work, variant) for variant in audit.variants]
+            require_scores(audit, stored[0])
             own = _own_train(audit, stored[0], run)
             _require_unchanged(audit, fingerprints)
             run.once("probe", lambda: _probe(audit, answers, stored, own, run), unit="n-grams")
