@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.algorithms.fingerprints import word_hashes
 from pipelines.algorithms.ngram_index import NgramIndex
 from pipelines.algorithms.ngram_index_builder import Examples
-from pipelines.algorithms.ngrams import Normalisation, word_spans
+from pipelines.algorithms.ngrams import Normalisation
 from pipelines.algorithms.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs, percent
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
+from pipelines.core.text_columns import arrays_of
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
 from pipelines.stages.overlap_report.holdings import Holdings
 from pipelines.stages.overlap_report.indexing import Extent, places_name
@@ -40,6 +42,10 @@ _COMMON = 30
 _CONTEXT_CHARACTERS = 240
 _PASSAGE_CHARACTERS = 1500
 _HITS_WRITTEN = 65_536
+# The most that a character takes in UTF-8.
+_CHARACTER_BYTES = 4
+
+Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +87,13 @@ def passages(
 ) -> list[dict[str, Any]]:
     """Return the longest passages of a benchmark that the corpus holds, with what stands around each, longest first."""
     runs = longest_runs(each.ids, each.words, found, _PASSAGES)
-    texts = _texts_of(each.benchmark, example, set(runs.examples.tolist()))
-    return [
-        _passage(each, n, normalisation, held, runs, number, *texts[int(runs.examples[number])])
-        for number in range(len(runs.lengths))
-    ]
+    found_in = runs.examples.tolist()
+    rows: dict[int, dict[str, Any]] = {}
+    for example_number, text, place in _texts_of(each.benchmark, example, set(found_in)):
+        data, words = _words_of(text, normalisation)
+        for number in (number for number, found_there in enumerate(found_in) if found_there == example_number):
+            rows[number] = _passage(each, n, held, runs, number, data, words, place)
+    return [rows[number] for number in range(len(found_in))]
 
 
 def write_hits(
@@ -179,50 +187,70 @@ def _hit_rows(
     return pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA)
 
 
-def _texts_of(benchmark: Benchmark, example: str, wanted: set[int]) -> dict[int, tuple[str, str]]:
-    """Return the text and the place of some examples."""
-    found: dict[int, tuple[str, str]] = {}
-    if not wanted:
-        return found
+def _texts_of(benchmark: Benchmark, example: str, wanted: set[int]) -> Iterator[tuple[int, pa.StringArray, str]]:
+    """Yield some examples: the number, the text, as a column of it alone, and the place."""
+    left = len(wanted)
+    if not left:
+        return
     for batch in read_example_batches(benchmark, example):
-        for number in wanted.intersection(range(batch.first, batch.first + len(batch.texts))):
-            found[number] = batch.texts[number - batch.first].as_py(), batch.places[number - batch.first]
-        if len(found) == len(wanted):
-            break
-    return found
+        for number in sorted(wanted.intersection(range(batch.first, batch.first + len(batch.texts)))):
+            yield number, batch.texts.slice(number - batch.first, 1), batch.places[number - batch.first]
+            left -= 1
+        if not left:
+            return
+
+
+def _words_of(text: pa.StringArray, normalisation: Normalisation) -> tuple[npt.NDArray[np.uint8], Spans]:
+    """Return the bytes of a text, and where each word begins and ends in them."""
+    data, starts = arrays_of(text)
+    first, last = int(starts[0]), int(starts[-1])
+    alone = data[first:last]
+    words = word_hashes(alone, np.array([0, last - first], np.int64), normalisation)
+    return alone, (words.starts, words.ends)
 
 
 def _passage(
-    each: Audited, n: int, normalisation: Normalisation, held: Holdings, runs: Runs, number: int, text: str, place: str
+    each: Audited,
+    n: int,
+    held: Holdings,
+    runs: Runs,
+    number: int,
+    data: npt.NDArray[np.uint8],
+    spans: Spans,
+    place: str,
 ) -> dict[str, Any]:
     example, position, length = (int(column[number]) for column in runs)
-    spans = word_spans(text, normalisation)
     word_count = length + n - 1
-    start, end = spans[position][0], spans[position + word_count - 1][1]
+    start, end = int(spans[0][position]), int(spans[1][position + word_count - 1])
     at = int(each.words[example]) + position
-    inside = text[start:end]
+    # A little more than is shown, so that the text tells whether that is all.
+    inside = _decoded(data, start, min(end, start + _CHARACTER_BYTES * (_PASSAGE_CHARACTERS + 2)))
     return {
         "example": example,
         "place": place,
         "words": word_count,
-        "before": _before(text, start),
+        "before": _before(_decoded(data, start - _CHARACTER_BYTES * (_CONTEXT_CHARACTERS + 2), start)),
         "text": inside if len(inside) <= _PASSAGE_CHARACTERS else inside[:_PASSAGE_CHARACTERS] + "…",
-        "after": _after(text, end),
+        "after": _after(_decoded(data, end, end + _CHARACTER_BYTES * (_CONTEXT_CHARACTERS + 2))),
         "sources": held.most_shared_sources(np.asarray(each.ids[at : at + length], np.int64)),
     }
 
 
-def _before(text: str, start: int) -> str:
-    if start <= _CONTEXT_CHARACTERS:
-        return text[:start]
-    return "… " + _from_next_word(text[start - _CONTEXT_CHARACTERS : start])
+def _decoded(data: npt.NDArray[np.uint8], start: int, end: int) -> str:
+    """Return the characters between two places in UTF-8; of those that these places cut, nothing."""
+    return data[max(0, start) : end].tobytes().decode("utf-8", "ignore")
 
 
-def _after(text: str, end: int) -> str:
-    after = text[end : end + _CONTEXT_CHARACTERS + 1]
-    if len(after) <= _CONTEXT_CHARACTERS:
-        return after
-    return _from_next_word(after[:_CONTEXT_CHARACTERS][::-1])[::-1] + " …"
+def _before(text: str) -> str:
+    if len(text) <= _CONTEXT_CHARACTERS:
+        return text
+    return "… " + _from_next_word(text[-_CONTEXT_CHARACTERS:])
+
+
+def _after(text: str) -> str:
+    if len(text) <= _CONTEXT_CHARACTERS:
+        return text
+    return _from_next_word(text[:_CONTEXT_CHARACTERS][::-1])[::-1] + " …"
 
 
 def _from_next_word(text: str) -> str:
