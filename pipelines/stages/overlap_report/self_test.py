@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import textwrap
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngram_index import NgramIndex, scan
+from pipelines.algorithms.ngram_index import NgramIndex, scan, settings_of
+from pipelines.algorithms.ngrams import Normalisation, word_spans
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.text_columns import arrays_of
@@ -25,14 +26,18 @@ _EXAMPLES = 400
 _DOCUMENTS = 100
 _READ_SHARDS = 8
 _DOCUMENT_CHARACTERS = 4000
+_EXAMPLE_CHARACTERS = 20_000
+# Together far below the 2 GiB that a column of text may have.
+_SCANNED_TEXTS = 64
 _WRAPPED_CHARACTERS = 40
+_LINE = re.compile(rf"\S.{{0,{_WRAPPED_CHARACTERS - 1}}}(?!\S)|\S+")
 # Runs of words between two edits: long enough for an 8-gram, too short for one of 13 words.
 _EDITED_EVERY = 12
 
 
 @dataclasses.dataclass(frozen=True)
 class _Planted:
-    """An example that is planted: its text, and the n-grams that it has."""
+    """An example that is planted, or the beginning of a long one: its text, and the n-grams that it has."""
 
     text: str
     ids: npt.NDArray[np.int64]
@@ -45,14 +50,18 @@ def measure_recall(
 
     `unplanted_found` are the n-grams that were neither in the document nor in what was planted there.
     """
-    planted, too_short = _examples(parts, example)
+    planted, too_short = _examples(parts, example, index)
+    normalisation = settings_of(index).normalisation
     documents = _documents(sources, held_out)
     own = _ids(index, documents)
     kinds = []
     strangers = 0
     for kind, copy in _COPIES.items():
         hosts = [number % len(documents) for number in range(len(planted))]
-        texts = [_plant(documents[host], copy(each.text), kind) for host, each in zip(hosts, planted, strict=True)]
+        texts = [
+            _plant(documents[host], copy(each.text, normalisation), kind)
+            for host, each in zip(hosts, planted, strict=True)
+        ]
         found = ngrams = ngrams_found = 0
         for host, each, ids in zip(hosts, planted, _ids(index, texts), strict=True):
             here = np.intersect1d(each.ids, ids)
@@ -77,23 +86,33 @@ def _row(kind: str, planted: int, found: int, ngrams: int, ngrams_found: int) ->
     return {"kind": kind, **counts}
 
 
-def _examples(parts: Sequence[Audited], example: str) -> tuple[list[_Planted], int]:
+def _examples(parts: Sequence[Audited], example: str, index: NgramIndex) -> tuple[list[_Planted], int]:
     """Return the examples of the lowest hashes that have an n-gram, and how many of as many had none."""
-    chosen: list[tuple[bytes, int, int, str]] = []
+    chosen: list[tuple[bytes, int, int, str, bool]] = []
     for number, each in enumerate(parts):
         for batch in read_example_batches(each.benchmark, example):
             chosen += [
-                (hashlib.sha256(text.encode()).digest(), number, batch.first + row, text)
+                (hashlib.sha256(text.encode()).digest(), number, batch.first + row, *_beginning(text))
                 for row, text in enumerate(batch.texts.to_pylist())
             ]
             chosen = sorted(chosen)[:_EXAMPLES]
     planted = []
-    for _, number, row, text in chosen:
+    for _, number, row, text, is_cut in chosen:
         words = parts[number].words
-        ids = np.unique(parts[number].ids[words[row] : words[row + 1]])
+        ids = _ids(index, [text])[0] if is_cut else np.unique(parts[number].ids[words[row] : words[row + 1]])
         if (ids >= 0).any():
             planted.append(_Planted(text, np.asarray(ids[ids >= 0], np.int64)))
     return planted, len(chosen) - len(planted)
+
+
+def _beginning(text: str) -> tuple[str, bool]:
+    """Return as much of a text as is planted, and whether that is not all of it."""
+    if len(text) <= _EXAMPLE_CHARACTERS:
+        return text, False
+    beginning = text[:_EXAMPLE_CHARACTERS]
+    # Some scripts hardly have spaces: a word that is cut does less harm than a text that is lost.
+    cut = max(beginning.rfind(space, _EXAMPLE_CHARACTERS // 2) for space in " \n")
+    return beginning[:cut] if cut > 0 else beginning, True
 
 
 def _documents(sources: Sequence[inputs.DocumentShard], held_out: float) -> list[str]:
@@ -116,9 +135,13 @@ def _first_texts(shard: inputs.DocumentShard, held_out: float, most: int) -> Ite
 
 def _ids(index: NgramIndex, texts: Sequence[str]) -> list[npt.NDArray[np.int64]]:
     """Return the n-grams of the index that each text holds."""
-    hits = scan(index, *arrays_of(pa.array(texts, pa.string())))
-    bounds = np.searchsorted(hits.documents, np.arange(len(texts) + 1))
-    return [np.unique(hits.ids[first:last]) for first, last in itertools.pairwise(bounds)]
+    found: list[npt.NDArray[np.int64]] = []
+    for start in range(0, len(texts), _SCANNED_TEXTS):
+        some = texts[start : start + _SCANNED_TEXTS]
+        hits = scan(index, *arrays_of(pa.array(some, pa.string())))
+        bounds = np.searchsorted(hits.documents, np.arange(len(some) + 1))
+        found += [np.unique(hits.ids[first:last]) for first, last in itertools.pairwise(bounds)]
+    return found
 
 
 def _plant(document: str, copy: str, kind: str) -> str:
@@ -129,19 +152,33 @@ def _plant(document: str, copy: str, kind: str) -> str:
     return f"{document[:middle]}{between}{copy}{between}{document[middle:]}"
 
 
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, _WRAPPED_CHARACTERS, break_long_words=False, break_on_hyphens=False))
+def _verbatim(text: str, _: Normalisation) -> str:
+    return text
 
 
-def _edited(text: str) -> str:
-    words = text.split()
-    words[_EDITED_EVERY - 1 :: _EDITED_EVERY] = ["edited"] * len(words[_EDITED_EVERY - 1 :: _EDITED_EVERY])
-    return " ".join(words)
+def _wrapped(text: str, _: Normalisation) -> str:
+    return "\n".join(_LINE.findall(" ".join(text.split())))
 
 
-_COPIES: dict[str, Callable[[str], str]] = {
-    "verbatim": str,
+def _embedded(text: str, _: Normalisation) -> str:
+    return " ".join(text.split())
+
+
+def _edited(text: str, normalisation: Normalisation) -> str:
+    """Replace every twelfth word; of fewer words the middle one, so that no copy is left as it is."""
+    spans = word_spans(text, normalisation)
+    edited = spans[_EDITED_EVERY - 1 :: _EDITED_EVERY] or spans[len(spans) // 2 :][:1]
+    pieces = []
+    at = 0
+    for start, end in edited:
+        pieces += [text[at:start], "edited"]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+_COPIES: dict[str, Callable[[str, Normalisation], str]] = {
+    "verbatim": _verbatim,
     "wrapped": _wrapped,
-    "embedded": lambda text: " ".join(text.split()),
+    "embedded": _embedded,
     "edited": _edited,
 }
