@@ -29,6 +29,7 @@ from pipelines.algorithms.word_scan import (
     most_words,
     new_found,
     piece_end,
+    with_normal_room,
 )
 
 VERSION = 1
@@ -118,7 +119,8 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
     """Find the index's n-grams in texts (UTF-8; int32 or int64 `starts`, one more than texts).
 
     Lets go of the interpreter's lock, and may run in several threads. Memory: the hits, and some 8 bytes for each byte
-    of the longest text, or of 128 KiB of it.
+    of the longest text, or of 128 KiB of it (of its longest word, where that has more); and twice what n - 1 words in
+    a row of a text of many pieces have at most.
     """
     settings = settings_of(index)
     arrays = NgramIndex(*(as_read_only(array) for array in index))
@@ -186,6 +188,7 @@ def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-u
 def _scan(index, buffer, starts, n, mask, reading):  # type: ignore[no-untyped-def]
     longest = longest_piece(buffer, starts)
     bits = new_bits(longest)
+    # Up to n - 1 words of a piece stand before those of the next one. How many bytes they have is known only then.
     found = new_found(most_words(longest) + n, most_normal(longest))
     ngrams = np.empty(most_words(longest) + n, np.uint64)
     candidates = np.empty(most_words(longest) + n, np.int64)
@@ -198,6 +201,7 @@ def _scan(index, buffer, starts, n, mask, reading):  # type: ignore[no-untyped-d
         while start < starts[text + 1]:
             end = piece_end(buffer, start, starts[text + 1])
             span = (starts[text], starts[text + 1])
+            found = with_normal_room(found, kept_bytes + most_normal(end - start))
             count = Count(kept, kept_bytes, np.int64(0), fresh)
             count = find_words(buffer, span, (start, end), reading, bits, found, count, True)
             if size + count.words > len(hits):

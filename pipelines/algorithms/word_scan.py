@@ -23,6 +23,7 @@ from pipelines.algorithms.character_tables import (
     SMALL_SIGMA,
 )
 from pipelines.algorithms.compiled import kernel
+from pipelines.algorithms.pair_table import at_least
 from pipelines.algorithms.word_bits import APOSTROPHE, CURLY_APOSTROPHE, character_at, is_any_set, mark
 from pipelines.algorithms.word_blocks import BLOCK, put_byte, put_word
 
@@ -133,6 +134,27 @@ def new_found(words, normal):  # type: ignore[no-untyped-def]
         np.empty(normal, np.uint8),
         np.empty(words + 1, np.int64),
     )
+
+
+@kernel
+def with_normal_room(found, normal):  # type: ignore[no-untyped-def]
+    """Return room for so many bytes of normalised text, and the same room for words; what is there stays."""
+    if normal <= len(found.normal):
+        return found
+    larger = at_least(found.normal, max(normal, 2 * len(found.normal)))
+    return Found(found.hashes, found.starts, found.ends, found.normal_starts, larger, found.segments)
+
+
+@kernel
+def _check_room(size, bits, found, count, spans):  # type: ignore[no-untyped-def]
+    """Raise IndexError where a piece of so many bytes might not fit: no store after this is checked."""
+    words, segments = count.words + most_words(size), count.segments + most_words(size)
+    enough = words <= len(found.hashes) and words < len(found.normal_starts) and segments <= len(found.segments)
+    if spans:
+        enough = enough and words <= len(found.starts) and words <= len(found.ends)
+    enough = enough and count.normal + most_normal(size) <= len(found.normal)
+    if not enough or size // BLOCK + 2 > len(bits.words):
+        raise IndexError("there is no room for the words of a piece")
 
 
 # Characters
@@ -247,7 +269,11 @@ def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped
 
 @kernel
 def find_words(buffer, text, piece, reading, bits, found, count, spans):  # type: ignore[no-untyped-def]
-    """Find the words of a piece (start, stop) of a text (start, stop), add them to `found`, return the new count."""
+    """Find the words of a piece (start, stop) of a text (start, stop), add them to `found`, return the new count.
+
+    Raises IndexError where `found` might lack room for them.
+    """
+    _check_room(piece[1] - piece[0], bits, found, count, spans)
     blocks = mark(buffer, piece[0], piece[1], reading, bits)
     words, size, segments, fresh = count
     # numba counts references where a field is taken, so none is taken in the loop.

@@ -1,0 +1,177 @@
+"""Words longer than a piece, and that no store leaves the arrays: the kernels check none of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_fingerprints import NORMALISATIONS, TEXTS, column_of
+
+from pipelines.algorithms.fingerprints import ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngram_index import ngram_text, scan
+from pipelines.algorithms.ngram_index_builder import IndexBuilder
+from pipelines.algorithms.ngrams import Normalisation, ngrams, segments, word_spans
+from pipelines.algorithms.word_bits import new_bits, reading_of
+from pipelines.algorithms.word_scan import PIECE_BYTES, Count, Found, find_words, most_normal, most_words
+
+# One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
+_UNITS = ["x", "Ⱥ", "Ab'9’"]
+
+
+def _long(unit: str, size_bytes: int) -> str:
+    return unit * (size_bytes // len(unit.encode()))
+
+
+def _short(count: int) -> str:
+    return " ".join(f"w{number % 40}" + "\n" * (number % 11 == 10) for number in range(count))
+
+
+def _aliased(text: str, normalisation: Normalisation) -> list[list[str]]:
+    """Return the text's runs of words, each word as a number, so that n-grams of long words are short."""
+    numbers: dict[str, str] = {}
+    return [[numbers.setdefault(word, str(len(numbers))) for word in run] for run in segments(text, normalisation)]
+
+
+def _check_text(text: str, n: int, normalisation: Normalisation) -> None:
+    """Index a text and find all of its n-grams in it, as the plain reference has them."""
+    builder = IndexBuilder(n, normalisation)
+    builder.add(*column_of([text]))
+    index, examples = builder.finish()
+    hits = scan(index, *column_of([text]))
+    runs, spans = _aliased(text, normalisation), word_spans(text, normalisation)
+    expected, firsts = [], []
+    for run, first in zip(runs, np.cumsum([0, *map(len, runs)]), strict=False):
+        expected += list(ngrams(run, n))
+        firsts += [int(first) + step for step in range(len(run) - n + 1)]
+    assert hits.word_counts.tolist() == [len(spans)] == [sum(map(len, runs))]
+    assert hits.words.tolist() == firsts
+    assert hits.ids.tolist() == examples.ids[examples.ids >= 0].tolist()
+    # Equal n-grams have the same id, and others another.
+    assert len({*zip(expected, hits.ids.tolist(), strict=True)}) == len(set(expected)) == len(index.hashes)
+    offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
+    assert hits.starts.tolist() == [offsets[spans[first][0]] for first in firsts]
+    assert hits.ends.tolist() == [offsets[spans[first + n - 1][1]] for first in firsts]
+    words = [word for run in segments(text, normalisation) for word in run]
+    for number in range(0, len(firsts), 1 + len(firsts) // 5):
+        assert ngram_text(index, int(hits.ids[number])) == " ".join(words[firsts[number] : firsts[number] + n])
+    fused = text_ngram_hashes(*column_of([text]), n, normalisation)
+    separate = ngram_hashes(word_hashes(*column_of([text]), normalisation), n)
+    np.testing.assert_array_equal(fused.hashes, separate.hashes)
+    assert len(fused.hashes) == len(firsts)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 100])
+@pytest.mark.parametrize("kilobytes", [10, 65, 140, 250, 300])
+def test_words_as_long_as_pieces_among_short_ones(kilobytes: int, n: int) -> None:
+    for number, normalisation in enumerate(NORMALISATIONS):
+        unit = _UNITS[(number + n) % 3 if normalisation.letters == "unicode" else 0]
+        word = _long(unit, 1000 * kilobytes)
+        _check_text(f"{_short(120)} {word} {_short(30)}. {word}y {_short(110)}", n, normalisation)
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("before", [-65_000, -9, -1, 0, 1, 9])
+def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, normalisation: Normalisation) -> None:
+    for n, unit in ((2, "x"), (8, "Ⱥ")):
+        word, start = _long(unit, 65_000), PIECE_BYTES + before
+        filler = "ab " * 1000 + " " * (start - 3000)
+        _check_text(f"{filler}{word} a b {word}{unit} c {word} {'de ' * 1000}", n, normalisation)
+
+
+@pytest.mark.parametrize(("n", "size_bytes", "count"), [(8, 65_000, 20), (100, 65_000, 140), (8, 140_000, 12)])
+def test_a_text_of_long_words_alone(n: int, size_bytes: int, count: int) -> None:
+    text = " ".join(_long(chr(ord("a") + number % 26), size_bytes) for number in range(count))
+    _check_text(text, n, NORMALISATIONS[0])
+
+
+# A write past the end of an array shows at the latest when the array next to it is given back.
+_SCANS = """
+    import numpy as np
+    import pyarrow as pa
+    from pipelines.algorithms.fingerprints import text_ngram_hashes, word_hashes
+    from pipelines.algorithms.ngram_index import scan
+    from pipelines.algorithms.ngram_index_builder import IndexBuilder
+    from pipelines.core.text_columns import arrays_of
+
+    texts = ["7" * 140_000 + " " + "ab " * 60_000]
+    texts += [" ".join(letter * size for letter in "abcdefghijklmno") for size in (10_000, 65_000, 140_000)]
+    texts += [text.replace("a", "Ⱥ") for text in texts]
+    for n in (2, 8, 100):
+        builder = IndexBuilder(n)
+        for text in texts:
+            builder.add(*arrays_of(pa.array([text])))
+        index, _ = builder.finish()
+        for _ in range(10):
+            for text in texts:
+                column = arrays_of(pa.array([text]))
+                scan(index, *column), word_hashes(*column), text_ngram_hashes(*column, n)
+    print("done")
+"""
+
+
+def test_the_heap_is_whole_after_long_words() -> None:
+    script = textwrap.dedent(_SCANS)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+_GUARD_BYTES = 4096
+
+
+def _guarded(size: int, kind: type[np.generic]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    """Return bytes of which all are 0xA5, and an array of so many entries between guards on both sides."""
+    around = np.full(size * np.dtype(kind).itemsize + 2 * _GUARD_BYTES, 0xA5, np.uint8)
+    return around, around[_GUARD_BYTES : len(around) - _GUARD_BYTES].view(kind)
+
+
+def _find(text: str, normalisation: Normalisation, kept: Count, lacking: str = "") -> None:
+    """Find words with the least room that is allowed, or one entry less, and look at what is around it."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    words = kept.words + most_words(len(data))
+    sizes = dict(zip(Found._fields, (words, words, words, words + 1, 0, 0), strict=True))
+    sizes |= {"normal": kept.normal + most_normal(len(data)), "segments": kept.segments + most_words(len(data))}
+    kinds = dict(zip(Found._fields, (np.uint64, np.int64, np.int64, np.int64, np.uint8, np.int64), strict=True))
+    arrays = {name: _guarded(size - (name == lacking), kinds[name]) for name, size in sizes.items()}
+    found = Found(*(array for _, array in arrays.values()))
+    bits, reading, span = new_bits(len(data)), reading_of(normalisation, 1), (np.int64(0), np.int64(len(data)))
+    try:
+        count = find_words(data, span, span, reading, bits, found, kept, True)
+    finally:
+        for around, _ in arrays.values():
+            assert (around[:_GUARD_BYTES] == 0xA5).all()
+            assert (around[-_GUARD_BYTES:] == 0xA5).all()
+    expected = [word for run in segments(text, normalisation) for word in run]
+    assert found.normal[kept.normal : count.normal].tobytes() == "".join(f"{word} " for word in expected).encode()
+    assert count.words == kept.words + len(expected)
+
+
+_NOTHING = Count(np.int64(0), np.int64(0), np.int64(0), True)
+_SOMETHING = Count(np.int64(7), np.int64(70_001), np.int64(3), False)
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEXTS, st.integers(1, 70), st.sampled_from(NORMALISATIONS), st.sampled_from([_NOTHING, _SOMETHING]))
+@example("Ⱥ", 1, NORMALISATIONS[0], _NOTHING)
+@example("Ⱥ", 200, NORMALISATIONS[0], _SOMETHING)
+@example("ȺİȺİ", 200, NORMALISATIONS[0], _SOMETHING)
+@example("İ", 200, NORMALISATIONS[1], _SOMETHING)
+@example("a ", 200, NORMALISATIONS[0], _SOMETHING)
+@example("a\n", 200, NORMALISATIONS[3], _SOMETHING)
+def test_words_stay_in_the_least_room_that_is_allowed(
+    text: str, times: int, normalisation: Normalisation, kept: Count
+) -> None:
+    _find(text * times, normalisation, kept)
+
+
+@pytest.mark.parametrize("lacking", Found._fields)
+@pytest.mark.parametrize("kept", [_NOTHING, _SOMETHING])
+def test_too_little_room_is_an_error_and_nothing_is_written(lacking: str, kept: Count) -> None:
+    with pytest.raises(IndexError, match="no room"):
+        _find("a b c", NORMALISATIONS[0], kept, lacking)
