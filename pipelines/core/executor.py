@@ -60,7 +60,8 @@ class Executor(Protocol):
     def kept(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """Keep worker processes from one map to the next inside a block, and start them when it begins.
 
-        Each calls `prepare` first, which imports what its tasks need, while the caller goes on.
+        Each calls `prepare` first, which imports what its tasks need, while the caller goes on. What that raises ends
+        the next map as a task's error does.
         """
 
 
@@ -243,17 +244,27 @@ def _work(connection: Connection, counter: Any, prepare: Callable[[], None] | No
             counter.value += units
 
     progress.set_sink(add)
-    if prepare is not None:
-        prepare()
+    failure = None if prepare is None else _failure(prepare)
     # The parent may be gone when a task is asked for and when it is answered; nobody is left to be told then.
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             function, task = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(_answer(function, task))
+            connection.send_bytes(_answer(function, task, failure))
 
 
-def _answer(function: Callable[[Any], Any], task: Any) -> bytes:
+def _failure(prepare: Callable[[], None]) -> Exception | None:
+    """Call `prepare` and return what it raised, with which the worker's task is then answered."""
     try:
+        prepare()
+    except Exception as error:  # noqa: BLE001 - the parent raises it, by the name of the task
+        return error
+    return None
+
+
+def _answer(function: Callable[[Any], Any], task: Any, failure: Exception | None) -> bytes:
+    try:
+        if failure is not None:
+            raise failure
         return pickle.dumps(("result", function(task)))
     except WebtextError as error:
         return pickle.dumps(("error", error))

@@ -262,6 +262,40 @@ def test_after_an_error_kept_workers_are_new_ones(
         assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
 
 
+def _cannot_prepare() -> None:
+    raise ImportError("no library for that")
+
+
+def _refuse_to_prepare() -> None:
+    raise InputError("the file is bad")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "kind", "message"),
+    [
+        (_cannot_prepare, TaskError, r"^task-[01]: ImportError: no library for that; --debug shows where$"),
+        (_refuse_to_prepare, InputError, r"^the file is bad$"),
+    ],
+)
+def test_what_preparing_raises_is_the_error_of_a_task(
+    prepare: Callable[[], None], kind: type[WebtextError], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    executor = LocalExecutor(2)
+    with executor.kept(prepare):
+        with pytest.raises(kind, match=message):
+            list(executor.map(_square, _TASKS, lambda _: None))
+        # The workers after an error are new ones, which prepare nothing.
+        assert len(dict(executor.map(_square, _TASKS, lambda _: None))) == len(_TASKS)
+    assert capfd.readouterr().err == ""
+
+
+def test_with_debug_what_preparing_raises_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBTEXT_DEBUG", "1")
+    executor = LocalExecutor(2)
+    with executor.kept(_cannot_prepare), pytest.raises(TaskError, match="in _cannot_prepare"):
+        list(executor.map(_square, _TASKS, lambda _: None))
+
+
 def test_kept_workers_of_a_serial_executor_are_none() -> None:
     with SerialExecutor().kept(_prepare):
         assert list(SerialExecutor().map(_square, _TASKS[:1], lambda _: None)) == [(_TASKS[0], 0)]
