@@ -51,7 +51,8 @@ class Stage:
     """The name and version of a stage; raise the version when equal inputs give other outputs.
 
     `writes` are the files and folders that it writes beside numbered shards: with them `--overwrite` knows what is its
-    own in a folder. In such a folder of its own that are the files which it listed, or announced to its run.
+    own in a folder. In such a folder of its own that are the files which it listed, or announced to its run; where the
+    name ends with a slash, all that is in the folder.
     """
 
     name: str
@@ -236,11 +237,14 @@ class StageRun:
         return [name for name in names if not name.startswith(".") and name not in (JOURNAL, _WORK)]
 
     def _is_own(self, name: str) -> bool:
-        return name in self._stage.writes or name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
+        if name in self._stage.writes or f"{name.partition('/')[0]}/" in self._stage.writes:
+            return True
+        return name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
 
     def _own_folders(self) -> list[str]:
         """Return the folders that the stage writes, and all below them, by their names in the output folder."""
-        folders = [name for name in self._stage.writes if storage.is_folder(storage.join(self.output, name))]
+        names = [name.rstrip("/") for name in self._stage.writes]
+        folders = [name for name in names if storage.is_folder(storage.join(self.output, name))]
         for folder in folders:  # which grows as it goes
             below = [storage.join(folder, name) for name in storage.list_folder(storage.join(self.output, folder))]
             folders += [name for name in below if storage.is_folder(storage.join(self.output, name))]

@@ -12,7 +12,7 @@ from pipelines.model.requirements import require_torch
 STAGE = Stage(
     "pretrain",
     1,
-    ("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "checkpoints"),
+    ("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "checkpoints/"),
 )
 
 

@@ -288,6 +288,17 @@ def test_overwrite_knows_files_in_folders_after_a_kill(
     assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("z/c",))) == {"manifest.json", "own/z/c.txt"}
 
 
+def test_a_folder_named_with_a_slash_is_all_of_the_stage(tmp_path: Path) -> None:
+    _run(tmp_path, writes=("own/",))
+    (tmp_path / "own" / "x").mkdir(parents=True)
+    (tmp_path / "own" / "x" / "b.txt").write_text("not listed")
+    (tmp_path / "own" / "x" / "c.txt.tmp-99-0").write_text("half")
+    _run(tmp_path, writes=("own/",))
+    assert [path.name for path in (tmp_path / "own" / "x").iterdir()] == ["b.txt"]
+    _run(tmp_path, version=2, writes=("own/",), options=RunOptions(overwrite=True))
+    assert not (tmp_path / "own").exists()
+
+
 def test_a_damaged_file_in_a_folder_of_the_stage_is_still_its_own(tmp_path: Path) -> None:
     _run_with_folder(tmp_path)
     whole = _below(tmp_path)
