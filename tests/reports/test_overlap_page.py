@@ -216,7 +216,7 @@ def test_scores() -> None:
         ({}, "0 of 300,000,000 made-up n-grams were found, which proves less than 1e-8"),
         ({"probes": 10**6, "upper_bound": 3e-6}, "with none found that takes about 300,000,000 n-grams"),
         ({"found": 1, "upper_bound": 4.7e-6}, "1 of 300,000,000 made-up n-grams was found"),
-        ({"found": 2, "upper_bound": 6.3e-6}, "The probe agrees with that; by itself it does not prove what was asked for"),
+        ({"found": 2, "upper_bound": 6.3e-6}, "by itself it does not prove what was asked for"),
         ({"error_bound": 2e-8}, "its error is above what was asked for"),
     ],
 )
@@ -244,7 +244,8 @@ def test_self_test_and_boilerplate() -> None:
     assert "9 examples were too short" in text
     assert "False ones: 1 n-gram was found that no copy had." in text
     assert "all rights reserved no part of this publication120,034130,001wikitext2/test, shakespeare" in text
-    assert "37 distinct 8-grams that stand in more than 10 documents were left out of the figures of the benchmarks: 1,204" in text
+    assert "37 distinct 8-grams that stand in more than 10 documents were left out of the figures" in text
+    assert "of the benchmarks: 1,204 positions in them" in text
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,13 @@ def test_a_clean_benchmark_has_the_other_examples(tmp_path: Path) -> None:
     _, report = _report(tmp_path / "out", documents, [f"b/test={benchmark}"], ngram=3, write_clean="benchmark")
     lines = (tmp_path / "out" / "clean" / "b-test" / "b.jsonl").read_text()
     assert lines == benchmark.read_text().splitlines(keepends=True)[1]
-    assert report["benchmarks"][0]["clean"] == {"kept": 1, "left_out": 2}
+    assert report["benchmarks"][0]["clean"] == {"folder": "b-test", "kept": 1, "left_out": 2}
+    other = _jsonl(tmp_path / "other.jsonl", ["x y z"])
+    named = [f"b/test={benchmark}", f"b-test={other}"]
+    _, report = _report(tmp_path / "two", documents, named, ngram=3, write_clean="benchmark")
+    folders = [row["clean"]["folder"] for row in report["benchmarks"]]
+    assert len(set(folders)) == 2
+    assert all((tmp_path / "two" / "clean" / folder).is_dir() for folder in folders)
 
 
 def test_scores_are_compared_on_clean_and_overlapping_examples(tmp_path: Path) -> None:
@@ -280,6 +286,10 @@ def test_planted_copies_are_found(tmp_path: Path) -> None:
     _, report = _report(tmp_path / "stop", documents, [f"b={benchmark}"], self_test=True, lines="stop")
     wrapped = next(row for row in report["self_test"]["kinds"] if row["kind"] == "wrapped")
     assert wrapped["recall"] < 0.2
+    # Joined lines hold n-grams of another example, which are no false ones.
+    lines = _jsonl(tmp_path / "lines.jsonl", ["one two three four\nfive six seven eight", "three four five six x"])
+    _, report = _report(tmp_path / "lines", documents, [f"b={lines}"], self_test=True, lines="stop", ngram=4)
+    assert report["self_test"]["unplanted_found"] == 0
 
 
 def test_samples_stand_beside_held_out_documents(tmp_path: Path) -> None:

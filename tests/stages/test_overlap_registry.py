@@ -113,7 +113,7 @@ def test_the_papers_figures_are_those_of_test_sets(tmp_path: Path) -> None:
         (benchmark,) = parse_benchmarks([f"{left}={tmp_path / 'b.txt'}"])
         return benchmark.paper is not None
 
-    assert [has_figures(left) for left in ("wikitext2", "LM1B/test", "ptb:text")] == [True] * 3
+    assert [has_figures(left) for left in ("wikitext2", "LM1B/test", "ptb:test")] == [True] * 3
     assert [has_figures(left) for left in ("wikitext2:train", "ptb/valid", "gsm8k", "mine")] == [False] * 4
     (benchmark,) = parse_benchmarks(["wikitext-103"])
     assert benchmark.paper is not None

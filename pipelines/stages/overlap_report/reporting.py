@@ -14,7 +14,7 @@ from pipelines.algorithms.overlap_counts import distribution
 from pipelines.core.manifest import FileEntry
 from pipelines.stages.overlap_report import results
 from pipelines.stages.overlap_report.benchmarks import Benchmark
-from pipelines.stages.overlap_report.clean_benchmarks import write_clean_benchmark
+from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.holdings import Holdings
 from pipelines.stages.overlap_report.indexing import (
@@ -93,6 +93,7 @@ def make_report(
     counted = [each.counts(found) for each in parts]
     examples = {each.benchmark.label: len(counts.ngrams) for each, counts in zip(parts, counted, strict=True)}
     scores = read_scores(audit.scores, audit.benchmarks, examples)
+    folders = clean_folders([each.label for each in audit.benchmarks])
     rows = []
     for each, counts in zip(parts, counted, strict=True):
         label = each.benchmark.label
@@ -107,9 +108,10 @@ def make_report(
             }
         )
         if config.write_clean == "benchmark":
-            clean = write_clean_benchmark(each.benchmark, config.example, counts.overlapping, stored.folder)
+            folder = folders[each.number]
+            clean = write_clean_benchmark(each.benchmark, config.example, counts.overlapping, stored.folder, folder)
             files += clean.files
-            rows[-1]["clean"] = {"kept": clean.kept, "left_out": clean.left_out}
+            rows[-1]["clean"] = {"folder": folder, "kept": clean.kept, "left_out": clean.left_out}
     report = {
         "corpus": corpus.fingerprint,
         "method": corpus.method,

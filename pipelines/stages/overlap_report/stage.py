@@ -23,6 +23,7 @@ from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult,
 from pipelines.reports.overlap_page import render_report
 from pipelines.stages.overlap_report import samples
 from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, with_own_train
+from pipelines.stages.overlap_report.clean_benchmarks import clean_names
 from pipelines.stages.overlap_report.cleaning import CleanTask, clean_shard
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.holdings import Holdings
@@ -186,6 +187,7 @@ def _report_from_documents(
             report["self_test"] = measure_recall(parts, config.example, index, source.shards, config.held_out)
         return _written(report, files, run.output)
 
+    _announce_clean(audit, run)
     run.once("report", write, unit="examples")
 
 
@@ -204,8 +206,15 @@ def _report_from_index(
             require_scores(audit, stored[0])
             own = _own_train(audit, stored[0], run)
             _require_unchanged(audit, fingerprints)
+            _announce_clean(audit, run)
             run.once("probe", lambda: _probe(audit, answers, stored, own, run), unit="n-grams")
         return _finish(audit, run)
+
+
+def _announce_clean(audit: Audit, run: StageRun) -> None:
+    """Say which files the report writes in `clean/`, so that they are known for ours where the run is killed there."""
+    if audit.config.write_clean == "benchmark":
+        run.announce(clean_names(audit.benchmarks))
 
 
 def _probe(
