@@ -46,6 +46,7 @@ OVERLAPPING_SCHEMA = pa.schema(
 _FOUND_SCHEMA = pa.schema([pa.field("ngram_id", pa.int64(), nullable=False)])
 _ROWS_WRITTEN = 8192
 _BATCH_BYTES = 4 << 20
+_GIVEN_BACK_AFTER_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,7 @@ def scan_shard(task: ScanTask) -> TaskResult:
     counted = CorpusCounts(len(indexes[0].hashes))
     found = [np.zeros(len(index.hashes), np.bool_) for index in indexes[1:]]
     sources: dict[int, dict[str, Any]] = {}
-    documents = text_bytes = ngrams = overlapping_documents = 0
+    documents = text_bytes = given_back_at = ngrams = overlapping_documents = 0
     with (
         shards.write_shard(
             task.output, shards.shard_name("overlapping", task.shard.index), OVERLAPPING_SCHEMA
@@ -111,8 +112,10 @@ def scan_shard(task: ScanTask) -> TaskResult:
             text_bytes += int(starts[-1]) - int(starts[0])
             ngrams += int(hits.ngram_counts.sum())
             progress.advance(batch.num_rows)
-            # What was read before would stay with the allocator: a hundred megabytes in each worker.
-            pa.default_memory_pool().release_unused()
+            if text_bytes - given_back_at > _GIVEN_BACK_AFTER_BYTES:
+                # What was read before would stay with the allocator: a hundred megabytes in each worker.
+                pa.default_memory_pool().release_unused()
+                given_back_at = text_bytes
     matches = _write_matches(task, indexes[0], counted, sources)
     flagged = [_write_found(task, number, flags) for number, flags in enumerate(found, 1)]
     return TaskResult(
