@@ -25,7 +25,6 @@ from pipelines.stages.overlap_report.registry import (
     list_benchmarks,
     loose_name,
     nearest,
-    paper_figures,
 )
 
 needs_datasets = pytest.mark.skipif(
@@ -75,7 +74,9 @@ def test_names_are_matched_loosely() -> None:
     assert find_entry("lm1b") is find_entry("1BW") is known_benchmarks()["1bw"]
     assert find_entry("nothing-such") is None
     assert nearest("wikitxt-13") == ["wikitext-103", "wikitext-2"]
-    figures = paper_figures("Wikitext2")
+    entry = find_entry("Wikitext2")
+    assert entry is not None
+    figures = entry.paper
     assert figures is not None
     assert dataclasses.asdict(figures) == {"name": "WikiText-2", "own_train": 0.66, "webtext": 1.63}
 

@@ -6,24 +6,17 @@ import dataclasses
 
 from pipelines.algorithms.ngrams import Normalisation
 from pipelines.core.config import option
+from pipelines.core.ngram_options import apostrophes_option, letters_option, lines_option, ngram_option
 
 
 @dataclasses.dataclass(frozen=True)
 class OverlapIndexConfig:
     """What the index holds, and how often it may err."""
 
-    ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
-    apostrophes: str = option(
-        "split",
-        "An apostrophe within a word ends it (don, t), or is dropped from it (dont).",
-        choices=("split", "drop"),
-    )
-    letters: str = option(
-        "unicode",
-        "Words are letters and digits of all scripts, or of ASCII, where all other characters end a word.",
-        choices=("unicode", "ascii"),
-    )
-    lines: str = option("cross", "N-grams go across line ends, or stop at them.", choices=("cross", "stop"))
+    ngram: int = ngram_option()
+    apostrophes: str = apostrophes_option()
+    letters: str = letters_option()
+    lines: str = lines_option()
     error_rate: float = option(
         1e-8, "The share of absent n-grams that the filter may find.", minimum=1e-15, maximum=0.5
     )

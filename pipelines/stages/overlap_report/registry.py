@@ -73,12 +73,6 @@ def nearest(name: str, known: Mapping[str, Entry] | None = None) -> list[str]:
     return list(dict.fromkeys(named[each] for each in found))[:_NEAREST]
 
 
-def paper_figures(name: str) -> PaperFigures | None:
-    """Return what the paper's Table 6 says of a benchmark of that name, or None."""
-    entry = find_entry(name)
-    return None if entry is None else entry.paper
-
-
 def list_benchmarks(known: Mapping[str, Entry] | None = None) -> list[dict[str, Any]]:
     """Return a row for each known benchmark, for a table or as JSON."""
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pipelines.algorithms.fingerprints import word_hashes
 from pipelines.algorithms.ngram_index import NgramIndex
 from pipelines.algorithms.ngram_index_builder import Examples
 from pipelines.algorithms.ngrams import Normalisation
-from pipelines.algorithms.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs, percent
+from pipelines.algorithms.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.text_columns import arrays_of
@@ -147,11 +147,6 @@ def sensitivity_row(
         **dataclasses.asdict(normalisation),
         "benchmarks": [{name: row[name] for name in kept} for row in rows],
     }
-
-
-def mean_percent(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean share of positions, as the paper gives one over its test sets."""
-    return percent(sum(row["percent_positions"] for row in rows), 100 * len(rows)) if rows else 0.0
 
 
 def _most_first(held: Holdings, id: int, text: str) -> tuple[int, int, str]:
