@@ -7,6 +7,7 @@ plain LLVM vectors, which every processor has an instruction for or a loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,86 +65,73 @@ def _bits(builder: Any, found: Any) -> Any:
     return builder.zext(builder.bitcast(found, _MASK), _WORD)
 
 
+def _flags(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    """Return the code of a load that tests a block: `test` gives a flag for each of its bytes."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits(builder, test(builder, _block(context, builder, signature, args)))
+
+    return load
+
+
+def _is_one_of(builder: Any, block: Any, first: str, count: int) -> Any:
+    """Tell which bytes are among `count` ones from `first` on."""
+    return builder.icmp_unsigned("<", builder.sub(block, _all(ord(first))), _all(count))
+
+
+def _ends_string(builder: Any, block: Any) -> Any:
+    quote = builder.icmp_unsigned("==", block, _all(ord('"')))
+    backslash = builder.icmp_unsigned("==", block, _all(ord("\\")))
+    control = builder.icmp_unsigned("<", block, _all(ord(" ")))
+    return builder.or_(builder.or_(quote, backslash), control)
+
+
 @_intrinsic
 def string_stops(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is a quote, a backslash or a control character."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = _block(context, builder, signature, args)
-        quote = builder.icmp_unsigned("==", block, _all(ord('"')))
-        backslash = builder.icmp_unsigned("==", block, _all(ord("\\")))
-        control = builder.icmp_unsigned("<", block, _all(ord(" ")))
-        return _bits(builder, builder.or_(builder.or_(quote, backslash), control))
-
-    return types.uint64(buffer, types.int64), load
+    return types.uint64(buffer, types.int64), _flags(_ends_string)
 
 
 @_intrinsic
 def newlines(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is a newline."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = _block(context, builder, signature, args)
-        return _bits(builder, builder.icmp_unsigned("==", block, _all(ord("\n"))))
-
-    return types.uint64(buffer, types.int64), load
+    test = _flags(lambda builder, block: builder.icmp_unsigned("==", block, _all(ord("\n"))))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
 def not_ascii(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is not ASCII."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = _block(context, builder, signature, args)
-        return _bits(builder, builder.icmp_unsigned(">=", block, _all(128)))
-
-    return types.uint64(buffer, types.int64), load
-
-
-def _within(builder: Any, block: Any, first: str, count: int) -> Any:
-    return builder.icmp_unsigned("<", builder.sub(block, _all(ord(first))), _all(count))
+    test = _flags(lambda builder, block: builder.icmp_unsigned(">=", block, _all(128)))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
 def letters(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is an ASCII letter."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lower_case = builder.or_(_block(context, builder, signature, args), _all(32))
-        return _bits(builder, _within(builder, lower_case, "a", 26))
-
-    return types.uint64(buffer, types.int64), load
+    test = _flags(lambda builder, block: _is_one_of(builder, builder.or_(block, _all(32)), "a", 26))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
 def digits(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is an ASCII digit."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits(builder, _within(builder, _block(context, builder, signature, args), "0", 10))
-
-    return types.uint64(buffer, types.int64), load
+    test = _flags(lambda builder, block: _is_one_of(builder, block, "0", 10))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
 def blanks(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is a blank."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = _block(context, builder, signature, args)
-        return _bits(builder, builder.icmp_unsigned("==", block, _all(ord(" "))))
-
-    return types.uint64(buffer, types.int64), load
+    test = _flags(lambda builder, block: builder.icmp_unsigned("==", block, _all(ord(" "))))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
 def tabs_and_line_ends(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     """Return a bit for each of the 32 bytes from a position on that is ASCII white space, but no blank."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits(builder, _within(builder, _block(context, builder, signature, args), "\t", 5))
-
-    return types.uint64(buffer, types.int64), load
+    test = _flags(lambda builder, block: _is_one_of(builder, block, "\t", 5))
+    return types.uint64(buffer, types.int64), test
 
 
 @_intrinsic
