@@ -111,6 +111,29 @@ def test_a_failing_page_is_asked_again_a_bounded_number_of_times(
     assert [asked.count(path) for path in pages] == [3, 3, 2, 1, 1]
 
 
+def _closes_at_the_second_request(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """Answer the first request of a connection; close it without a word at the next, as if it had waited too long."""
+    if vars(handler).setdefault("answered", False):
+        handler.close_connection = True
+        return
+    vars(handler)["answered"] = True
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/html")
+    handler.send_header("Content-Length", str(len(_TEXT)))
+    handler.end_headers()
+    handler.wfile.write(_TEXT)
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_no_failure_of_the_page(tmp_path: Path) -> None:
+    pages = {f"/{number}": _closes_at_the_second_request for number in range(4)} | {"/closed": raw(b"")}
+    with LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [web.url(path) for path in pages], retries=0)
+        asked = web.paths()
+    assert list(fetched.outcomes.values()) == ["ok"] * 4 + ["connection"]
+    assert all(asked.count(path) <= 2 for path in pages)
+    assert len(asked) > len(pages)  # some went out on a kept connection, and once more on a new one
+
+
 def test_a_host_that_fails_page_after_page_is_given_up(tmp_path: Path) -> None:
     pages = {f"/{number}": Answer(b"", 429) for number in range(50)} | {"/ok": Answer(_TEXT)}
     with LocalWeb({"/ok": _TEXT}) as alive, LocalWeb(pages) as web:

@@ -38,11 +38,12 @@ logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 class Attempt:
-    """One request: its deadline on the monotonic clock, and the socket that it uses."""
+    """One request: its deadline on the monotonic clock, and the socket that it uses; `kept`: by an earlier one too."""
 
     def __init__(self, timeout_s: float) -> None:
         self.deadline = time.monotonic() + timeout_s
         self.connected = False
+        self.kept = False
         self.peer: str | None = None
         self.ended = False
         self._socket: socket.socket | None = None
@@ -112,8 +113,17 @@ class Client:
         if not self._allow_private_addresses and select_proxy(url, settings["proxies"]):
             _refuse_private_literal(url)
         timeouts = (min(_CONNECT_TIMEOUT_S, attempt.remaining_s), attempt.remaining_s)
-        # The adapter, not the session: a session reads the bodies of redirects, however long they are.
-        response = self._adapter.send(prepared, stream=True, timeout=timeouts, proxies=settings["proxies"])
+        while True:
+            attempt.kept = False
+            try:
+                # The adapter, not the session: a session reads the bodies of redirects, however long they are.
+                response = self._adapter.send(prepared, stream=True, timeout=timeouts, proxies=settings["proxies"])
+                break
+            except requests.ConnectionError:
+                # A server may close a kept connection at any time, also just as we write to it (RFC 9112, 9.3.1),
+                # which says nothing of the page. The pool has lost that connection, so the last try is on a new one.
+                if not attempt.kept or attempt.overdue:
+                    raise
         extract_cookies_to_jar(cookies, prepared, response.raw)  # type: ignore[no-untyped-call]
         return response
 
@@ -152,12 +162,13 @@ class _Watched(HTTPConnection):
 
     def request(self, *arguments: Any, **options: Any) -> None:
         if self.sock is not None:
-            self._tell_attempt()
+            self._tell_attempt(kept=True)
         super().request(*arguments, **options)
 
-    def _tell_attempt(self) -> None:
+    def _tell_attempt(self, kept: bool = False) -> None:
         attempt = _attempt()
         if attempt is not None:
+            attempt.kept = kept
             with contextlib.suppress(OSError):
                 attempt.hold(self.sock, None if self.proxy else self.sock.getpeername()[0])
 
