@@ -13,6 +13,7 @@ import math
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own custom
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 LAYER_NORM_EPSILON = 1e-5
 _WEIGHT_STD = 0.02
@@ -31,40 +32,80 @@ class Architecture:
     dropout: float = 0.0
 
 
+class KeyValueCache:
+    """The keys and values of the tokens that a model has seen, so that each token goes through it once.
+
+    `length` tokens of [layers, blocks, heads, context, width of a head] are filled, the same number in every block.
+    """
+
+    def __init__(self, architecture: Architecture, blocks: int, device: torch.device, dtype: torch.dtype) -> None:
+        size = architecture
+        shape = (size.layers, blocks, size.heads, size.context, size.width // size.heads)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    def extended(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the new tokens' keys and values of a layer in; return those of all tokens so far."""
+        end = self.length + key.shape[2]
+        self.keys[layer, :, :, self.length : end] = key
+        self.values[layer, :, :, self.length : end] = value
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
 class GPT2(nn.Module):
-    """The model; its weights are only set by `initialise` or `load_state_dict`."""
+    """The model; its weights are only set by `initialise` or `load_state_dict`.
+
+    With `recompute` each layer keeps nothing for the backward pass but its input, and is computed twice instead:
+    the memory of training falls, and so does its speed.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
+        self.recompute = False
         self.wte = nn.Embedding(architecture.vocab_size, architecture.width)
         self.wpe = nn.Embedding(architecture.context, architecture.width)
         self.drop = nn.Dropout(architecture.dropout)
-        self.h = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        self.h = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.layers))
         self.ln_f = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens]."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
+    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens].
+
+        With a cache, `tokens` are those after the ones it holds, and are added to it.
+        """
+        return F.linear(self.hidden(tokens, cache), self.wte.weight)
+
+    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """Return what the logits are made of: the residual stream after the final norm, [blocks, tokens, width]."""
+        seen = cache.length if cache is not None else 0
+        positions = torch.arange(seen, seen + tokens.shape[1], device=tokens.device)
         x = self.drop(self.wte(tokens) + self.wpe(positions))
         for block in self.h:
-            x = block(x)
-        return F.linear(self.ln_f(x), self.wte.weight)
+            if self.recompute and self.training:
+                x = checkpoint(block, x, use_reentrant=False)
+            else:
+                x = block(x, cache)
+        if cache is not None:
+            cache.length += tokens.shape[1]
+        out: Tensor = self.ln_f(x)
+        return out
 
 
 class Block(nn.Module):
     """One layer: attention, then the feed-forward layer, each added to the residual stream."""
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, layer: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
-        self.attn = Attention(architecture)
+        self.attn = Attention(architecture, layer)
         self.ln_2 = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
         self.mlp = FeedForward(architecture)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """Return the residual stream after this layer, [blocks, tokens, width] as given."""
-        mixed: Tensor = x + self.attn(self.ln_1(x))
+        mixed: Tensor = x + self.attn(self.ln_1(x), cache)
         out: Tensor = mixed + self.mlp(self.ln_2(mixed))
         return out
 
@@ -72,15 +113,16 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Causal self-attention with several heads."""
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, layer: int) -> None:
         super().__init__()
+        self.layer = layer
         self.heads = architecture.heads
         self.dropout = architecture.dropout
         self.c_attn = nn.Linear(architecture.width, 3 * architecture.width)
         self.c_proj = nn.Linear(architecture.width, architecture.width)
         self.resid_drop = nn.Dropout(architecture.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """Let each token look at itself and those before it; [blocks, tokens, width] as given."""
         blocks, tokens, width = x.shape
         query, key, value = (
@@ -88,10 +130,23 @@ class Attention(nn.Module):
             for part in self.c_attn(x).split(width, dim=2)
         )
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        if cache is None or cache.length == 0:
+            if cache is not None:
+                cache.extended(self.layer, key, value)
+            mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        else:
+            # One new token may look at all before it; of several, each only at those before itself.
+            key, value = cache.extended(self.layer, key, value)
+            mask = None if tokens == 1 else _looks_back(tokens, key.shape[2], x.device)
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
         joined = mixed.transpose(1, 2).reshape(blocks, tokens, width)
         out: Tensor = self.resid_drop(self.c_proj(joined))
         return out
+
+
+def _looks_back(new: int, all_tokens: int, device: torch.device) -> Tensor:
+    """Return which of all tokens each new one, the last of them, may look at: [new, all_tokens] of bool."""
+    return torch.ones(new, all_tokens, dtype=torch.bool, device=device).tril(all_tokens - new)
 
 
 class FeedForward(nn.Module):
