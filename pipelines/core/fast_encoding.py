@@ -174,9 +174,9 @@ def _joined(parts: list[Encoded]) -> Encoded:
 def _groups(texts: list[str]) -> list[list[str]]:
     """Return texts in groups of at most about a million characters."""
     groups: list[list[str]] = []
-    characters = _TOGETHER_CHARACTERS
+    characters = 0
     for text in texts:
-        if characters + len(text) > _TOGETHER_CHARACTERS:
+        if not groups or characters + len(text) > _TOGETHER_CHARACTERS:
             groups.append([])
             characters = 0
         groups[-1].append(text)

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.core import fast_encoding, machine
 from pipelines.core.errors import InputError
-from pipelines.core.fast_encoding import FastEncoder
+from pipelines.core.fast_encoding import FastEncoder, LibraryEncoder
 from pipelines.core.tokenizer_formats import parse_tokenizer, read_tokenizer
 
 _TEXTS = ["hello <|endoftext|> wörld", "", "\u3000 a  b\n\n c", "don't 12 ſ", "漢字"]
@@ -147,3 +147,10 @@ def test_without_gigatoken_the_commands_work_and_say_so(tmp_path: Path) -> None:
     assert "gigatoken is not installed; use --engine tokenizers" in said
     assert "Traceback" not in said
     assert json.loads((tmp_path / "auto" / "tokens.json").read_text())["engine"] == "tokenizers"
+
+
+def test_the_library_takes_a_column_that_begins_with_an_empty_text(tokenizer_json: bytes) -> None:
+    library = parse_tokenizer(tokenizer_json, "gpt2")
+    ids, starts = LibraryEncoder(library).encode(pa.array(["", "a word", ""]))
+    assert ids.tolist() == library.encode("a word").ids
+    assert starts.tolist() == [0, 0, 2, 2]
