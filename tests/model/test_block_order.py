@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +27,20 @@ def test_shards_read_as_one_row(lengths: list[int], data: st.DataObject) -> None
         start = data.draw(st.integers(0, len(row) - 1))
         stop = data.draw(st.integers(start + 1, len(row)))
         assert split.read(start, stop).tolist() == row[start:stop].tolist()
+        where = [(span.shard, list(range(span.start, span.stop))) for span in split.spans(start, stop)]
+        tokens = [int(split.shards[shard][token]) for shard, places in where for token in places]
+        assert tokens == row[start:stop].tolist()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 4), st.data())
+def test_blocks_are_read_together_as_each_alone(lengths: list[int], context: int, data: st.DataObject) -> None:
+    row = np.arange(sum(lengths), dtype=np.uint16)
+    split = Split("x", tuple(np.split(row, np.cumsum(lengths)[:-1])), 65_536)
+    last = split.blocks(context) - 1
+    numbers = data.draw(st.lists(st.integers(0, last), max_size=5)) if last >= 0 else []
+    found = split.read_blocks(numbers, context)
+    assert (found.dtype, found.shape) == (np.int64, (len(numbers), context + 1))
+    assert found.tolist() == [row[each * context : (each + 1) * context + 1].tolist() for each in numbers]
 
 
 def test_blocks_follow_each_other_and_share_the_token_between() -> None:
@@ -66,6 +82,18 @@ def test_the_order_is_the_one_that_was_chosen_once() -> None:
     assert BlockOrder(8, 8, 0).batch(0) == [0, 2, 1, 5, 4, 3, 6, 7]
 
 
+@pytest.mark.parametrize(
+    ("blocks", "batch_size", "seed", "steps_sha256"),
+    [(1000, 64, 7, "3a17f825816a070d"), (5, 16, 2**63 + 1, "56a5d9a840bdf8b0"), (70_000, 512, 3, "a8d19e950263fe51")],
+)
+def test_many_epochs_are_those_that_were_chosen_once(
+    blocks: int, batch_size: int, seed: int, steps_sha256: str
+) -> None:
+    order = BlockOrder(blocks, batch_size, seed)
+    steps = [order.batch(step) for step in range(300)]
+    assert hashlib.sha256(str(steps).encode()).hexdigest()[:16] == steps_sha256
+
+
 def test_first_places_are_spread_over_all_blocks() -> None:
     places = Counter(BlockOrder(4, 4, seed).batch(0)[0] for seed in range(400))
     assert min(places.values()) > 60
@@ -100,6 +128,25 @@ def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path, tokenizer: Token
         InputError, match=r"holds token 300, but its vocabulary has 300 entries; run `webtext tokenize`"
     ):
         found.train.read(0, 3)
+    with pytest.raises(InputError, match=r"holds token 300"):
+        found.train.read_blocks([0], 2)
+
+
+def test_shards_of_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folder = Path(write_token_folder(tmp_path / "tokenize", [[1, 2, 3]], [], tokenizer))
+    assert open_tokens(str(folder)).tokenizer_sha256 == hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    _replace_vouched(folder, "tokenizer.json", (folder / "tokenizer.json").read_bytes() + b"\n")
+    with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that .* run `webtext tokenize` again"):
+        open_tokens(str(folder))
+
+
+def _replace_vouched(folder: Path, name: str, data: bytes) -> None:
+    """Replace a file, and what the manifest says of it."""
+    (folder / name).write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for file in (file for shard in manifest["shards"] for file in shard["files"] if file["name"] == name):
+        file |= {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -107,6 +154,10 @@ def test_a_damaged_shard_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (folder / "train-00000.bin").write_bytes(b"\0" * 6)
     with pytest.raises(DamagedShardError, match=r"train-00000.bin: is damaged.*run `webtext tokenize` again"):
         open_tokens(str(folder))
+    assert open_tokens(str(folder), verify=False).train.read(0, 3).tolist() == [0, 0, 0]  # others have read it
+    (folder / "train-00000.bin").write_bytes(b"\0" * 5)
+    with pytest.raises(InputError, match=r"train-00000.bin: has 5 bytes, but tokens.json says 6"):
+        open_tokens(str(folder), verify=False)
 
 
 def test_token_bytes_add_up_to_the_text(tokenizer: Tokenizer) -> None:
