@@ -1,0 +1,100 @@
+"""Operations a token and the share of a card's peak, by published figures."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipelines.core.resources import data_path
+from pipelines.model.config import PretrainConfig
+from pipelines.model.flops import flops_per_token, peak_flops, utilisation, utilisation_text
+from pipelines.model.recipe import make_recipe, parameter_count
+
+SIZES = [("gpt2", 0.860), ("gpt2-medium", 2.431), ("gpt2-large", 5.210), ("gpt2-xl", 10.289)]
+
+
+def flops_of(preset: str) -> int:
+    recipe = make_recipe(PretrainConfig(preset=preset))
+    return flops_per_token(parameter_count(recipe, 50_257), recipe.layers, recipe.width, recipe.context)
+
+
+@pytest.mark.parametrize(("preset", "gflop"), SIZES)
+def test_the_four_sizes_cost_what_the_formula_gives(preset: str, gflop: float) -> None:
+    assert round(flops_of(preset) / 1e9, 3) == gflop
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312.0),
+        ("NVIDIA A100-PCIE-40GB", 312.0),
+        ("NVIDIA A100 80GB PCIe", 312.0),
+        ("A100-SXM4-40GB", 312.0),
+        ("NVIDIA H100 80GB HBM3", 989.4),
+        ("NVIDIA H100 PCIe", 756.5),
+        ("NVIDIA H100 NVL", 835.5),
+        ("NVIDIA H200", 989.4),
+        ("NVIDIA H200 NVL", 835.5),
+        ("NVIDIA GH200 480GB", 989.4),
+        ("NVIDIA B200", 2250.0),
+        ("NVIDIA L4", 121.0),
+        ("NVIDIA L40S", 362.05),
+        ("NVIDIA GeForce RTX 3090", 71.0),
+        ("GeForce RTX 3090", 71.0),
+        ("NVIDIA GeForce RTX 3090 Ti", 80.0),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("Tesla V100-SXM2-16GB", 125.0),
+        ("Tesla V100-PCIE-32GB", 112.0),
+        ("AMD Instinct MI300X", 1307.4),
+        ("AMD Instinct MI250X/MI250", 191.5),
+    ],
+)
+def test_a_card_is_known_by_the_name_that_torch_gives_it(name: str, tflops: float) -> None:
+    assert peak_flops(name) == pytest.approx(tflops * 1e12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "cpu",
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",  # a slice of a card has a part of its peak
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA A10G",
+        "NVIDIA H20",
+        "NVIDIA GeForce GTX 1080 Ti",
+    ],
+)
+def test_another_card_is_unknown_rather_than_wrong(name: str) -> None:
+    assert peak_flops(name) is None
+    assert utilisation(1e6, 10**9, name, 8) is None
+
+
+def test_no_name_fits_two_cards() -> None:
+    cards = tomllib.loads(Path(data_path("cards.toml")).read_text())
+    known = ["NVIDIA H100 NVL", "NVIDIA H200", "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA GeForce RTX 3090 Ti"]
+    for name in known:
+        assert sum(bool(re.fullmatch(card["name"], name)) for card in cards.values()) == 1
+    assert all(set(card) <= {"name", "peak_tflops", "dtype"} for card in cards.values())
+
+
+def test_utilisation_is_that_of_published_runs() -> None:
+    # llm.c: 1558M at 46.8k tokens/s a H100 is "49-50%"; nanoGPT: 124M at 109k tokens/s an A100 is 30%.
+    assert utilisation(46_800, flops_of("gpt2-xl"), "NVIDIA H100 80GB HBM3", 1) == pytest.approx(0.487, abs=0.001)
+    assert utilisation(109_000, flops_of("gpt2"), "NVIDIA A100-SXM4-40GB", 1) == pytest.approx(0.300, abs=0.001)
+
+
+def test_several_cards_share_the_tokens() -> None:
+    one = utilisation(100_000, 10**9, "NVIDIA H200", 1)
+    assert one is not None
+    assert utilisation(100_000, 10**9, "NVIDIA H200", 8) == pytest.approx(one / 8)
+
+
+def test_utilisation_in_words() -> None:
+    assert utilisation_text(0.4129) == "41.3%"
+    assert utilisation_text(None) == "unknown"
