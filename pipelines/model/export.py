@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 
-from pipelines.core import progress, shards, storage
+from pipelines.core import progress, shards
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -43,7 +42,7 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     if trained.exported:
         raise InputError(f"{model}: is a Hugging Face folder already")
     trained.tokenizer()  # refuses a tokenizer of another vocabulary
-    with stage_run(STAGE, config, {"model": _fingerprint(trained)}, output, options) as run:
+    with stage_run(STAGE, config, {"model": trained.fingerprint()}, output, options) as run:
         if not run.finished:
             if trained.step is not None:
                 run.note(f"{model}: its training is not finished; this is its checkpoint of step {trained.step:,}")
@@ -68,12 +67,6 @@ def _write(trained: TrainedModel, output: str) -> TaskResult:
     progress.advance(len(tensors))
     parameters = sum(tensor.numel() for tensor in tensors.values())
     return TaskResult(len(tensors), len(tensors), counts={"parameters": parameters}, files=tuple(written))
-
-
-def _fingerprint(trained: TrainedModel) -> str:
-    parts = (storage.sha256_of(trained.weights_path), hashlib.sha256(trained.tokenizer_json).hexdigest())
-    about = to_json([*parts, trained.described, trained.step, trained.figures])
-    return hashlib.sha256(about).hexdigest()
 
 
 def _model_card(trained: TrainedModel) -> str:

@@ -45,6 +45,12 @@ class TrainedModel:
         """Whether the folder is one of `webtext export`, or of transformers."""
         return _is_exported(self.described)
 
+    def fingerprint(self) -> str:
+        """Return a hash of weights, tokenizer, description and figures."""
+        parts = [storage.sha256_of(self.weights_path), hashlib.sha256(self.tokenizer_json).hexdigest()]
+        about = [*parts, self.described, self.step, self.figures]
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer, without truncation or padding that its file asks for.
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pipelines.core import progress
 from pipelines.core.errors import InputError, UsageError
+from pipelines.model.decoding import Texts, rows_of
 from pipelines.model.device import autocast, named_memory_errors, pick_device, reproducible
 from pipelines.model.gpt2 import GPT2
-from pipelines.model.model_folder import open_model
+from pipelines.model.model_folder import TrainedModel, open_model
+from pipelines.model.sampling_options import SamplingOptions
 
+Floats = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.intp]
 
-@dataclasses.dataclass(frozen=True)
-class SamplingOptions:
-    """How the next token is drawn.
-
-    `temperature` 0 always takes the likeliest token; `top_k` 0 and `top_p` 1 leave every token possible.
-    """
-
-    max_tokens: int = 200
-    temperature: float = 1.0
-    top_k: int = 40
-    top_p: float = 1.0
-    seed: int = 0
+_WAY_OUT = "use --device cpu, or a machine with more memory"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,82 +42,160 @@ class Sample:
         return dataclasses.asdict(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Samples of one prompt that are drawn at once: their numbers begin with `first`."""
+
+    prompt: int
+    first: int
+    samples: int
+
+
+class Sampler:
+    """A model on its device, and the prompts that it goes on from.
+
+    Raises InputError where the folder holds no model, UsageError for a prompt that is no text or longer than the
+    model's context.
+    """
+
+    def __init__(self, folder: str, prompts: Sequence[str], options: SamplingOptions, device: str = "auto") -> None:
+        self.device = pick_device(device)
+        self.trained = open_model(folder)
+        self.prompts = list(prompts)
+        self.options = options
+        self._tokenizer = self.trained.tokenizer()
+        self._encoded = [_encoded(self._tokenizer, self.trained, prompt) for prompt in self.prompts]
+        with named_memory_errors(_WAY_OUT):
+            self._model = self.trained.model.to(self.device)
+
+    def batches(self, samples: int) -> list[Batch]:
+        """Return the batches in which `samples` texts for each prompt are drawn.
+
+        A sample's place in its batch follows from its number alone, and a batch holds one prompt.
+        """
+        rows = rows_of(self.device)
+        return [
+            Batch(prompt, first, min(rows, samples - first))
+            for prompt in range(len(self.prompts))
+            for first in range(0, samples, rows)
+        ]
+
+    def draw(self, batch: Batch) -> list[Sample]:
+        """Draw the samples of a batch."""
+        prompt, end = self.prompts[batch.prompt], self.trained.end_of_text
+        numbers = range(batch.first, batch.first + batch.samples)
+        seeds = [_sample_seed(self.options.seed, prompt, number) for number in numbers]
+        with reproducible(self.device, 0), named_memory_errors(_WAY_OUT):
+            texts = sample_tokens(self._model, self._encoded[batch.prompt] or [end], self.options, seeds, end)
+        return [self._sample(prompt, number, tokens) for number, tokens in zip(numbers, texts, strict=True)]
+
+    def _sample(self, prompt: str, number: int, tokens: list[int]) -> Sample:
+        ended = tokens[-1:] == [self.trained.end_of_text]
+        text = self._tokenizer.decode(tokens[:-1] if ended else tokens, skip_special_tokens=False)
+        return Sample(prompt, number, text, len(tokens), ended)
+
+
 def generate(
     folder: str, prompts: Sequence[str], samples: int, options: SamplingOptions, device: str = "auto"
 ) -> Iterator[Sample]:
     """Yield `samples` texts for each prompt; an empty prompt begins a new document.
 
-    Each sample has its own random numbers, by seed, prompt and number, so that it is the same however many are drawn
-    beside it. Raises InputError where the folder holds no model, UsageError for a prompt that is longer than the
-    model's context.
+    Each sample has its own random numbers, by seed, prompt and number, and is the same however many are drawn beside
+    it. Raises as `Sampler` does.
     """
-    place = pick_device(device)
-    trained = open_model(folder)
-    tokenizer = trained.tokenizer()
-    encoded = [tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts]
-    context = trained.model.architecture.context
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        if len(ids) > context:
-            raise UsageError(
-                f"the prompt {prompt[:30]!r}... has {len(ids)} tokens, but the model sees only {context}; shorten it"
-            )
-    model = trained.model.to(place)
-    way_out = "use --device cpu, or a machine with more memory"
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        for number in range(samples):
-            generator = torch.Generator().manual_seed(_sample_seed(options.seed, prompt, number))
-            with reproducible(place, 0), named_memory_errors(way_out):
-                drawn = sample_tokens(model, ids or [trained.end_of_text], options, generator, trained.end_of_text)
-            ended = drawn[-1:] == [trained.end_of_text]
-            text = tokenizer.decode(drawn[:-1] if ended else drawn, skip_special_tokens=False)
-            yield Sample(prompt, number, text, len(drawn), ended)
+    sampler = Sampler(folder, prompts, options, device)
+    for batch in sampler.batches(samples):
+        yield from sampler.draw(batch)
 
 
 @torch.no_grad()
 def sample_tokens(
-    model: GPT2, prompt: Sequence[int], options: SamplingOptions, generator: torch.Generator, end_of_text: int
-) -> list[int]:
-    """Return the tokens that follow a prompt: at most `max_tokens`, `end_of_text` being the last if it is drawn.
+    model: GPT2, prompt: Sequence[int], options: SamplingOptions, seeds: Sequence[int], end_of_text: int
+) -> list[list[int]]:
+    """Return the tokens that follow a prompt, once for each seed, of which there are at most `rows_of` the device.
 
-    Past the context the model sees the latest tokens only, at positions from 0 on. Raises InputError where the model's
-    logits are no numbers.
+    A text has at most `max_tokens`, `end_of_text` being the last if it is drawn. Past the context the model sees the
+    latest tokens only, see `window_start`. Raises InputError where the model's logits are no numbers.
     """
-    device = model.wte.weight.device
-    row = list(prompt)
-    for _ in range(options.max_tokens):
-        seen = torch.tensor([row[-model.architecture.context :]], device=device)
-        with autocast(device):
-            logits = model(seen)[0, -1].float().cpu()
-        if not torch.isfinite(logits).all():
-            raise InputError("the model's logits are no numbers: its training went wrong, see metrics.jsonl")
-        row.append(_draw(logits, options, generator))
-        if row[-1] == end_of_text:
-            break
-    return row[len(prompt) :]
+    sources = [random.Random(seed) for seed in seeds]  # whose numbers are the same everywhere
+    texts: list[list[int]] = [[] for _ in seeds]
+    new: dict[int, int] = {}
+    with autocast(model.wte.weight.device):
+        together = Texts(model, prompt, len(seeds))
+        for _ in range(options.max_tokens):
+            going = [number for number, text in enumerate(texts) if text[-1:] != [end_of_text]]
+            if not going:
+                break
+            logits = together.after(new)[going].cpu()
+            drawn = _draw(logits, options, [sources[number].random() for number in going])
+            new = dict(zip(going, drawn, strict=True))
+            for number, token in new.items():
+                texts[number].append(token)
+            progress.advance(len(new))
+    return texts
 
 
-def next_token_probabilities(logits: Tensor, options: SamplingOptions) -> Tensor:
-    """Return the probabilities, [vocabulary], that temperature, then top-k, then top-p leave of logits.
+def next_tokens(logits: Floats, options: SamplingOptions) -> tuple[Ids, Floats]:
+    """Return the tokens that temperature, then top-k, then top-p leave of logits [vocabulary], and their probabilities.
 
-    Top-p keeps the likeliest tokens up to the one with which their sum reaches p, so at least one.
+    Of equal logits the token of the lower id goes first. Top-p keeps the likeliest tokens up to the one with which
+    their sum reaches p, so at least one.
     """
-    # In float64, and by a stable sort, so that ties fall alike everywhere.
-    ordered, tokens = torch.sort(logits.double(), descending=True, stable=True)
+    tokens = _largest(logits, options.top_k)
+    values = logits[tokens].astype(np.float64)
     # The largest is subtracted first, since a logit divided by a tiny temperature is infinite.
-    ordered = (ordered - ordered[0]) / options.temperature
-    if options.top_k:
-        ordered[options.top_k :] = -torch.inf
-    probabilities = ordered.softmax(0)
+    with np.errstate(over="ignore"):
+        weights = np.exp((values - values.max()) / options.temperature)
     if options.top_p < 1:
-        before = probabilities.cumsum(0) - probabilities
-        probabilities[before >= options.top_p] = 0.0
-    return torch.zeros_like(probabilities).scatter(0, tokens, probabilities / probabilities.sum())
+        kept = _nucleus(values, weights / weights.sum(), options.top_p)
+        tokens, weights = tokens[kept], weights[kept]
+    return tokens, weights / weights.sum()
 
 
-def _draw(logits: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
+def _largest(logits: Floats, number: int) -> Ids:
+    """Return the ids of the largest logits, the largest first; all ids, in their order, for 0."""
+    if not 0 < number < len(logits):
+        return np.arange(len(logits))
+    least = np.partition(logits, -number)[-number]
+    ids = np.flatnonzero(logits >= least)  # more than asked for where several are equal
+    return ids[np.argsort(-logits[ids], kind="stable")][:number]
+
+
+def _nucleus(values: Floats, shares: Floats, top_p: float) -> Ids:
+    # Those whose shares are so small do not make up what top-p leaves out, all together; sorting them takes long.
+    ids = np.flatnonzero(shares >= (1 - top_p) / (2 * len(shares)))
+    ids = ids[np.argsort(-values[ids], kind="stable")]
+    before = np.cumsum(shares[ids]) - shares[ids]
+    return ids[before < top_p]
+
+
+def _draw(logits: Tensor, options: SamplingOptions, numbers: Sequence[float]) -> list[int]:
+    """Return a token for each row of logits by a random number from 0 to 1, through the sums of the probabilities."""
+    if not torch.isfinite(logits).all():
+        raise InputError("the model's logits are no numbers: its training went wrong, see metrics.jsonl")
     if options.temperature == 0:
-        return int(logits.argmax())
-    return int(torch.multinomial(next_token_probabilities(logits, options), 1, generator=generator))
+        return [int(token) for token in logits.argmax(1)]
+    drawn = []
+    for row, number in zip(logits.numpy(), numbers, strict=True):
+        tokens, probabilities = next_tokens(row, options)
+        reached = np.cumsum(probabilities)
+        place = np.searchsorted(reached, number * reached[-1], side="right")
+        drawn.append(int(tokens[min(int(place), len(tokens) - 1)]))
+    return drawn
+
+
+def _encoded(tokenizer: Any, trained: TrainedModel, prompt: str) -> list[int]:
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the prompt {prompt[:30]!r}... is no text: not valid in UTF-8") from error
+    ids: list[int] = tokenizer.encode(prompt, add_special_tokens=False).ids
+    context = trained.model.architecture.context
+    if len(ids) > context:
+        raise UsageError(
+            f"the prompt {prompt[:30]!r}... has {len(ids)} tokens, but the model sees only {context}; shorten it"
+        )
+    return ids
 
 
 def _sample_seed(seed: int, prompt: str, number: int) -> int:

@@ -20,7 +20,8 @@ from pipelines.core.run import RunOptions
 from pipelines.model.export import ExportConfig, export
 from pipelines.model.hugging_face import from_hugging_face, to_hugging_face
 from pipelines.model.model_folder import open_model
-from pipelines.model.sampling import SamplingOptions, generate
+from pipelines.model.sampling import generate
+from pipelines.model.sampling_options import SamplingOptions
 
 FILES = {
     "config.json", "model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json",

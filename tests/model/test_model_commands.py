@@ -54,22 +54,14 @@ def test_from_tokens_to_a_folder_and_a_text(corpus: Path, capsys: pytest.Capture
 def test_prompts_from_a_file_and_samples_into_one(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "prompts.txt").write_text("the cat\n\na dog\n")
-    arguments = ["generate", "--model", str(trained), "--prompt-file", str(tmp_path / "prompts.txt")]
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "the cat"}\n{"text": "a dog"}\n')
+    arguments = ["generate", "--model", str(trained), "--prompt-file", str(tmp_path / "prompts.jsonl"), "-p", "It"]
     assert main([*arguments, "--output", str(tmp_path / "samples.jsonl"), "--max-tokens", "3"]) == 0
-    assert capsys.readouterr().out == ""
+    printed = capsys.readouterr()
+    assert "generate: done in" in printed.out
+    assert "generate: samples: " in printed.err
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
-    assert [line["prompt"] for line in lines] == ["the cat", "a dog"]
-
-
-def test_a_prompt_may_hold_what_ends_a_line_elsewhere(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "prompts.txt").write_bytes("\ufeffthe\u2028cat\r\n \n\na\fdog".encode())
-    arguments = ["generate", "--model", str(trained), "--prompt-file", str(tmp_path / "prompts.txt")]
-    assert main([*arguments, "--max-tokens", "1", "--json"]) == 0
-    lines = capsys.readouterr().out.rstrip("\n").split("\n")
-    assert [json.loads(line)["prompt"] for line in lines] == ["the\u2028cat", "a\fdog"]
+    assert [line["prompt"] for line in lines] == ["It", "the cat", "a dog"]
 
 
 def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,8 @@ from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions
 from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
 from pipelines.model.model_folder import open_model
-from pipelines.model.sampling import Sample, SamplingOptions, generate, next_token_probabilities, sample_tokens
+from pipelines.model.sampling import Sample, generate, next_tokens, sample_tokens
+from pipelines.model.sampling_options import SamplingOptions
 
 END = 10
 
@@ -36,8 +37,12 @@ def model() -> GPT2:
     return model.eval()
 
 
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def probabilities(logits: list[float], options: SamplingOptions) -> np.ndarray:
+    """What may come next, by id."""
+    tokens, shares = next_tokens(np.array(logits), options)
+    found = np.zeros(len(logits))
+    found[tokens] = shares
+    return found
 
 
 def plain_probabilities(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
@@ -67,17 +72,21 @@ def test_probabilities_are_those_of_the_definition(
     logits: list[float], temperature: float, top_k: int, top_p: float
 ) -> None:
     options = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
-    found = next_token_probabilities(torch.tensor(logits, dtype=torch.float64), options)
     expected = plain_probabilities(logits, temperature, top_k, top_p)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(probabilities(logits, options), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_of_equal_logits_the_first_are_taken() -> None:
+    assert probabilities([1.0, 2.0, 1.0, 2.0, 1.0], SamplingOptions(top_k=3)).nonzero()[0].tolist() == [0, 1, 3]
+    assert probabilities([1.0, 2.0, 2.0, 2.0], SamplingOptions(top_k=0, top_p=0.5)).nonzero()[0].tolist() == [1, 2]
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=1, temperature=2.0, top_k=4)
-    generator = seeded()
     counts = np.zeros(11)
-    for _ in range(800):
-        counts[sample_tokens(model, [1, 2], options, generator, END)[0]] += 1
+    for first in range(0, 800, 8):
+        for (token,) in sample_tokens(model, [1, 2], options, range(first, first + 8), END):
+            counts[token] += 1
     with torch.no_grad():
         logits = model(torch.tensor([[1, 2]]))[0, -1].tolist()
     expected = np.array(plain_probabilities(logits, 2.0, 4, 1.0))
@@ -87,31 +96,21 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
 
 
 def test_a_tiny_temperature_takes_the_likeliest() -> None:
-    logits = torch.tensor([1.0, 3.0, -2.0])
     for temperature in (1e-320, 1e-300, 1e-9):
-        found = next_token_probabilities(logits, SamplingOptions(temperature=temperature))
+        found = probabilities([1.0, 3.0, -2.0], SamplingOptions(temperature=temperature))
         assert found.tolist() == [0.0, 1.0, 0.0]
-
-
-def test_temperature_0_takes_the_likeliest_past_the_context_too(model: GPT2) -> None:
-    drawn = sample_tokens(model, [3], SamplingOptions(max_tokens=20, temperature=0), seeded(), end_of_text=-1)
-    row = [3]
-    with torch.no_grad():
-        for _ in range(20):
-            row.append(int(model(torch.tensor([row[-8:]]))[0, -1].argmax()))
-    assert drawn == row[1:]
 
 
 def test_a_text_ends_with_the_end_of_text(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=200, temperature=3.0, top_k=0)
-    drawn = sample_tokens(model, [1], options, seeded(), END)
-    assert len(drawn) < 200
-    assert drawn.index(END) == len(drawn) - 1
+    texts = sample_tokens(model, [1], options, range(4), END)
+    assert [text.index(END) for text in texts] == [len(text) - 1 for text in texts]
+    assert len({len(text) for text in texts}) > 1
 
 
 def test_the_seed_decides(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=12, temperature=3.0)
-    one, same, other = (sample_tokens(model, [1], options, seeded(seed), -1) for seed in (1, 1, 2))
+    one, same, other = sample_tokens(model, [1], options, [1, 1, 2], -1)
     assert one == same != other
 
 
@@ -119,7 +118,7 @@ def test_logits_that_are_no_numbers_are_refused(model: GPT2) -> None:
     with torch.no_grad():
         model.ln_f.weight.fill_(math.nan)
     with pytest.raises(InputError, match="the model's logits are no numbers"):
-        sample_tokens(model, [1], SamplingOptions(), seeded(), END)
+        sample_tokens(model, [1], SamplingOptions(), [0], END)
 
 
 def samples(folder: Path, prompts: list[str], number: int = 1, **options: float) -> list[Sample]:
@@ -147,7 +146,8 @@ def test_the_prompt_is_what_the_model_goes_on_from(trained: Path, tokenizer: Tok
     prompt = len(row)
     with torch.no_grad():
         while len(row) < prompt + greedy.tokens:
-            row.append(int(model(torch.tensor([row[-16:]]))[0, -1].argmax()))
+            row.append(int(model(torch.tensor([row]))[0, -1].argmax()))
+    assert len(row) <= 16
     assert greedy.text == tokenizer.decode(row[prompt:])
 
 
@@ -171,6 +171,11 @@ def test_three_files_of_a_finished_training_are_enough(trained: Path, tmp_path: 
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         shutil.copy(trained / name, tmp_path)
     assert samples(tmp_path, ["the cat"]) == samples(trained, ["the cat"])
+
+
+def test_a_prompt_that_is_no_text_is_refused(trained: Path) -> None:
+    with pytest.raises(UsageError, match=r"the prompt 'caf\\udce9'\.\.\. is no text"):
+        samples(trained, ["caf\udce9"])
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:

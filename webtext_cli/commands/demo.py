@@ -38,7 +38,8 @@ def command(shared: Shared) -> None:
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.sampling import SamplingOptions, generate
+    from pipelines.model.sampling import generate
+    from pipelines.model.sampling_options import SamplingOptions
 
     def show(summary: Summary) -> None:
         if not shared.as_json:

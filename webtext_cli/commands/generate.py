@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.core import storage
-from pipelines.core.errors import InputError, UsageError
-from webtext_cli.options import corpus_option, debug_option
+from pipelines.core.config import make_config
+from pipelines.core.run import RunOptions
+from pipelines.model.prompts import read_prompts
+from pipelines.model.sampling_options import SamplingOptions
+from webtext_cli.console import make_progress, print_summary
+from webtext_cli.options import config_options, corpus_option, debug_option
 
 if TYPE_CHECKING:
     from pipelines.model.sampling import Sample
@@ -20,28 +22,18 @@ if TYPE_CHECKING:
 @corpus_option
 @click.option("--model", metavar="DIR", help="A folder of pretrain or export, if it is not the corpus folder's.")
 @click.option("--prompt", "-p", "prompts", multiple=True, help="Text to go on from (repeatable); none: a new document.")
-@click.option("--prompt-file", metavar="PATH", help="More prompts, one a line.")
+@click.option(
+    "--prompt-file", metavar="PATH", help="More prompts: one a line, or JSONL with a `prompt` or `text` in each record."
+)
 @click.option("--samples", "-n", type=click.IntRange(1), default=1, show_default=True, help="Texts for each prompt.")
-@click.option("--max-tokens", type=click.IntRange(1), default=200, show_default=True, help="Where a text is cut off.")
-@click.option(
-    "--temperature", type=click.FloatRange(0), default=1.0, show_default=True, help="0 takes the likeliest token."
-)
-@click.option(
-    "--top-k", type=click.IntRange(0), default=40, show_default=True, help="Draw from the k likeliest tokens; 0: all."
-)
-@click.option(
-    "--top-p",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Draw from the likeliest tokens whose sum reaches p; 1: all.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed, another text.")
+@config_options(SamplingOptions)
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Where to compute."
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the samples as JSONL, not to standard output.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a sample.")
+@click.option("--overwrite", is_flag=True, help="Replace an --output that is there, or parts of another run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a sample; with --output, the summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @debug_option
 def command(
     corpus: str,
@@ -51,57 +43,43 @@ def command(
     samples: int,
     device: str,
     output: str | None,
+    overwrite: bool,
     as_json: bool,
+    quiet: bool,
     **sampling: Any,
 ) -> None:
     """Sample text from a trained model.
 
     Reads what pretrain wrote (of an unfinished training: its latest checkpoint) or an exported folder. A text ends
-    where the model writes <|endoftext|>. Equal options and seed give equal text.
+    where the model writes <|endoftext|>. Equal options and seed give equal text. With --output, a run that was stopped
+    goes on when the same command is given again.
 
     \b
     Example:
       webtext generate --corpus my-corpus
       webtext generate --corpus my-corpus --prompt "The history of" --samples 3 --temperature 0.8
-      webtext generate --model exported --prompt-file prompts.txt --output samples.jsonl
+      webtext generate --corpus my-corpus --samples 1000 --max-tokens 256 --output samples.jsonl
+      webtext generate --model exported --prompt-file prompts.jsonl --output continued.jsonl
     """
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.sampling import SamplingOptions, generate
+    from pipelines.model.samples_file import json_line, refuse_existing, write_samples
+    from pipelines.model.sampling import Sampler
 
-    asked = [*prompts, *_read_prompts(prompt_file)] or [""]
-    folder = model or storage.join(corpus, "pretrain")
-    drawn = generate(folder, asked, samples, SamplingOptions(**sampling), device)
+    given = {name: value for name, value in sampling.items() if value is not None}
+    options = make_config(SamplingOptions, {}, given, "command line")
     if output is not None:
-        _write(drawn, output)
+        refuse_existing(output, overwrite)  # before the model is loaded
+    asked = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
+    sampler = Sampler(model or storage.join(corpus, "pretrain"), asked, options, device)
+    if output is not None:
+        run_options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+        print_summary(write_samples(sampler, samples, output, run_options), as_json)
         return
-    for sample in drawn:
-        click.echo(_line(sample) if as_json else _shown(sample))
-
-
-def _read_prompts(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        text = storage.read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text ({error})") from error
-    # Not splitlines(): form feeds and U+2028 may stand within a prompt.
-    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise UsageError(f"--prompt-file {path}: holds no line with a prompt")
-    return lines
-
-
-def _write(samples: Iterator[Sample], path: str) -> None:
-    with storage.atomic_write(path) as stream:
-        for sample in samples:
-            stream.write((_line(sample) + "\n").encode())
-
-
-def _line(sample: Sample) -> str:
-    return json.dumps(sample.to_json(), ensure_ascii=False)
+    for batch in sampler.batches(samples):
+        for sample in sampler.draw(batch):
+            click.echo(json_line(sample) if as_json else _shown(sample))
 
 
 def _shown(sample: Sample) -> str:
