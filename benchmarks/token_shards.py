@@ -1,0 +1,73 @@
+"""Token shards that are made up, for benchmarks of training alone: what the tokens say changes no time."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from pipelines.core import shards
+from pipelines.core.manifest import FileEntry
+from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclasses.dataclass(frozen=True)
+class _NoOptions:
+    pass
+
+
+def write_tokens(folder: str, train: int, held_out: int, vocab_size: int) -> str:
+    """Write a folder as `webtext tokenize` does, with so many tokens of each split; return its path."""
+    with stage_run(Stage("tokenize", 1), _NoOptions(), {}, folder, RunOptions()) as run:
+        run.once("tokenize", lambda: _write(folder, {"train": train, "held-out": held_out}, vocab_size))
+        run.finish()
+    return folder
+
+
+def made_up_tokens(count: int, vocab_size: int, seed: int) -> npt.NDArray[np.uint16]:
+    """Return ids of which the n-th is about n times rarer than the first, as words are."""
+    drawn = np.random.default_rng(seed).random(count)
+    ids: npt.NDArray[np.uint16] = (np.exp(drawn * np.log(vocab_size)) - 1).astype(np.uint16)
+    return np.minimum(ids, vocab_size - 1)
+
+
+def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
+    tokenizer = _tokenizer(vocab_size)
+    files = [shards.write_file(folder, "tokenizer.json", tokenizer)]
+    listed = {}
+    for seed, (split, count) in enumerate(splits.items()):
+        file = _write_shard(folder, split, made_up_tokens(count, vocab_size, seed))
+        files.append(file)
+        listed[split] = [{"name": file.name, "tokens": count, "documents": 1}]
+    about = {
+        "format": "nanogpt",
+        "dtype": "uint16",
+        "header_bytes": 0,
+        "vocab_size": vocab_size,
+        "end_of_text": vocab_size - 1,
+        "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
+        "splits": listed,
+    }
+    files.append(shards.write_file(folder, "tokens.json", json.dumps(about).encode()))
+    return TaskResult(1, 1, files=tuple(files))
+
+
+def _write_shard(folder: str, split: str, tokens: npt.NDArray[np.uint16]) -> FileEntry:
+    return shards.write_file(folder, shards.shard_name(split, 0, "bin"), tokens.astype("<u2").tobytes())
+
+
+def _tokenizer(vocab_size: int) -> bytes:
+    """Return a byte-level tokenizer without merges, with as many entries as are asked for."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entries = (alphabet + [f"entry{number}" for number in range(vocab_size)])[: vocab_size - 1]
+    tokenizer = Tokenizer(models.BPE(vocab={text: id for id, text in enumerate(entries)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return str(tokenizer.to_str()).encode()
