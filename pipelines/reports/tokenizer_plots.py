@@ -11,6 +11,8 @@ _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 14, 42
 _BAR_WIDTH, _BAR, _LABEL_WIDTH, _VALUE_WIDTH = 720, 13, 210, 56
 _LABEL_CHARACTERS = 30
+# Where the plotted area begins and ends, in pixels: from left to right, and from the floor up.
+ACROSS, UP = (_LEFT, _WIDTH - _RIGHT), (_HEIGHT - _BOTTOM, _TOP)
 
 Points = Sequence[Sequence[float]]
 
@@ -24,14 +26,15 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """What is along an axis, and whether equal distances are equal ratios."""
+    """What is along an axis; whether equal distances are equal ratios; whether it begins at 0 or at the least."""
 
     title: str
     is_log: bool = False
     is_percent: bool = False
+    from_zero: bool = True
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """Where numbers stand between two ends of an axis, in pixels, and which of them are marked."""
 
     place: Callable[[float], float]
@@ -44,23 +47,22 @@ def line_plot(title: str, about: str, series: Sequence[Series], x: Axis, y: Axis
     xs = [point[0] for each in drawn for point in each.points]
     ys = [point[1] for each in drawn for point in each.points]
     if not drawn:
-        return _nothing(title)
-    across = _scale(xs, x, _LEFT, _WIDTH - _RIGHT)
-    up = _scale(ys, y, _HEIGHT - _BOTTOM, _TOP)
+        return nothing(title)
+    across, up = scale(xs, x, *ACROSS), scale(ys, y, *UP)
     # The reference lies under ours where they cross.
-    lines = "".join(_line(each, across, up, with_dots) for each in reversed(drawn))
-    return _figure(title, about, _grid(across, up, x, y) + lines, drawn if len(drawn) > 1 else [])
+    lines = "".join(draw_line(each, across, up, with_dots) for each in reversed(drawn))
+    return figure(title, about, grid(across, up, x, y) + lines, drawn if len(drawn) > 1 else [])
 
 
 def histogram(title: str, about: str, series: Sequence[Series], x: Axis, y: Axis, most: int) -> str:
     """Draw how many there are of each whole number from 1 to `most`, greater ones with the last; side by side."""
     drawn = [Series(each.name, _gathered(each.points, most), each.style) for each in series if each.points]
     if not drawn:
-        return _nothing(title)
-    up = _scale([0, *(count for each in drawn for _, count in each.points)], y, _HEIGHT - _BOTTOM, _TOP)
+        return nothing(title)
+    up = scale([0, *(count for each in drawn for _, count in each.points)], y, *UP)
     step = (_WIDTH - _LEFT - _RIGHT) / most
     marked = [number for number in range(1, most + 1) if number == 1 or number % 4 == 0]
-    across = _Scale(lambda number: _LEFT + (number - 0.5) * step, [float(number) for number in marked])
+    across = Scale(lambda number: _LEFT + (number - 0.5) * step, [float(number) for number in marked])
     width = 0.8 * step / len(drawn)
     bars = "".join(
         f'<rect class="{each.style}" x="{across.place(number) - 0.4 * step + place * width:.1f}" '
@@ -71,7 +73,7 @@ def histogram(title: str, about: str, series: Sequence[Series], x: Axis, y: Axis
         if count
     )
     last = f'<text class="tick" x="{across.place(most) + 8:.1f}" y="{_HEIGHT - _BOTTOM + 16}">+</text>'
-    return _figure(title, about, _grid(across, up, x, y) + bars + last, drawn if len(drawn) > 1 else [])
+    return figure(title, about, grid(across, up, x, y) + bars + last, drawn if len(drawn) > 1 else [])
 
 
 class Bars(NamedTuple):
@@ -85,11 +87,11 @@ def bar_plot(title: str, about: str, names: Sequence[tuple[str, str]], groups: S
     """Draw horizontal bars from 0, one for each (name, style) in each group."""
     most = max((value for group in groups for value in group.values if value), default=0.0)
     if not most:
-        return _nothing(title)
+        return nothing(title)
     a_group = _BAR * len(names) + 10
     bars = "".join(_bars(group, names, 4 + place * a_group, most) for place, group in enumerate(groups))
     legend = [Series(name, [], style) for name, style in names] if len(names) > 1 else []
-    return _figure(title, about, bars, legend, _BAR_WIDTH, 8 + a_group * len(groups), "wide")
+    return figure(title, about, bars, legend, _BAR_WIDTH, 8 + a_group * len(groups), "wide")
 
 
 def _bars(group: Bars, names: Sequence[tuple[str, str]], top: int, most: float) -> str:
@@ -111,7 +113,7 @@ def _bars(group: Bars, names: Sequence[tuple[str, str]], top: int, most: float) 
     return "".join(parts)
 
 
-def _figure(
+def figure(
     title: str,
     about: str,
     drawing: str,
@@ -120,6 +122,7 @@ def _figure(
     height: int = _HEIGHT,
     style: str = "",
 ) -> str:
+    """Put a drawing, of SVG, below its caption and the names of its series."""
     names = "".join(f'<li class="{each.style}">{escaped(each.name)}</li>' for each in legend)
     return (
         f'<figure class="{style}"><figcaption><strong>{escaped(title)}</strong> {escaped(about)}</figcaption>'
@@ -129,12 +132,14 @@ def _figure(
     )
 
 
-def _nothing(title: str) -> str:
+def nothing(title: str) -> str:
+    """Return what stands in the place of a plot without data."""
     caption = f"<figcaption><strong>{escaped(title)}</strong></figcaption>"
     return f'<figure>{caption}<p class="note">Nothing to draw.</p></figure>'
 
 
-def _line(series: Series, across: _Scale, up: _Scale, with_dots: bool) -> str:
+def draw_line(series: Series, across: Scale, up: Scale, with_dots: bool) -> str:
+    """Draw one series, a single point always as a dot."""
     places = [(across.place(x), up.place(y)) for x, y in series.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     line = f'<polyline class="{series.style}" points="{path}"><title>{escaped(series.name)}</title></polyline>'
@@ -151,7 +156,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}"
 
 
-def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> str:
+def grid(across: Scale, up: Scale, x: Axis, y: Axis) -> str:
+    """Draw the marks along both axes, and lines at those of the upright one."""
     floor, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     lines = "".join(
         f'<line x1="{_LEFT}" y1="{(at := up.place(tick)):.1f}" x2="{right}" y2="{at:.1f}"/>' for tick in up.ticks
@@ -182,13 +188,14 @@ def tick_text(value: float, axis: Axis) -> str:
     return f"{value:g}"
 
 
-def _scale(values: Sequence[float], axis: Axis, first: float, last: float) -> _Scale:
+def scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
+    """Return where values stand between two places, in pixels."""
     low, high = min(values), max(values)
     if axis.is_log:
         ticks = _powers(low, high)
-        return _Scale(_between(min(low, ticks[0]), max(high, ticks[-1]), first, last, math.log), ticks)
-    ticks = _steps(high)
-    return _Scale(_between(0.0, max(high, ticks[-1]), first, last, float), ticks)
+        return Scale(_between(min(low, ticks[0]), max(high, ticks[-1]), first, last, math.log), ticks)
+    ticks = _steps(0.0 if axis.from_zero else low, high)
+    return Scale(_between(ticks[0], max(high, ticks[-1]), first, last, float), ticks)
 
 
 def _between(
@@ -215,10 +222,11 @@ def _powers(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step) + 1)]
 
 
-def _steps(high: float) -> list[float]:
-    """Return 0 and the multiples of a step up to the first that is not below `high`."""
-    step = _step(high) if high > 0 else 1.0
-    return [number * step for number in range(max(1, math.ceil(high / step - 1e-9)) + 1)]
+def _steps(low: float, high: float) -> list[float]:
+    """Return the multiples of a step from the last that is not above `low` to the first that is not below `high`."""
+    step = _step(high - low) if high > low else _step(abs(high)) if high else 1.0
+    first = math.floor(low / step + 1e-9)
+    return [number * step for number in range(first, max(first + 1, math.ceil(high / step - 1e-9)) + 1)]
 
 
 def _step(span: float) -> float:
