@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+
+import torch
 
 from pipelines.core import progress, shards
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
+from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.model.checkpoint import pack_tensors
+from pipelines.model.device import reproducible
+from pipelines.model.gpt2 import GPT2
 from pipelines.model.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
+from pipelines.model.model_card import model_card
 from pipelines.model.model_folder import TrainedModel, open_model
 
 STAGE = Stage(
     "export",
-    1,
+    2,
     (
         "config.json",
         "model.safetensors",
@@ -27,6 +32,10 @@ STAGE = Stage(
     ),
 )
 
+_COMPARED_TOKENS = 64
+# With accents, digits, spaces, lines and what is not written with letters.
+_COMPARED_TEXT = "The cat, größer than 日本 in 1998 😀\n\n  two  spaces\tit's <|endoftext|>It runs."
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
@@ -34,9 +43,10 @@ class ExportConfig:
 
 
 def export(config: ExportConfig, *, model: str, output: str, options: RunOptions) -> Summary:
-    """Write config, weights, tokenizer and a model card; records are the model's tensors.
+    """Write config, weights, tokenizer and a model card, and read them back; records are the model's tensors.
 
-    Raises InputError where the folder holds no model, or one that is exported already.
+    Raises InputError where the folder holds no model, or one that is exported already, and WebtextError where what was
+    read back computes other logits.
     """
     trained = open_model(model)
     if trained.exported:
@@ -52,61 +62,50 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
 
 
 def _write(trained: TrainedModel, output: str) -> TaskResult:
-    architecture = trained.model.architecture
-    tensors = to_hugging_face(trained.model.state_dict())
-    special = {"bos_token_id": trained.end_of_text, "eos_token_id": trained.end_of_text}
-    files = {
-        "config.json": to_json(model_config(architecture, trained.end_of_text)),
-        # transformers refuse weights without this mark.
-        "model.safetensors": pack_tensors(tensors, {"format": "pt"}),
-        "generation_config.json": to_json(special),
-        **tokenizer_files(trained.tokenizer_json, architecture.context, trained.end_of_text),
-        "README.md": _model_card(trained).encode(),
-    }
-    written: list[FileEntry] = [shards.write_file(output, name, data) for name, data in files.items()]
-    progress.advance(len(tensors))
-    parameters = sum(tensor.numel() for tensor in tensors.values())
-    return TaskResult(len(tensors), len(tensors), counts={"parameters": parameters}, files=tuple(written))
-
-
-def _model_card(trained: TrainedModel) -> str:
-    size, recipe = trained.model.architecture, trained.described["recipe"]
+    written = tuple(shards.write_file(output, name, data) for name, data in _files(trained))
+    compared = _compare(trained, open_model(output))
+    tensors = len(trained.model.state_dict())
+    progress.advance(tensors)
     parameters = sum(weight.numel() for weight in trained.model.parameters())
-    steps = recipe["steps"] if trained.step is None else trained.step
-    tokens = steps * recipe["batch_size"] * recipe["context"]
-    unfinished = "" if trained.step is None else f" This is the checkpoint of step {trained.step:,}: it is unfinished."
-    return f"""---
-library_name: transformers
-pipeline_tag: text-generation
----
-
-# A GPT-2 trained with webtext
-
-{parameters:,} parameters: {size.layers} layers, width {size.width}, {size.heads} heads, context {size.context},
-vocabulary {size.vocab_size:,}. The architecture is GPT-2's; the weights are not OpenAI's.
-
-Trained from the preset `{recipe["preset"]}` for {steps:,} of {recipe["steps"]:,} steps, {tokens:,} tokens
-(tokens of several epochs count each time).{unfinished}
-{_held_out_sentence(trained.figures)}
-The values of the recipe:
-
-{"".join(f"- {name}: {value}{chr(10)}" for name, value in recipe.items())}
-The fingerprint of the training tokens (their folder's manifest):
-`{trained.described["tokens_fingerprint"]}`.
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("this folder")
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-```
-"""
+    return TaskResult(tensors, tensors, counts={"parameters": parameters, "logits_compared": compared}, files=written)
 
 
-def _held_out_sentence(figures: dict[str, float]) -> str:
-    if "held_out_loss" not in figures:
-        return "\nIt was not measured on held-out text.\n"
-    bits = figures.get("held_out_bits_per_byte")
-    in_bits = f", {bits:.4f} bits a byte" if bits is not None else ""
-    loss, tokens = figures["held_out_loss"], round(figures["held_out_tokens"])
-    return f"\nHeld-out loss: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus.\n"
+def _files(trained: TrainedModel) -> Iterator[tuple[str, bytes]]:
+    """Yield the files one by one, so that the bytes of the weights are let go before the next."""
+    architecture, end = trained.model.architecture, trained.end_of_text
+    yield "config.json", to_json(model_config(architecture, end))
+    # transformers refuse weights without this mark.
+    yield "model.safetensors", pack_tensors(to_hugging_face(trained.model.state_dict()), {"format": "pt"})
+    yield "generation_config.json", to_json({"bos_token_id": end, "eos_token_id": end, "pad_token_id": end})
+    yield from tokenizer_files(trained.tokenizer_json, architecture.context, end).items()
+    yield "README.md", model_card(trained).encode()
+
+
+def _compare(ours: TrainedModel, written: TrainedModel) -> int:
+    """Return how many logits were compared; raise WebtextError where the folder is not the model that was meant."""
+    ids, theirs = (each.tokenizer().encode(_COMPARED_TEXT, add_special_tokens=False).ids for each in (ours, written))
+    if ids != theirs:
+        raise WebtextError(_differs(written.path, "its tokenizer gives other ids"))
+    logits, read_back = _logits(ours.model), _logits(written.model)
+    if not torch.isfinite(logits).all():
+        raise InputError(f"{ours.path}: the model's logits are no numbers: its training went wrong, see metrics.jsonl")
+    if not torch.equal(logits, read_back):
+        largest = (logits - read_back).abs().max().item()
+        raise WebtextError(_differs(written.path, f"its logits differ by up to {largest:.3g}"))
+    return logits.numel()
+
+
+@torch.no_grad()
+def _logits(model: GPT2) -> torch.Tensor:
+    size = model.architecture
+    tokens = torch.arange(min(size.context, _COMPARED_TOKENS)) * 7919 % size.vocab_size
+    with reproducible(torch.device("cpu"), 0):
+        logits: torch.Tensor = model(tokens[None])
+    return logits
+
+
+def _differs(path: str, how: str) -> str:
+    return (
+        f"{path}: what was read back is not what was written: {how}; delete the folder and export again, and if it "
+        "stays so, report it: this is a bug in webtext or a fault of the disk"
+    )

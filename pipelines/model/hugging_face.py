@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pipelines.core.errors import InputError
@@ -36,8 +37,16 @@ def to_hugging_face(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {_PREFIX + name: _turned(name, weight) for name, weight in tensors.items()}
 
 
-def from_hugging_face(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return their weights as ours; masks and the tied output are left out."""
+def from_hugging_face(tensors: Mapping[str, Tensor], path: str = "the weights") -> dict[str, Tensor]:
+    """Return their weights as ours; masks and the tied output are left out.
+
+    Raises InputError for an output that is not the token embedding, whatever the config says.
+    """
+    output, embedding = tensors.get("lm_head.weight"), tensors.get(_PREFIX + "wte.weight", tensors.get("wte.weight"))
+    if output is not None and embedding is not None and not torch.equal(output, embedding):
+        raise InputError(
+            f"{path}: lm_head.weight is not wte.weight; webtext computes nothing but GPT-2, which ties them"
+        )
     named = {name.removeprefix(_PREFIX): weight for name, weight in tensors.items() if not name.endswith(_LEFT_OUT)}
     return {name: _turned(name, weight) for name, weight in named.items()}
 

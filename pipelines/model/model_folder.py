@@ -108,7 +108,7 @@ def open_model(path: str) -> TrainedModel:
     architecture, end_of_text = read_config(described, config) if exported else _own_description(described)
     tensors = read_tensors(weights_path)
     model = empty_model(architecture)
-    load_weights(model, from_hugging_face(tensors) if exported else tensors, weights_path)
+    load_weights(model, from_hugging_face(tensors, weights_path) if exported else tensors, weights_path)
     figures = read_manifest(path).counts if step is None and not exported and has_manifest(path) else {}
     return TrainedModel(
         path, weights_path, model.eval(), _tokenizer_bytes(path, described), end_of_text, step, described, figures

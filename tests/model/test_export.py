@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 import safetensors
+import safetensors.torch
 import torch
 from conftest import train_small
 from test_pretrain import StopsAtStep
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions
+from pipelines.model import export as export_module
 from pipelines.model.export import ExportConfig, export
 from pipelines.model.hugging_face import from_hugging_face, to_hugging_face
+from pipelines.model.model_card import model_card
 from pipelines.model.model_folder import open_model
 from pipelines.model.sampling import generate
 from pipelines.model.sampling_options import SamplingOptions
@@ -74,7 +79,69 @@ def test_the_model_card_says_what_was_measured(exported: Path, trained: Path) ->
     assert f"{figures['parameters']:,.0f} parameters: 2 layers, width 16" in card
     assert f"Held-out loss: {figures['held_out_loss']:.4f} nats a token" in card
     assert "`tiny` for 6 of 6 steps, 384 tokens" in card
-    assert "- learning_rate: 0.01\n" in card
+    assert "| `learning_rate` | 0.01 |\n" in card
+    assert "training began with random ones" in card
+    assert hashlib.sha256((exported / "tokenizer.json").read_bytes()).hexdigest() in card
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "{" not in card.split("```python")[0]
+
+
+def test_the_model_card_names_the_weights_that_training_went_on_from(trained: Path) -> None:
+    begun = {"initial_weights": {"source": "hugging-face", "sha256": "ab12"}}
+    model = open_model(str(trained))
+    card = model_card(dataclasses.replace(model, described=model.described | begun))
+    assert "went on from weights that were there before (sha256 `ab12`, source `hugging-face`)" in card
+    assert "random" not in card
+
+
+def test_what_was_written_is_read_back_and_compared(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = export(ExportConfig(), model=str(trained), output=str(tmp_path / "good"), options=RunOptions())
+    assert summary.extra["logits_compared"] == 16 * 300
+
+    def wrong(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        named = to_hugging_face(tensors)
+        # A square matrix, whose shape does not tell that it stands the wrong way.
+        return named | {"transformer.h.1.attn.c_proj.weight": tensors["h.1.attn.c_proj.weight"].clone()}
+
+    monkeypatch.setattr(export_module, "to_hugging_face", wrong)
+    with pytest.raises(WebtextError, match=r"bad: what was read back is not what was written: its logits differ by up"):
+        export(ExportConfig(), model=str(trained), output=str(tmp_path / "bad"), options=RunOptions())
+    assert not (tmp_path / "bad" / "manifest.json").exists()
+
+
+def test_a_tokenizer_that_changed_on_its_way_is_noticed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(tokenizer_json: bytes, context: int, end_of_text: int) -> dict[str, bytes]:
+        settings = json.loads(tokenizer_json)
+        settings["normalizer"] = {"type": "Lowercase"}
+        return {"tokenizer.json": json.dumps(settings).encode()}
+
+    monkeypatch.setattr(export_module, "tokenizer_files", wrong)
+    with pytest.raises(WebtextError, match=r"its tokenizer gives other ids"):
+        export(ExportConfig(), model=str(trained), output=str(tmp_path / "bad"), options=RunOptions())
+
+
+def test_a_model_whose_logits_are_no_numbers_is_not_exported(trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(trained / name, tmp_path)
+    weights = safetensors.torch.load_file(trained / "model.safetensors")
+    weights["ln_f.weight"][3] = float("nan")
+    safetensors.torch.save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"the model's logits are no numbers: its training went wrong"):
+        export(ExportConfig(), model=str(tmp_path), output=str(tmp_path / "out"), options=RunOptions())
+
+
+def test_an_output_of_its_own_is_refused(exported: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(exported / name, tmp_path)
+    weights = safetensors.torch.load_file(exported / "model.safetensors")
+    weights["lm_head.weight"] = weights["transformer.wte.weight"] + 1
+    safetensors.torch.save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"model.safetensors: lm_head.weight is not wte.weight"):
+        open_model(str(tmp_path))
 
 
 def test_the_tokenizer_files_alone_are_the_tokenizer(exported: Path, tokenizer: Tokenizer) -> None:
@@ -232,6 +299,17 @@ def test_transformers_compute_the_same_logits(exported: Path, trained: Path) -> 
     tokens = torch.randint(0, 300, (4, 16), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-5, atol=1e-5)
+
+
+def test_transformers_go_on_with_the_same_text(exported: Path, trained: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    prompt = tokenizer("the cat", return_tensors="pt")
+    found = theirs.generate(**prompt, do_sample=False, max_new_tokens=6)[0, prompt["input_ids"].shape[1] :]
+    (ours,) = generate(str(trained), ["the cat"], 1, SamplingOptions(max_tokens=6, temperature=0), "cpu")
+    assert tokenizer.decode(found) == ours.text
+    assert theirs.generation_config.pad_token_id == theirs.generation_config.eos_token_id == 299
 
 
 def test_transformers_read_the_same_tokenizer(exported: Path, tokenizer: Tokenizer) -> None:
