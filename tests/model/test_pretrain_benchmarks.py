@@ -1,0 +1,95 @@
+"""The scripts that time training, on models that take no time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmark_scripts import load_script, run_script
+
+from pipelines.model.data import open_tokens
+from pipelines.model.gpt2 import GPT2, Architecture
+
+bench_pretrain = load_script("bench_pretrain")
+bench_gpu = load_script("bench_pretrain_gpu")
+nanogpt_training = load_script("nanogpt_training")
+token_shards = load_script("token_shards")
+
+
+def test_made_up_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
+    tokens = open_tokens(token_shards.write_tokens(str(tmp_path / "tokens"), 5_000, 40, 300))
+    assert (tokens.train.tokens, tokens.held_out.tokens, tokens.vocab_size) == (5_000, 40, 300)
+    ids = tokens.train.read(0, 5_000)
+    assert 0 <= ids.min() < ids.max() < 300
+    assert np.bincount(ids).argmax() == 0
+
+
+def test_nanogpt_has_the_parameters_of_ours_but_for_its_biases() -> None:
+    sizes = nanogpt_training.Sizes(2, 16, 2, 8, 50, 4)
+    theirs = sum(weight.numel() for weight in nanogpt_training.NanoGPT(sizes).parameters())
+    ours = GPT2(Architecture(2, 16, 2, 8, 50))
+    biases = sum(weight.numel() for name, weight in ours.named_parameters() if name.endswith("bias"))
+    assert theirs == sum(weight.numel() for weight in ours.parameters()) - biases
+
+
+@pytest.mark.parametrize("trainer", ["nanogpt", "transformers"])
+def test_the_others_learn(trainer: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "tokens.bin")
+    np.tile(np.arange(40, dtype=np.uint16), 100).tofile(path)
+    sizes = nanogpt_training.Sizes(1, 16, 2, 8, 40, 8)
+    torch.manual_seed(0)
+    steps = (
+        nanogpt_training.train_steps(path, sizes, compiled=False)
+        if trainer == "nanogpt"
+        else bench_pretrain.transformers_steps(path, sizes)
+    )
+    losses = [next(steps) for _ in range(400)]
+    assert losses[0] == pytest.approx(np.log(40), abs=0.1)
+    assert losses[-1] < losses[0] - 0.2
+
+
+@pytest.mark.slow
+def test_trainers_are_compared() -> None:
+    printed = run_script(
+        "bench_pretrain",
+        *("--configuration", "test", "--rounds", "1", "--steps", "2", "--threads", "1"),
+        *("--only", "webtext", "nanogpt"),
+    )
+    assert "test: layers 1, width 16" in printed
+    lines = {line.split()[0]: line for line in printed.splitlines() if "tokens/s" in line}
+    assert lines.keys() == {"webtext", "nanogpt"}
+    assert "times as fast (bar 1.0:" in lines["nanogpt"]
+
+
+def test_every_case_of_the_card_makes_a_recipe() -> None:
+    for case in (*bench_gpu.CASES, *bench_gpu.DRY_CASES):
+        plain = dataclasses.replace(case, compiled=False, recompute=False)
+        recipe = bench_gpu.make_recipe(plain.config("cuda"))
+        assert recipe.batch_size % recipe.micro_batch == 0
+        assert recipe.dropout == case.dropout
+
+
+def test_a_dry_run_fills_the_table() -> None:
+    printed = run_script("bench_pretrain_gpu", "--dry-run", "--steps", "4")
+    rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
+    assert len(rows) == len(bench_gpu.DRY_CASES)
+    assert all(line.endswith(" 4 |") and line.count("|") == 14 for line in rows), printed
+
+
+def test_without_time_the_cases_are_named() -> None:
+    printed = run_script("bench_pretrain_gpu", "--dry-run", "--minutes", "0")
+    assert printed.count("not run: the time is spent") == len(bench_gpu.DRY_CASES)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a card is here")
+def test_without_a_card_it_says_so() -> None:
+    assert run_script("bench_pretrain_gpu").startswith("skipped: torch finds no CUDA card here")
+
+
+def test_speed_is_that_of_the_last_half() -> None:
+    watch = bench_gpu.Stopwatch(100, 100.0)
+    watch.ends = [0.0, 50.0, 51.0, 52.0, 54.0]  # 4 steps, the first of which compiles
+    assert watch.step_s() == 1.5
