@@ -1,0 +1,208 @@
+"""The forecast, against what tensors, files and processes really take."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.numpy
+import torch
+from conftest import SMALL
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from pipelines.core.errors import WebtextError
+from pipelines.model.config import PretrainConfig
+from pipelines.model.forecast import Forecast, check, duration_text, forecast, forecast_lines, size_text
+from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.optimizer import make_optimizer
+from pipelines.model.recipe import Recipe, make_recipe
+
+GB = 10**9
+SHAPE = ("layers=3", "width=64", "heads=4", "context=64", "micro_batch=5", "batch_size=5")
+
+
+def recipe_of(preset: str, *sets: str) -> Recipe:
+    return make_recipe(PretrainConfig(preset=preset, set=sets))
+
+
+def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str = "cuda", **more: Any) -> Forecast:
+    return forecast(recipe_of(preset, *sets), vocab_size, device_type=device_type, **more)
+
+
+def model_of(recipe: Recipe, vocab_size: int) -> GPT2:
+    size = recipe
+    model = empty_model(Architecture(size.layers, size.width, size.heads, size.context, vocab_size, size.dropout))
+    initialise(model, 0)
+    return model.train()
+
+
+def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
+    """All that the forward pass keeps for the backward pass beside the weights and their copies in 16 bits."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    shapes = {weight.shape for weight in model.parameters()} | {weight.t().shape for weight in model.parameters()}
+    found: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        at = tensor.untyped_storage().data_ptr()
+        if at not in weights and tensor.shape not in shapes:
+            found[at] = tensor
+        return tensor
+
+    tokens = torch.zeros(micro_batch, model.architecture.context, dtype=torch.long)
+    with saved_tensors_hooks(keep, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        out = model.hidden(tokens)
+    return sum(tensor.untyped_storage().nbytes() for tensor in found.values()) + out.untyped_storage().nbytes()
+
+
+@pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
+def test_activations_are_what_the_backward_pass_keeps(dropout: float, bf16: bool) -> None:
+    recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
+    expected = forecast(recipe, 300, device_type="cpu", bf16=bf16).activation_bytes
+    assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
+
+
+def test_with_recomputation_a_layer_keeps_its_input_and_one_is_worked_on() -> None:
+    recipe = recipe_of("tiny", *SHAPE)
+    model = model_of(recipe, 300)
+    whole, one = (
+        forecast(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").activation_bytes
+        for layers in (2, 1)
+    )
+    expected = forecast(recipe, 300, device_type="cpu", recompute=True).activation_bytes
+    model.recompute = True
+    assert kept_bytes(model, recipe.micro_batch, bf16=False) + (whole - one) == pytest.approx(expected, rel=0.04)
+
+
+def test_weights_gradients_and_moments_are_what_torch_holds() -> None:
+    recipe = recipe_of("tiny", *SHAPE)
+    model = model_of(recipe, 300)
+    optimizer = make_optimizer(model, recipe)
+    model.hidden(torch.zeros(1, 64, dtype=torch.long)).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    expected = forecast(recipe, 300, device_type="cpu")
+    weights = list(model.parameters())
+    moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+    assert expected.parameters == sum(weight.numel() for weight in weights)
+    assert expected.weights_bytes == sum(weight.nbytes for weight in weights)
+    assert expected.gradient_bytes == sum(weight.grad.nbytes for weight in weights if weight.grad is not None)
+    assert expected.optimizer_bytes == sum(moment.nbytes for moment in moments)
+
+
+def test_a_checkpoint_takes_what_its_tensors_take(trained: Path) -> None:
+    expected = forecast(recipe_of("tiny", *SMALL), 300, device_type="cpu", keep_checkpoints=2)
+    checkpoints = sorted((trained / "checkpoints").iterdir())
+    tensors = [
+        tensor for path in checkpoints[-1].glob("*.safetensors")
+        for tensor in safetensors.numpy.load(path.read_bytes()).values()
+    ]  # fmt: skip
+    assert expected.checkpoint_bytes == sum(tensor.nbytes for tensor in tensors)
+    assert len(checkpoints) == 2
+    assert expected.disk_bytes == 3 * expected.checkpoint_bytes + 4 * expected.parameters
+
+
+def test_operations_and_time() -> None:
+    tokens = 100_000 * 512 * 1024
+    unknown = expect("gpt2")
+    assert unknown.flops == pytest.approx(0.860e9 * tokens, rel=1e-3)
+    assert (unknown.seconds, unknown.is_assumed) == (None, False)
+    measured = expect("gpt2", tokens_per_second=500_000, device_name="NVIDIA H200")
+    assert (measured.seconds, measured.is_assumed) == (tokens / 500_000, False)
+    assumed = expect("gpt2", device_name="NVIDIA H200", processes=8)
+    assert assumed.seconds == pytest.approx(0.860e9 * tokens / (0.4 * 989.4e12 * 8), rel=1e-3)
+    assert assumed.is_assumed
+    assert expect("gpt2", device_name="some card").seconds is None
+
+
+def test_memory_falls_with_smaller_batches_recomputation_and_several_processes() -> None:
+    plain = expect("gpt2-xl", bf16=True)
+    assert expect("gpt2-xl", "micro_batch=2", bf16=True).memory_bytes < plain.memory_bytes
+    assert expect("gpt2-xl", bf16=True, recompute=True).activation_bytes < 0.2 * plain.activation_bytes
+    sharded = expect("gpt2-xl", bf16=True, processes=8, sharded=True)
+    assert sharded.optimizer_bytes == pytest.approx(plain.optimizer_bytes / 8, rel=1e-6)
+    assert sharded.weights_bytes < 0.3 * plain.weights_bytes
+    assert expect("gpt2-xl", bf16=True, processes=8).weights_bytes == plain.weights_bytes
+    assert expect("gpt2-xl", bf16=True, loss_tokens=1024).logits_bytes == 12 * 1024 * 50_257
+
+
+def test_the_terminal_is_told_each_part() -> None:
+    lines = forecast_lines(expect("gpt2", bf16=True, device_name="NVIDIA H200"))
+    assert lines[0].startswith("memory: about ")
+    assert "weights 745 MB, gradients 498 MB, Adam's moments 996 MB, activations " in lines[0]
+    assert lines[1] == "disk: 4.98 GB (2 checkpoints of 1.49 GB, one being written, and the final weights)"
+    assert lines[2] == "operations: 4.51e+19 (0.86 GFLOP a token, 52.4 billion tokens)"
+    assert lines[3] == "time: about 32 h, if 40% of the peak of this card is reached"
+    assert forecast_lines(expect("tiny"))[3] == "time: measured in the first steps"
+    several = forecast_lines(expect("gpt2", device_name="NVIDIA H200", processes=8))
+    assert "in each process" in several[0]
+    assert several[3] == "time: about 4 h, if 40% of the peak of 8 cards is reached"
+    assert "while a checkpoint is written" in forecast_lines(expect("tiny", "micro_batch=1", device_type="cpu"))[0]
+
+
+@pytest.mark.parametrize(
+    ("device_type", "where", "way_out"),
+    [("cuda", "the card has 2 GB free", "micro_batch=..."), ("cpu", "this machine has 2 GB free", "--preset")],
+)
+def test_plainly_too_little_memory_is_refused(device_type: str, where: str, way_out: str) -> None:
+    with pytest.raises(WebtextError, match=where) as caught:
+        check(expect("gpt2", device_type=device_type), 2 * GB, None)
+    assert way_out in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_large_weights_are_not_helped_by_smaller_batches() -> None:
+    with pytest.raises(WebtextError, match="most of it is of the weights"):
+        check(expect("gpt2-xl", "micro_batch=1"), 8 * GB, None)
+
+
+def test_too_little_disk_is_refused_with_the_way_out() -> None:
+    needed = expect("gpt2").disk_bytes
+    check(expect("gpt2"), None, needed)
+    with pytest.raises(WebtextError, match=r"take 4\.98 GB, and 4\.9[78] GB are free .* --keep-checkpoints than 2"):
+        check(expect("gpt2"), None, needed - 1)
+
+
+def test_what_an_estimate_cannot_tell_is_not_refused() -> None:
+    needed = expect("gpt2")
+    check(needed, int(0.75 * needed.memory_bytes), needed.disk_bytes)
+    check(needed, None, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.2, "4.2 s"), (90, "90 s"), (150, "2.5 min"), (5400, "90 min"), (12_600, "3.5 h"), (200_000, "56 h")],
+)
+def test_times_in_words(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_long_times_and_sizes_in_words() -> None:
+    assert duration_text(1_400_000) == "16.2 days"
+    sizes = (900, 33_000_000, 1_490_000_000, 2 * 10**12)
+    assert [size_text(each) for each in sizes] == ["0.9 kB", "33 MB", "1.49 GB", "2 TB"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("layers=8", "width=256", "heads=4", "context=64", "batch_size=32", "micro_batch=32", "dropout=0"),
+        ("layers=4", "width=256", "heads=4", "context=128", "batch_size=16", "micro_batch=16", "dropout=0.1"),
+        ("layers=12", "width=512", "heads=8", "context=64", "batch_size=2", "micro_batch=1", "dropout=0"),
+    ],
+)
+def test_a_real_training_takes_about_as_much_memory(tokens: str, tmp_path: Path, sets: tuple[str, ...]) -> None:
+    if sys.platform == "win32":
+        pytest.skip("Windows tells no peak of memory")
+    sets = (*sets, "steps=2", "warmup_steps=1")
+    arguments = [tokens, str(tmp_path / "out"), *sets]
+    program = Path(__file__).with_name("peak_memory.py")
+    done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
+    taken = json.loads(done.stdout.splitlines()[-1])["taken_bytes"]
+    expected = forecast(recipe_of("tiny", *SMALL, *sets), 300, device_type="cpu").memory_bytes
+    assert expected == pytest.approx(taken, rel=0.3)
