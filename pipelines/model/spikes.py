@@ -21,8 +21,9 @@ THRESHOLD = 6.0
 # what is left has 0.607 times the standard deviation of all.
 _LEFT_OUT = 1 / 8
 _LEFT_DEVIATION = 0.607
-# A curve may become flatter than any change that would matter.
-_LEAST_DEVIATION = 0.01
+# The least deviation, as a share of the mean: a curve may become flatter than any change that would matter, and of
+# gradient norms one and a half times the mean is nothing special.
+_LEAST_DEVIATION = {"loss": 0.01, "gradient_norm": 0.2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +76,7 @@ class SpikeWatch:
         self, rows: Sequence[Mapping[str, Any]] = (), window: int = WINDOW_STEPS, threshold: float = THRESHOLD
     ) -> None:
         self._quiet_steps = window // 8
-        self._kinds = {what: _Kind(window, threshold) for what in WATCHED}
+        self._kinds = {what: _Kind(window, threshold, _LEAST_DEVIATION[what]) for what in WATCHED}
         # What was before these rows cannot change a decision to come.
         for row in rows[-(window + self._quiet_steps) :]:
             self.observe(row)
@@ -93,10 +94,11 @@ class SpikeWatch:
 class _Kind:
     """The last values of one metric."""
 
-    def __init__(self, window: int, threshold: float) -> None:
+    def __init__(self, window: int, threshold: float, least_deviation: float) -> None:
         self._values: collections.deque[float] = collections.deque(maxlen=window)
         self._enough = max(4, window // 2)
         self._threshold = threshold
+        self._least_deviation = least_deviation
         self._steps_since_high: float = math.inf
 
     def score(self, value: float, quiet_steps: int) -> tuple[float, float, float] | None:
@@ -104,6 +106,7 @@ class _Kind:
         mean, deviation = math.nan, math.nan
         if len(self._values) >= self._enough:
             mean, deviation = _without_extremes(self._values)
+            deviation = max(deviation, self._least_deviation * abs(mean))
         if not math.isfinite(value):
             return mean, deviation, math.inf
         self._values.append(value)
@@ -162,4 +165,4 @@ def _without_extremes(values: Sequence[float]) -> tuple[float, float]:
     middle = sorted(values)[cut : len(values) - cut]
     mean = statistics.fmean(middle)
     deviation = math.sqrt(statistics.fmean((value - mean) ** 2 for value in middle)) / _LEFT_DEVIATION
-    return mean, max(deviation, _LEAST_DEVIATION * abs(mean))
+    return mean, deviation
