@@ -1,7 +1,7 @@
 """What a training will take, before it starts: memory of each process, disk, operations and time.
 
 Memory is counted from what the backward pass keeps (the sizes below are those of the saved tensors of `gpt2.py`), so it
-is an estimate: caches of allocators come on top, and a compiled model keeps somewhat less.
+is an estimate: caches of allocators come on top.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _FLOAT, _HALF = 4, 2
 _KEPT_FLOATS, _KEPT_PRODUCTS = 2, 14
 # Dropout's two masks of a layer and, where attention is not fused (on a CPU with dropout), three squares of all tokens.
 _MASKS, _SQUARES = 2, 3
-# Of each logit the loss keeps its logarithm of the softmax, and going back has the gradients of it and of the logit.
-_LOGIT_FLOATS = 3
-# While a checkpoint is written there are copies of the weights and moments, in the memory of the machine.
-_COPIED_FLOATS = 4
+# Of each logit there are, going back: the logarithm of its softmax and the gradients of that and of itself in 32 bits.
+# Compiled, these are one piece of code, and only the logit and its gradient are written, in 16 bits.
+_LOGIT_BYTES, _COMPILED_LOGIT_BYTES = 12, 4
+# On a CPU, in 32 bits, the logits are made for a part of the tokens at a time, so many numbers (see token_loss.py),
+# and two matrices of the embedding's size hold its gradient on the way.
+_LOGITS_AT_ONCE, _EMBEDDING_GRADIENTS = 1 << 23, 2
 # What libraries load and keep once training has begun on a CPU, measured with a model of a few weights.
 _LIBRARIES_BYTES = 90_000_000
 # Estimates are not exact: only what is short by more than this is refused.
@@ -37,9 +39,8 @@ class Forecast:
     """What a training takes; bytes of memory are those of one process.
 
     `flops` are the operations of all `tokens`; `seconds` are None where nothing tells the speed, and `is_assumed` says
-    that the speed follows from a card's peak and not from a measurement. `copies_bytes` are there while a checkpoint is
-    written, when activations and logits are not; 0 on a card, which does not hold them. `disk_bytes` holds all
-    checkpoints that are kept, one more that is being written, and the final weights.
+    that the speed follows from a card's peak and not from a measurement. `disk_bytes` holds all checkpoints that are
+    kept, one more that is being written, and the final weights.
     """
 
     device_type: str
@@ -51,7 +52,6 @@ class Forecast:
     optimizer_bytes: int
     activation_bytes: int
     logits_bytes: int
-    copies_bytes: int
     library_bytes: int
     checkpoint_bytes: int
     disk_bytes: int
@@ -62,8 +62,8 @@ class Forecast:
 
     @property
     def memory_bytes(self) -> int:
-        """The most that one process has at a time: what it always has, and what a step or a checkpoint takes."""
-        return self.fixed_bytes + max(self.activation_bytes + self.logits_bytes, self.copies_bytes)
+        """The sum of the parts: the most that one process has at a time."""
+        return self.fixed_bytes + self.activation_bytes + self.logits_bytes
 
     @property
     def fixed_bytes(self) -> int:
@@ -85,20 +85,19 @@ def forecast(
     sharded: bool = False,
     recompute: bool = False,
     bf16: bool = False,
+    compiled: bool = False,
     keep_checkpoints: int = 2,
     tokens_per_second: float | None = None,
     device_name: str = "",
-    loss_tokens: int | None = None,
 ) -> Forecast:
     """Estimate what a training takes on `cpu` or `cuda`; `tokens_per_second` are those of all processes together.
 
-    Without a measured speed it is supposed to be `ASSUMED_UTILISATION` of the peak of a listed card. `loss_tokens` is
-    of how many tokens the logits are there at once, None for all of a micro-batch.
+    Without a measured speed it is supposed to be `ASSUMED_UTILISATION` of the peak of a listed card.
     """
     parameters = parameter_count(recipe, vocab_size)
     own = -(-parameters // processes) if sharded else parameters
     flops_token = flops_per_token(parameters, recipe.layers, recipe.width, recipe.context)
-    tokens, micro_tokens = recipe.steps * recipe.batch_tokens, recipe.micro_batch * recipe.context
+    tokens = recipe.steps * recipe.batch_tokens
     speed = tokens_per_second or _assumed_speed(flops_token, device_name, processes)
     checkpoint_bytes = 3 * _FLOAT * parameters  # the weights and Adam's two moments
     return Forecast(
@@ -110,8 +109,7 @@ def forecast(
         gradient_bytes=_FLOAT * own,
         optimizer_bytes=2 * _FLOAT * own,
         activation_bytes=_activation_bytes(recipe, device_type, recompute, bf16),
-        logits_bytes=_LOGIT_FLOATS * _FLOAT * min(loss_tokens or micro_tokens, micro_tokens) * vocab_size,
-        copies_bytes=_COPIED_FLOATS * _FLOAT * parameters if device_type == "cpu" else 0,
+        logits_bytes=_logits_bytes(recipe, vocab_size, device_type == "cpu" and not bf16, compiled),
         library_bytes=_LIBRARIES_BYTES if device_type == "cpu" else 0,
         checkpoint_bytes=checkpoint_bytes,
         disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT * parameters,
@@ -130,14 +128,21 @@ def _assumed_speed(flops_token: int, device_name: str, devices: int) -> float | 
 def _copied_bytes(recipe: Recipe, vocab_size: int, sharded: bool, bf16: bool) -> int:
     """Return what weights take beside a process's own.
 
-    The copies in 16 bits that products are made of; where the weights are split over processes, two whole layers, of
-    which one is fetched while the other is at work, and the embeddings.
+    The copies in 16 bits that products are made of, which the backward pass needs too; where the weights are split over
+    processes, two whole layers, of which one is fetched while the other is at work, and the embeddings.
     """
-    size = _HALF if bf16 else _FLOAT
-    layer, embeddings = 12 * recipe.width**2, (vocab_size + recipe.context) * recipe.width
-    if sharded:
-        return size * (2 * layer + embeddings)
-    return size * (recipe.layers * layer + vocab_size * recipe.width) if bf16 else 0
+    layer, embedding = 12 * recipe.width**2, vocab_size * recipe.width
+    halves = _HALF * (recipe.layers * layer + embedding) if bf16 else 0
+    return halves + (_FLOAT * (2 * layer + embedding + recipe.context * recipe.width) if sharded else 0)
+
+
+def _logits_bytes(recipe: Recipe, vocab_size: int, in_parts: bool, compiled: bool) -> int:
+    """Return what the loss of one micro-batch takes; `in_parts` as on a CPU."""
+    logits = recipe.micro_batch * recipe.context * vocab_size
+    if in_parts:
+        matrix = vocab_size * recipe.width
+        return _FLOAT * (min(logits, max(_LOGITS_AT_ONCE, vocab_size)) + _EMBEDDING_GRADIENTS * matrix)
+    return (_COMPILED_LOGIT_BYTES if compiled else _LOGIT_BYTES) * logits
 
 
 def _activation_bytes(recipe: Recipe, device_type: str, recompute: bool, bf16: bool) -> int:
@@ -163,20 +168,13 @@ def forecast_lines(forecast: Forecast) -> list[str]:
         f"memory: about {size_text(forecast.memory_bytes)}{each} ("
         f"weights {size_text(forecast.weights_bytes)}, gradients {size_text(forecast.gradient_bytes)}, "
         f"Adam's moments {size_text(forecast.optimizer_bytes)}, "
-        f"activations {size_text(forecast.activation_bytes)}, logits {size_text(forecast.logits_bytes)}"
-        f"{_copies_text(forecast)})",
+        f"activations {size_text(forecast.activation_bytes)}, logits {size_text(forecast.logits_bytes)})",
         f"disk: {size_text(forecast.disk_bytes)} ({forecast.keep_checkpoints} checkpoints of "
         f"{size_text(forecast.checkpoint_bytes)}, one being written, and the final weights)",
         f"operations: {forecast.flops:.2e} ({forecast.flops_token / 1e9:.3g} GFLOP a token, "
         f"{count_text(forecast.tokens)} tokens)",
         _time_line(forecast),
     ]
-
-
-def _copies_text(forecast: Forecast) -> str:
-    if forecast.copies_bytes <= forecast.activation_bytes + forecast.logits_bytes:
-        return ""
-    return f"; instead of these two {size_text(forecast.copies_bytes)} while a checkpoint is written"
 
 
 def _time_line(forecast: Forecast) -> str:
@@ -209,9 +207,9 @@ def check(forecast: Forecast, available_memory_bytes: int | None, free_disk_byte
 
 
 def _less_memory(forecast: Forecast) -> str:
-    if forecast.fixed_bytes + forecast.copies_bytes > forecast.memory_bytes / 2:
+    if forecast.fixed_bytes > forecast.memory_bytes / 2:
         return "most of it is of the weights and their optimizer; take a smaller --preset, or a larger machine"
-    return "take a smaller --set micro_batch=..., or a smaller --preset"
+    return "take a smaller --set micro_batch=..., --activation-checkpointing, or a smaller --preset"
 
 
 def size_text(size_bytes: int) -> str:

@@ -266,18 +266,21 @@ def _spikes(spikes: Rows) -> str:
         return ""
     shown = list(spikes)[:_LISTED_SPIKES]
     more = note(f"The first {_LISTED_SPIKES} of {len(spikes):,}.") if len(spikes) > len(shown) else ""
-    heads = ("Step", "What", "Value", "Mean before", "Deviations above", "File")
-    about = "Steps whose loss or gradient norm stands out from those before; what they were trained on is in the file."
-    lines = [_spike(each) for each in shown]
-    return f"<h2>Spikes</h2>{note(about)}{more}{table(heads, lines, 'Spikes', style='named spikes')}"
+    with_files = any(each.get("file") for each in shown)
+    heads = ("Step", "What", "Value", "Mean before", "Deviations above", *(["File"] if with_files else []))
+    lines = [_spike(each, with_files) for each in shown]
+    style = "named spikes" if with_files else "named"
+    about = "Steps whose loss or gradient norm stands out from those before; red in the plots."
+    return f"<h2>Spikes</h2>{note(about)}{more}{table(heads, lines, 'Spikes', style=style)}"
 
 
-def _spike(each: Mapping[str, Any]) -> str:
-    numbers = [Cell(escaped(_figure(each.get(name), digits))) for name, digits in (("value", 4), ("mean", 4), ("z", 3))]
-    file = f"<code>{escaped(str(each['file']))}</code>" if each.get("file") else "–"
-    return row(
-        f"{each['step']:,}", [text_cell(str(each["what"]).replace("_", " ")), *numbers, Cell(file, is_text=True)]
-    )
+def _spike(each: Mapping[str, Any], with_file: bool) -> str:
+    cells = [text_cell(str(each["what"]).replace("_", " "))]
+    cells += [Cell(escaped(_figure(each.get(name), digits))) for name, digits in (("value", 4), ("mean", 4), ("z", 3))]
+    if with_file:
+        file = each.get("file")
+        cells.append(Cell(f"<code>{escaped(str(file))}</code>" if file else "–", is_text=True))
+    return row(f"{each['step']:,}", cells)
 
 
 def _figure(value: Any, digits: int) -> str:

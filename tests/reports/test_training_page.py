@@ -82,6 +82,16 @@ def test_the_figures_are_those_of_the_run() -> None:
         assert part in text, part
 
 
+def test_spikes_have_a_column_of_files_only_where_there_are_any() -> None:
+    rows, timing = run(300)
+    with_file, without = (
+        Page(training_page(rows, timing, ABOUT, spikes=spikes).decode()).text for spikes in (SPIKES, SPIKES[1:])
+    )
+    assert "File" in with_file
+    assert "File" not in without
+    assert "gradient norm" in without
+
+
 def test_only_references_of_the_same_vocabulary_are_drawn_and_compared() -> None:
     rows, timing = run(300)
     written = training_page(rows, timing, ABOUT, REFERENCES).decode()
