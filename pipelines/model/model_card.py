@@ -9,6 +9,8 @@ from typing import Any
 from pipelines.model.flops import flops_per_token
 from pipelines.model.model_folder import TrainedModel
 
+_LARGEST_LOSS = 50.0  # beyond it training went astray, and the exponential is no figure to read
+
 
 def model_card(trained: TrainedModel) -> str:
     """Return the `README.md` of a model that pretrain made; it holds no time and no path."""
@@ -67,10 +69,11 @@ def _evaluation(figures: dict[str, float]) -> str:
     loss, tokens = figures["held_out_loss"], round(figures["held_out_tokens"])
     bits = figures.get("held_out_bits_per_byte")
     in_bits = f", {bits:.4f} bits a byte" if bits is not None else ""
+    perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _LARGEST_LOSS else ""
     return (
-        f"Held-out loss: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus\n"
-        f"(perplexity {math.exp(loss):,.2f}). Losses and perplexities of models with other vocabularies do not "
-        "compare; bits a byte\ndo, on the same text. It was not measured on benchmarks."
+        f"Held-out loss: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus.\n"
+        f"{perplexity}Losses of models with other vocabularies do not compare; bits a byte do, on the same text.\n"
+        "It was not measured on benchmarks."
     )
 
 

@@ -58,7 +58,7 @@ def write_samples(sampler: Sampler, samples: int, path: str, options: RunOptions
         if not run.finished:
             tasks = _tasks(sampler.batches(samples), config.max_tokens)
             draw = functools.partial(_write_part, sampler, folder)
-            run.map(draw, tasks, phase="samples", unit="tokens", cost=lambda task: task.most_tokens, serial=True)
+            run.map(draw, tasks, phase="parts", unit="tokens", cost=lambda task: task.most_tokens, serial=True)
         summary = run.finish()
         _join(folder, path)
     storage.remove(folder)

@@ -59,7 +59,7 @@ def test_prompts_from_a_file_and_samples_into_one(
     assert main([*arguments, "--output", str(tmp_path / "samples.jsonl"), "--max-tokens", "3"]) == 0
     printed = capsys.readouterr()
     assert "generate: done in" in printed.out
-    assert "generate: samples: " in printed.err
+    assert "generate: parts: " in printed.err
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [line["prompt"] for line in lines] == ["It", "the cat", "a dog"]
 
