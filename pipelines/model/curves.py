@@ -86,7 +86,7 @@ def _beside(nearest: Sequence[Reference], parameters: int, vocab_size: int, toke
     size = nearest[0].parameters
     ratio = size / parameters
     if ratio > _ABOUT_THE_SAME:
-        lead = f"No published model is of this size; the nearest have {ratio:.3g} times as many parameters"
+        lead = f"No published model is of this size; the nearest have {_rounded(ratio)} times as many parameters"
     elif ratio < 1 / _ABOUT_THE_SAME:
         lead = f"No published model is of this size; the nearest have {count_text(size)} parameters, fewer than this"
     else:
@@ -107,7 +107,12 @@ def _one(reference: Reference, tokens_seen: int, loss: float, vocab_size: int) -
 def _times(ratio: float) -> str:
     if 1 / _ABOUT_THE_SAME < ratio < _ABOUT_THE_SAME:
         return "about as many as this run"
-    return f"{ratio:,.0f} times this run’s" if ratio > 10 else f"{ratio:.2g} times this run’s"
+    return f"{_rounded(ratio)} times this run’s"
+
+
+def _rounded(ratio: float) -> str:
+    """Write a ratio in two figures: `4.8`, `120`, `23,000,000`."""
+    return f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _caution(their_vocab_size: int, vocab_size: int) -> str:

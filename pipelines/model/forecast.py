@@ -168,13 +168,18 @@ def forecast_lines(forecast: Forecast) -> list[str]:
         f"memory: about {size_text(forecast.memory_bytes)}{each} ("
         f"weights {size_text(forecast.weights_bytes)}, gradients {size_text(forecast.gradient_bytes)}, "
         f"Adam's moments {size_text(forecast.optimizer_bytes)}, "
-        f"activations {size_text(forecast.activation_bytes)}, logits {size_text(forecast.logits_bytes)})",
+        f"activations {size_text(forecast.activation_bytes)}, logits {size_text(forecast.logits_bytes)}"
+        f"{f', libraries {size_text(forecast.library_bytes)}' if forecast.library_bytes else ''})",
         f"disk: {size_text(forecast.disk_bytes)} ({forecast.keep_checkpoints} checkpoints of "
         f"{size_text(forecast.checkpoint_bytes)}, one being written, and the final weights)",
-        f"operations: {forecast.flops:.2e} ({forecast.flops_token / 1e9:.3g} GFLOP a token, "
+        f"operations: {forecast.flops:.2e} ({_flops_text(forecast.flops_token)} a token, "
         f"{count_text(forecast.tokens)} tokens)",
         _time_line(forecast),
     ]
+
+
+def _flops_text(flops: int) -> str:
+    return f"{flops / 1e9:.3g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.3g} MFLOP"
 
 
 def _time_line(forecast: Forecast) -> str:

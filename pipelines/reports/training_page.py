@@ -151,11 +151,13 @@ def _time(timing: Rows, recipe: Mapping[str, Any]) -> str:
     spent = sum(value for _, value in seconds)
     left = (recipe.get("steps", 0) - seconds[-1][0]) * statistics.median(value for _, value in seconds)
     return _tile(
-        "Time", _hours(spent), "in steps, without evaluations", f"about {_hours(left)} left" if left > 0 else ""
+        "Time", _duration(spent), "in steps, without evaluations", f"about {_duration(left)} left" if left > 0 else ""
     )
 
 
-def _hours(seconds: float) -> str:
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 

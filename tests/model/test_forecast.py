@@ -156,6 +156,9 @@ def test_the_terminal_is_told_each_part() -> None:
     assert lines[2] == "operations: 4.51e+19 (0.86 GFLOP a token, 52.4 billion tokens)"
     assert lines[3] == "time: about 32 h, if 40% of the peak of this card is reached"
     assert forecast_lines(expect("tiny"))[3] == "time: measured in the first steps"
+    small = forecast_lines(expect("tiny", device_type="cpu", vocab_size=300))
+    assert ", libraries 90 MB)" in small[0]
+    assert " MFLOP a token, " in small[2]
     several = forecast_lines(expect("gpt2", device_name="NVIDIA H200", processes=8))
     assert "in each process" in several[0]
     assert several[3] == "time: about 4 h, if 40% of the peak of 8 cards is reached"
