@@ -98,8 +98,9 @@ def train(tokens: TokenFolder, bar: float, output: Path, options: argparse.Names
     pretrain(tokens.path, output, steps, max(1, steps // _EVALUATIONS), options)
     minutes = (time.perf_counter() - begun) / 60
     rows = rows_of(output / "metrics.jsonl")
-    recipe = json.loads((output / "config.json").read_text())
-    print(f"tiny: {steps:,} steps in {minutes:.1f} minutes, as planned from {1000 * step_s:.1f} ms a step; {recipe}")
+    recipe = json.loads((output / "config.json").read_text())["recipe"]
+    print(f"tiny: {steps:,} steps in {minutes:.1f} minutes, planned with {1000 * step_s:.1f} ms a step:")
+    print(f"  {', '.join(f'{key} {value}' for key, value in recipe.items())}")
     for row in rows:
         if "held_out_loss" in row:
             print(f"  step {row['step']:6,}: {row['held_out_loss']:.4f} nats a held-out token")
