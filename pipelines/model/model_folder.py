@@ -69,9 +69,16 @@ class TrainedModel:
 
 
 def write_description(
-    output: str, architecture: Architecture, tokens: TokenFolder, recipe: Recipe
+    output: str,
+    architecture: Architecture,
+    tokens: TokenFolder,
+    recipe: Recipe,
+    initial_weights: dict[str, str] | None = None,
 ) -> tuple[FileEntry, FileEntry]:
-    """Write `config.json` and `tokenizer.json`, which any checkpoint needs to be read."""
+    """Write `config.json` and `tokenizer.json`, which any checkpoint needs to be read.
+
+    `initial_weights` tells what training went on from (`source`, `sha256`); the model card of an export names it.
+    """
     described = {
         "format": _FORMAT,
         "architecture": dataclasses.asdict(architecture),
@@ -79,6 +86,7 @@ def write_description(
         "tokenizer_sha256": hashlib.sha256(tokens.tokenizer).hexdigest(),
         "tokens_fingerprint": tokens.fingerprint,
         "recipe": dataclasses.asdict(recipe),
+        **({"initial_weights": initial_weights} if initial_weights else {}),
     }
     text = json.dumps(described, indent=1, sort_keys=True) + "\n"
     return (
