@@ -1,7 +1,7 @@
 """`tiny`, trained for ten minutes, against a 3-gram model with Kneser-Ney smoothing over the same tokens.
 
     python benchmarks/bench_kneser_ney.py [--data FOLDER] [--minutes 10] [--threads 2] [--vocabulary gpt2 4096 8192]
-        [--set key=value ...] [--count-only]
+        [--set key=value ...] [--flag=--FLAG ...] [--count-only]
 
 FOLDER holds `text/docs.jsonl.zst` and `gpt2_vocab/` (default: $WEBTEXT_TEST_DATA). For each vocabulary, GPT-2's own or
 one that `webtext train-bpe` makes, `webtext tokenize` splits the text, the 3-grams of its train split are counted, and
@@ -44,6 +44,7 @@ def main() -> None:
         "--vocabulary", nargs="+", default=["gpt2", "4096", "8192"], help="gpt2, or a number of entries"
     )
     parser.add_argument("--set", action="append", default=[], help="replaces a value of tiny, as key=value")
+    parser.add_argument("--flag", action="append", default=[], help="for webtext pretrain, as --flag=--precision=bf16")
     parser.add_argument("--count-only", action="store_true", help="train nothing")
     options = parser.parse_args()
     if not (options.data / "text" / "docs.jsonl.zst").exists():
@@ -125,6 +126,7 @@ def pretrain(tokens: str, output: Path, steps: int, eval_every: int, options: ar
         *("pretrain", "-i", tokens, "-o", output, "--preset", "tiny", "--device", "cpu"),
         *("--threads", options.threads, "--checkpoint-every", eval_every),
         *(f"--set={value}" for value in values),
+        *options.flag,
     )
 
 
