@@ -72,7 +72,9 @@ LINE = (
         {"documents": "remove-wikipedia", "tokenizer": "train-bpe"},
         paths=("tokenizer",),
     ),
-    LineStage("pretrain", "pipelines.model", "pretrain", "PretrainConfig", {"tokens": "tokenize"}),
+    LineStage(
+        "pretrain", "pipelines.model", "pretrain", "PretrainConfig", {"tokens": "tokenize"}, paths=("init_from",)
+    ),
     LineStage(
         "overlap-index",
         f"{_STAGES}.overlap_index",

@@ -29,6 +29,7 @@ _FILES = {
     ),
     "compare": ("A tokenizer to show beside the trained one on its report card.", '"gpt2"'),
     "tokenizer": ("The tokenizer to use instead of the one of train-bpe.", '"gpt2"'),
+    "init_from": ("Weights to begin with: a folder of a GPT-2, or nanoGPT's ckpt.pt.", '"gpt2"'),
     "index": ("The index of overlap-index to ask instead of the documents.", '"overlap-index"'),
     "benchmarks": (
         "Benchmarks to look for, each NAME=PATH, or the name of one that overlap-report --list-benchmarks shows.",

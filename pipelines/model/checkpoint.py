@@ -26,6 +26,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry, check_file
 from pipelines.model.gpt2 import GPT2
 from pipelines.model.optimizer import load_optimizer, optimizer_tensors
+from pipelines.model.tensor_files import gather_tensors, open_tensors, write_tensors
 
 FOLDER = "checkpoints"
 MODEL_FILE = "model.safetensors"
@@ -35,6 +36,14 @@ _STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
 
 Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay: the latest ones, and those of some steps, from which a spike can be replayed."""
+
+    latest: int
+    steps: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,26 +93,39 @@ def latest_checkpoint(output: str, note: Callable[[str], None]) -> Checkpoint | 
 
 
 def save_checkpoint(
-    output: str, step: int, model: GPT2, optimizer: torch.optim.AdamW, rows: Sequence[Row], keep: int
+    output: str, step: int, model: GPT2, optimizer: torch.optim.AdamW, rows: Sequence[Row], keep: Keep
 ) -> None:
-    """Write the checkpoint of a step, then remove all but the latest `keep`."""
+    """Write the checkpoint of a step, then remove those that need not be kept.
+
+    Where the model lies in parts in several processes, the others call `give_parts` meanwhile.
+    """
     path = storage.join(output, FOLDER, f"step-{step:07d}")
     files = (
-        shards.write_file(path, MODEL_FILE, pack_tensors(model.state_dict())),
-        shards.write_file(path, _OPTIMIZER_FILE, pack_tensors(optimizer_tensors(model, optimizer))),
+        write_tensors(path, MODEL_FILE, model.state_dict()),
+        write_tensors(path, _OPTIMIZER_FILE, optimizer_tensors(model, optimizer)),
         shards.write_file(path, METRICS_FILE, json_lines(rows)),
     )
     state = {"step": step, "files": [dataclasses.asdict(file) for file in files]}
     storage.write_json(storage.join(path, _STATE_FILE), state)
-    for old in find_checkpoints(output)[:-keep]:
-        _remove(old.path)
+    for old in find_checkpoints(output)[: -keep.latest]:
+        if old.step not in keep.steps:
+            _remove(old.path)
 
 
-def load_checkpoint(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> list[Row]:
-    """Load weights and moments; return the metrics up to the checkpoint's step."""
-    load_weights(model, read_tensors(checkpoint.model_path), checkpoint.model_path)
-    moments = read_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE))
-    load_optimizer(model, optimizer, moments, checkpoint.step)
+def give_parts(model: GPT2, optimizer: torch.optim.AdamW) -> None:
+    """Take part in the writing of a checkpoint by another process."""
+    gather_tensors(model.state_dict())
+    gather_tensors(optimizer_tensors(model, optimizer))
+
+
+def load_moments(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> None:
+    """Load the moments that belong to a checkpoint's weights."""
+    with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as (_, read):
+        load_optimizer(model, optimizer, read, checkpoint.step)
+
+
+def read_metrics(checkpoint: Checkpoint) -> list[Row]:
+    """Return the metrics up to the checkpoint's step."""
     return read_json_lines(storage.join(checkpoint.path, METRICS_FILE))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,23 +13,68 @@ from pipelines.core.errors import UsageError, WebtextError
 from pipelines.model.data import Tokens
 
 
-def pick_device(name: str) -> torch.device:
-    """Return the device of `cpu`, `cuda` or `auto`; raise UsageError where there is no such device."""
+def pick_device(name: str, local_rank: int = 0) -> torch.device:
+    """Return the device of `cpu`, `cuda`, `mps` or `auto`; raise UsageError where there is no such device.
+
+    Of several processes on one machine each takes the card of its number.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no CUDA card here; use --device cpu, or install torch with CUDA")
+    if name == "cuda":
+        return _card(local_rank)
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("--device mps: torch finds no Apple GPU here; use --device cpu")
     return torch.device(name)
+
+
+def _card(number: int) -> torch.device:
+    if not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds no CUDA card here; use --device cpu, or install torch with CUDA")
+    if number >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {number} of this machine finds only {torch.cuda.device_count()} CUDA cards; "
+            "start as many processes as there are cards"
+        )
+    return torch.device("cuda", number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a model is computed, and with what precision of its matrix products."""
+
+    device: torch.device
+    bf16: bool
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Compute matrix products in bfloat16 where that was chosen."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
+
+    def to_device(self, tokens: Tokens) -> torch.Tensor:
+        """Move token ids to the device; a card gets them while it computes."""
+        moved = torch.from_numpy(tokens)
+        return (
+            moved.pin_memory().to(self.device, non_blocking=True)
+            if self.device.type == "cuda"
+            else moved.to(self.device)
+        )
+
+    @property
+    def name(self) -> str:
+        """The card's name, or the kind of device."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+
+
+def pick_place(device: torch.device, precision: str) -> Place:
+    """Return where to compute: `auto` takes bfloat16 on a CUDA card that has it, and float32 elsewhere."""
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "bf16" and device.type == "cuda" and not has_bf16:
+        raise UsageError("--precision bf16: this card computes no bfloat16; use --precision float32")
+    return Place(device, precision == "bf16" or (precision == "auto" and has_bf16))
 
 
 def autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Compute in bfloat16 on a CUDA card; elsewhere in float32."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def to_device(tokens: Tokens, device: torch.device) -> torch.Tensor:
-    """Move token ids to a device."""
-    return torch.from_numpy(tokens).to(device)
+    return pick_place(device, "auto").autocast()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own custom
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.model.token_loss import summed_loss
+
 LAYER_NORM_EPSILON = 1e-5
 _WEIGHT_STD = 0.02
 _POSITION_STD = 0.01  # half of the others' in the released code
@@ -192,5 +194,5 @@ def initialise(model: GPT2, seed: int) -> None:
 
 def next_token_loss(model: GPT2, blocks: Tensor) -> Tensor:
     """Return the sum of the losses, in nats, of all tokens but the first of each block; ids [blocks, tokens + 1]."""
-    logits = model(blocks[:, :-1])
-    return F.cross_entropy(logits.flatten(0, 1).float(), blocks[:, 1:].flatten(), reduction="sum")
+    hidden = model.hidden(blocks[:, :-1])
+    return summed_loss(hidden.flatten(0, 1), model.wte.weight, blocks[:, 1:].flatten())

@@ -4,64 +4,89 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from pipelines.model.data import Split, Tokens, spread_evenly
-from pipelines.model.device import autocast, to_device
-from pipelines.model.gpt2 import GPT2, next_token_loss
+from pipelines.model.device import Place
+from pipelines.model.parallel import World
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutLoss:
-    """The summed loss of some tokens, in nats."""
+    """The summed loss of some tokens, in nats, and the bytes of text that they stand for (0 where not known)."""
 
     nats: float
     tokens: int
+    size_bytes: int
 
     @property
     def per_token(self) -> float:
         """Nats a token."""
         return self.nats / self.tokens
 
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits that a byte costs, None if there is none; `<|endoftext|>` costs bits but has no bytes."""
+        return self.nats / math.log(2) / self.size_bytes if self.size_bytes else None
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """The held-out split as it is measured: cut into blocks, so many of them at once.
+
+    `byte_lengths` are the bytes of text of each vocabulary entry, None where the tokenizer does not work on bytes.
+    """
+
+    split: Split
+    context: int
+    micro_batch: int
+    byte_lengths: npt.NDArray[np.int64] | None
+
+    def batches(self, limit: int | None) -> list[Sequence[int]]:
+        """Return the blocks of each batch: at most `limit` spread evenly over the split, or all of it.
+
+        All of it ends with a shorter block of the tokens after the last whole one: number `blocks`. A split of less
+        than one block is that shorter block alone.
+        """
+        blocks = self.split.blocks(self.context)
+        numbers = spread_evenly(blocks if limit is None else limit, blocks)
+        found: list[Sequence[int]] = [
+            numbers[first : first + self.micro_batch] for first in range(0, len(numbers), self.micro_batch)
+        ]
+        rest = self.split.tokens - 1 - blocks * self.context
+        return [*found, [blocks]] if rest > 0 and (limit is None or blocks == 0) else found
+
+    def read(self, numbers: Sequence[int]) -> Tokens:
+        """Return the tokens of a batch, [blocks, tokens + 1]."""
+        if numbers[0] < self.split.blocks(self.context):
+            return self.split.read_blocks(numbers, self.context)
+        return self.split.read(numbers[0] * self.context, self.split.tokens)[np.newaxis]
+
 
 @torch.no_grad()
 def held_out_loss(
-    model: GPT2, split: Split, micro_batch: int, device: torch.device, limit: int | None = None
+    loss_of: Callable[[Tensor], Tensor], held_out: HeldOut, place: Place, world: World, limit: int | None = None
 ) -> HeldOutLoss:
-    """Return the loss over at most `limit` blocks spread evenly over a split, or over all of it.
+    """Return the loss over at most `limit` blocks of a split, or over all of it, shared by all processes.
 
-    Over all of it, each token but the first is predicted once: the tokens after the last whole block make a shorter
-    one. A split of less than one block is that shorter block alone.
+    `loss_of` returns the summed loss of a batch. Over all of it, each token but the first is predicted once.
     """
-    context = model.architecture.context
-    model.eval()
-    nats, tokens = 0.0, 0
-    for batch in _batches(split, context, micro_batch, limit):
-        with autocast(device):
-            nats += next_token_loss(model, to_device(batch, device)).item()
-        tokens += batch.shape[0] * (batch.shape[1] - 1)
-    model.train()
-    return HeldOutLoss(nats, tokens)
-
-
-def bits_per_byte(loss: HeldOutLoss, split: Split, byte_lengths: npt.NDArray[np.int64]) -> float | None:
-    """Return the bits that a byte of the split costs, given its whole loss, or None if it holds no text.
-
-    The first token is not predicted, so that its bytes do not count; `<|endoftext|>` costs bits but has no bytes.
-    """
-    size_bytes = sum(int(byte_lengths[part].sum()) for part in split) - int(byte_lengths[split.read(0, 1)[0]])
-    return loss.nats / math.log(2) / size_bytes if size_bytes else None
-
-
-def _batches(split: Split, context: int, micro_batch: int, limit: int | None) -> Iterator[Tokens]:
-    blocks = split.blocks(context)
-    numbers = spread_evenly(blocks if limit is None else limit, blocks)
-    for first in range(0, len(numbers), micro_batch):
-        yield np.stack([split.block(number, context) for number in numbers[first : first + micro_batch]])
-    rest = split.tokens - 1 - blocks * context
-    if rest > 0 and (limit is None or blocks == 0):
-        yield split.read(blocks * context, split.tokens)[np.newaxis]
+    batches = held_out.batches(limit)
+    sums = torch.zeros(3, dtype=torch.float64, device=place.device)
+    for first in range(0, len(batches), world.size):
+        mine = first + world.rank
+        # A model in parts is computed by all processes together, so the one that has no batch left repeats the first.
+        tokens = held_out.read(batches[mine] if mine < len(batches) else batches[0])
+        with place.autocast():
+            nats = loss_of(place.to_device(tokens))
+        if mine < len(batches):
+            lengths = 0 if held_out.byte_lengths is None else int(held_out.byte_lengths[tokens[:, 1:]].sum())
+            sums += torch.tensor([0, tokens[:, 1:].size, lengths], dtype=torch.float64, device=place.device)
+            sums[0] += nats
+    nats_sum, tokens_sum, bytes_sum = world.total(sums).tolist()
+    return HeldOutLoss(nats_sum, round(tokens_sum), round(bytes_sum))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from pipelines.model.gpt2 import GPT2
 from pipelines.model.recipe import Recipe
+from pipelines.model.tensor_files import Read, like
 
 _ADAM_EPSILON = 1e-8
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+# Where torch updates all weights in one kernel; elsewhere it takes several passes over them.
+_FUSED_ON = ("cpu", "cuda")
 
 
 def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
@@ -23,7 +25,8 @@ def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
         {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0},
     ]
     betas = (recipe.beta1, recipe.beta2)
-    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=betas, eps=_ADAM_EPSILON)
+    fused = parameters[0].device.type in _FUSED_ON
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=betas, eps=_ADAM_EPSILON, fused=fused)
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
@@ -44,8 +47,9 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
     }
 
 
-def load_optimizer(model: GPT2, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor], step: int) -> None:
-    """Bring an optimizer to where it was after `step` steps."""
+def load_optimizer(model: GPT2, optimizer: torch.optim.AdamW, read: Read, step: int) -> None:
+    """Bring an optimizer to where it was after `step` steps; `read` returns a moment by its name."""
     for name, weight in model.named_parameters():
-        moments = {moment: tensors[f"{moment}.{name}"].to(weight.device) for moment in _MOMENTS}
-        optimizer.state[weight] = {"step": torch.tensor(float(step)), **moments}
+        moments = {moment: like(read(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
+        # Fused updates count the steps where the weights are.
+        optimizer.state[weight] = {"step": torch.tensor(float(step), device=weight.device), **moments}

@@ -44,7 +44,9 @@ class Recipe:
     beta2: float = option(MISSING, "Adam's decay of the mean squared gradient.", minimum=0.0, maximum=0.999999)
     grad_clip: float = option(MISSING, "The norm at which gradients are clipped; 0 for none.", minimum=0.0)
     eval_every: int = option(MISSING, "Steps from one held-out loss to the next.", minimum=1)
-    eval_blocks: int = option(MISSING, "Held-out blocks of such an evaluation; the last one takes all.", minimum=1)
+    eval_blocks: int = option(
+        MISSING, "Held-out blocks of such an evaluation, 0 for all; the last one takes all.", minimum=0
+    )
 
     @property
     def batch_tokens(self) -> int:

@@ -2,60 +2,242 @@
 
 from __future__ import annotations
 
-from pipelines.core.errors import InputError
+import dataclasses
+import os
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pipelines.core import storage
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.machine import available_memory_bytes
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
+from pipelines.model.batch_documents import BatchBlock, batch_numbers, describe_blocks
 from pipelines.model.config import PretrainConfig
 from pipelines.model.data import TokenFolder, open_tokens, token_fingerprint
+from pipelines.model.forecast import Forecast, check, forecast, forecast_lines
 from pipelines.model.recipe import Recipe, make_recipe, parameter_count
 from pipelines.model.requirements import require_torch
 
+if TYPE_CHECKING:
+    from pipelines.model.device import Place
+    from pipelines.model.import_weights import ImportedModel
+    from pipelines.model.parallel import World
+    from pipelines.model.trainer import TrainingJob
+    from pipelines.model.training_log import Sink
+
+# torch is only loaded within functions: this module is also imported where nothing is trained.
+
+TENSORBOARD_FOLDER = "tensorboard"
+# What the leading process tells the others in place of the step to go on from.
+_FINISHED = -1
 STAGE = Stage(
     "pretrain",
-    1,
-    ("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "checkpoints/"),
+    2,
+    (
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "timing.jsonl",
+        "training.html",
+        "checkpoints/",
+        "spikes/",
+        f"{TENSORBOARD_FOLDER}/",
+    ),
 )
 
 
-def pretrain(config: PretrainConfig, *, tokens: str, output: str, options: RunOptions) -> Summary:
+def pretrain(
+    config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None = None
+) -> Summary:
     """Train a model, or go on from the latest checkpoint in `output`; records are blocks of training.
 
-    `tokens` is the folder of tokenize. Raises UsageError for a recipe that does not hold together or a device that is
-    not there, InputError where the tokens do not fill one batch, WebtextError where the loss is no longer a number.
-    Paper, section 2.3.
+    `tokens` is the folder of tokenize, `init_from` other weights to begin with. Raises UsageError for a recipe that
+    does not hold together or a device that is not there, InputError where the tokens do not fill one batch or the
+    weights do not fit, WebtextError where the loss is no longer a number. Paper, section 2.3.
+
+    Among processes that torchrun started, the one of rank 0 does all this; for the others see `assist`.
     """
     require_torch()
-    from pipelines.model.device import pick_device
+    from pipelines.model.parallel import joined, world_of_torchrun
+    from pipelines.model.tensorboard import require_tensorboard
 
-    recipe = make_recipe(config)
-    pick_device(config.device)
+    if config.tensorboard:
+        require_tensorboard()
+    recipe, world = make_recipe(config), world_of_torchrun()
+    place = _place(config, world)
+    world.check_batch(recipe.batch_size, recipe.micro_batch)
+    initial = _initial(init_from, recipe, tokens, options.progress.note)
+    inputs = {"tokens": token_fingerprint(tokens), **({"init_from": initial.sha256} if initial else {})}
     # The recipe, not the config, is what the result is: however it was spelled, and with the values of the preset.
-    with stage_run(STAGE, recipe, {"tokens": token_fingerprint(tokens)}, output, options) as run:
-        if not run.finished:
-            _train(config, recipe, open_tokens(tokens), run)
+    with stage_run(STAGE, recipe, inputs, output, options) as run:
+        if run.finished:
+            with joined(world, place.device):
+                world.share(_FINISHED)
+            return run.finish()
+        opened = open_tokens(tokens)
+        _check_size(recipe, opened)
+        _introduce(recipe, opened, run.note)
+        _foretell(config, recipe, opened, place, world, run)
+        with joined(world, place.device):
+            _train(_job(config, recipe, opened, run.output, place, world, run.note, initial, tokens), run)
         return run.finish()
 
 
-def _train(config: PretrainConfig, recipe: Recipe, tokens: TokenFolder, run: StageRun) -> None:
-    # torch is only loaded here: this module is also imported where nothing is trained.
-    from pipelines.model.checkpoint import latest_checkpoint
-    from pipelines.model.device import pick_device
-    from pipelines.model.trainer import TrainingJob, train
+def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str | None = None) -> None:
+    """Train along with the process of rank 0, which writes all files; write and say nothing."""
+    require_torch()
+    from pipelines.model.checkpoint import find_checkpoints
+    from pipelines.model.parallel import joined, world_of_torchrun
+    from pipelines.model.trainer import train
 
-    _check_size(recipe, tokens)
-    _introduce(recipe, tokens, run)
-    job = TrainingJob(
+    recipe, world = make_recipe(config), world_of_torchrun()
+    place = _place(config, world)
+    with joined(world, place.device):
+        # Only after the leader has checked the files, and chosen a checkpoint.
+        step = world.share(None)
+        if step == _FINISHED:
+            return
+        opened = open_tokens(tokens, verify=False)
+        initial = _initial(init_from, recipe, tokens, _silent)
+        job = _job(config, recipe, opened, output, place, world, _silent, initial, tokens)
+        train(job, next((each for each in find_checkpoints(output) if each.step == step), None))
+
+
+def is_assistant() -> bool:
+    """Tell whether torchrun started this process beside one of rank 0."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchBlock]:
+    """Return what the batch of a step, counted from 1, is made of; needs no torch and no trained model.
+
+    Raises UsageError for a step that the recipe does not have.
+    """
+    recipe = make_recipe(config)
+    _check_step(step, recipe)
+    opened = open_tokens(tokens, verify=False)
+    _check_size(recipe, opened)
+    numbers = batch_numbers(opened.train.blocks(recipe.context), recipe.batch_size, recipe.seed, step)
+    return describe_blocks(opened, numbers, recipe.context)
+
+
+def replay(
+    config: PretrainConfig,
+    *,
+    tokens: str,
+    output: str,
+    step: int,
+    note: Callable[[str], None],
+    init_from: str | None = None,
+) -> bytes:
+    """Return the report of a step, as of a spike, computed anew from the latest checkpoint before it.
+
+    Writes nothing. Raises UsageError for a step that the recipe does not have, ChangedRunError where `output` was
+    trained by another recipe.
+    """
+    require_torch()
+    from pipelines.model.checkpoint import find_checkpoints
+    from pipelines.model.parallel import World
+    from pipelines.model.trainer import replay as replay_training
+
+    recipe, world = make_recipe(config), World()
+    _check_step(step, recipe)
+    _check_same_recipe(recipe, tokens, output)
+    place = _place(config, world)
+    opened = open_tokens(tokens)
+    before = [each for each in find_checkpoints(output) if each.step < step and each.problem() is None]
+    if not before:
+        note(f"{output}: has no checkpoint before step {step:,}, so all steps before it are computed anew")
+    initial = None if before else _initial(init_from, recipe, tokens, note)
+    job = _job(config, recipe, opened, output, place, world, note, initial, tokens)
+    return replay_training(job, before[-1] if before else None, step)
+
+
+def _silent(message: str) -> None:
+    """Say nothing: the process of rank 0 says it."""
+
+
+def _place(config: PretrainConfig, world: World) -> Place:
+    from pipelines.model.device import pick_device, pick_place
+
+    return pick_place(pick_device(config.device, world.local_rank), config.precision)
+
+
+def _train(job: TrainingJob, run: StageRun) -> None:
+    from pipelines.model.checkpoint import latest_checkpoint
+    from pipelines.model.trainer import train
+
+    checkpoint = latest_checkpoint(run.output, run.note)
+    job.world.share(checkpoint.step if checkpoint else None)
+    left = job.recipe.steps - (checkpoint.step if checkpoint else 0)
+    run.once("train", lambda: train(job, checkpoint), total=left * job.recipe.batch_tokens, unit="tokens")
+
+
+def _job(
+    config: PretrainConfig,
+    recipe: Recipe,
+    tokens: TokenFolder,
+    output: str,
+    place: Place,
+    world: World,
+    note: Callable[[str], None],
+    initial: ImportedModel | None,
+    tokens_path: str,
+) -> TrainingJob:
+    from pipelines.model.engine import EngineOptions
+    from pipelines.model.trainer import TrainingJob
+
+    again = [*_command(config, tokens_path, output), *(["--init-from", initial.path] if initial else [])]
+
+    def open_sinks(step: int) -> list[Sink]:
+        if not config.tensorboard:
+            return []
+        from pipelines.model.tensorboard import TensorBoardLog
+
+        return [TensorBoardLog(storage.join(output, TENSORBOARD_FOLDER), step)]
+
+    return TrainingJob(
         recipe,
         tokens,
-        run.output,
-        pick_device(config.device),
+        output,
+        place,
+        world,
+        EngineOptions(config.compile, config.parallel, config.activation_checkpointing),
         config.threads,
         config.checkpoint_every,
         config.keep_checkpoints,
-        run.note,
+        config.log_every,
+        note,
+        lambda step: shlex.join([*again, "--replay", str(step)]),
+        initial,
+        open_sinks,
     )
-    checkpoint = latest_checkpoint(run.output, run.note)
-    left = recipe.steps - (checkpoint.step if checkpoint else 0)
-    run.once("train", lambda: train(job, checkpoint), total=left * recipe.batch_tokens, unit="tokens")
+
+
+def _command(config: PretrainConfig, tokens: str, output: str) -> list[str]:
+    overrides = [word for value in config.set for word in ("--set", value)]
+    return [
+        *("webtext", "pretrain", "--input", tokens, "--output", output),
+        *("--preset", config.preset, *overrides, "--seed", str(config.seed)),
+        *("--device", config.device, "--precision", config.precision),
+    ]
+
+
+def _initial(init_from: str | None, recipe: Recipe, tokens: str, note: Callable[[str], None]) -> ImportedModel | None:
+    """Read the weights to begin with, and check that they fit recipe and tokens."""
+    if init_from is None:
+        return None
+    from pipelines.model.import_weights import check_fits, import_weights
+    from pipelines.model.trainer import architecture_of
+
+    opened = open_tokens(tokens, verify=False)
+    imported = import_weights(init_from, opened.vocab_size)
+    for line in imported.notes:
+        note(line)
+    check_fits(imported, architecture_of(recipe, opened.vocab_size), opened.tokenizer)
+    return imported
 
 
 def _check_size(recipe: Recipe, tokens: TokenFolder) -> None:
@@ -68,17 +250,75 @@ def _check_size(recipe: Recipe, tokens: TokenFolder) -> None:
         )
 
 
-def _introduce(recipe: Recipe, tokens: TokenFolder, run: StageRun) -> None:
+def _check_step(step: int, recipe: Recipe) -> None:
+    if not 1 <= step <= recipe.steps:
+        raise UsageError(f"step {step:,}: the recipe has the steps 1 to {recipe.steps:,}")
+
+
+def _check_same_recipe(recipe: Recipe, tokens: str, output: str) -> None:
+    from pipelines.model.model_folder import CONFIG_FILE
+
+    described = storage.read_json(storage.join(output, CONFIG_FILE))
+    theirs: dict[str, Any] = {**described.get("recipe", {}), "tokens": described.get("tokens_fingerprint")}
+    ours = {**dataclasses.asdict(recipe), "tokens": token_fingerprint(tokens)}
+    different = [name for name in ours if ours[name] != theirs.get(name)]
+    if different:
+        shown = ", ".join(f"{name} {theirs.get(name)} there, {ours[name]} here" for name in different)
+        raise ChangedRunError(f"{output}: was trained otherwise ({shown}); give the options of that run")
+
+
+def _introduce(recipe: Recipe, tokens: TokenFolder, note: Callable[[str], None]) -> None:
     epochs = recipe.steps * recipe.batch_size / tokens.train.blocks(recipe.context)
-    run.note(
+    note(
         f"{parameter_count(recipe, tokens.vocab_size):,} parameters; {recipe.steps:,} steps of "
         f"{recipe.batch_tokens:,} tokens pass {epochs:.2f} times over the train split of "
         f"{tokens.train.tokens:,} tokens"
     )
     if tokens.held_out.tokens < 2:
-        run.note(f"{tokens.path}: has no held-out tokens, so there will be no held-out loss")
+        note(f"{tokens.path}: has no held-out tokens, so there will be no held-out loss")
     elif not tokens.held_out.blocks(recipe.context):
-        run.note(
+        note(
             f"{tokens.path}: its held-out split has only {tokens.held_out.tokens:,} tokens, less than one block of "
             f"{recipe.context}; the held-out loss is taken over that shorter block"
         )
+
+
+def _foretell(
+    config: PretrainConfig, recipe: Recipe, tokens: TokenFolder, place: Place, world: World, run: StageRun
+) -> None:
+    """Say what the training takes, and refuse one that this machine plainly cannot hold."""
+    from pipelines.model.compilation import wants_compilation
+    from pipelines.model.engine import is_sharded
+
+    parameters = parameter_count(recipe, tokens.vocab_size)
+    expected = forecast(
+        recipe,
+        tokens.vocab_size,
+        device_type=place.device.type,
+        processes=world.size,
+        sharded=is_sharded(config.parallel, parameters, world),
+        recompute=config.activation_checkpointing,
+        bf16=place.bf16,
+        compiled=wants_compilation(config.compile, place.device),
+        keep_checkpoints=config.keep_checkpoints,
+        device_name=place.name,
+    )
+    for line in forecast_lines(expected):
+        run.note(line)
+    check(expected, _free_memory_bytes(place, world), _free_disk_bytes(run.output, expected))
+
+
+def _free_memory_bytes(place: Place, world: World) -> int | None:
+    import torch
+
+    if place.device.type == "cuda":
+        return torch.cuda.mem_get_info(place.device)[0]
+    available = available_memory_bytes()
+    return None if available is None else available // int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+
+
+def _free_disk_bytes(output: str, expected: Forecast) -> int | None:
+    from pipelines.model.checkpoint import find_checkpoints
+
+    free = storage.free_bytes(output)
+    return None if free is None else free + len(find_checkpoints(output)) * expected.checkpoint_bytes

@@ -1,124 +1,166 @@
 """Training: a step is a function of the weights, the seed and its number, and of nothing else.
 
 So a run that was killed goes on from its last checkpoint to the very bits that a whole run would have reached (on a
-CPU with an equal number of threads; a CUDA card rounds as it likes).
+CPU with an equal number of threads and processes; a CUDA card rounds as it likes).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-import torch
+from torch import Tensor
 
-from pipelines.core import progress, shards, storage
+from pipelines.core import progress, shards
 from pipelines.core.errors import WebtextError
 from pipelines.core.run import TaskResult
 from pipelines.model.checkpoint import (
     METRICS_FILE,
     MODEL_FILE,
     Checkpoint,
+    Keep,
     Row,
     find_checkpoints,
+    give_parts,
     json_lines,
-    load_checkpoint,
-    pack_tensors,
-    read_json_lines,
+    load_moments,
+    load_weights,
+    read_metrics,
+    read_tensors,
     save_checkpoint,
 )
 from pipelines.model.data import BlockOrder, TokenFolder, token_bytes
-from pipelines.model.device import autocast, named_memory_errors, reproducible, to_device
-from pipelines.model.gpt2 import Architecture, empty_model, initialise, next_token_loss
-from pipelines.model.held_out import bits_per_byte, held_out_loss
+from pipelines.model.device import Place, named_memory_errors, reproducible
+from pipelines.model.engine import Engine, EngineOptions
+from pipelines.model.gpt2 import Architecture, empty_model, initialise
+from pipelines.model.held_out import HeldOut, held_out_loss
+from pipelines.model.import_weights import ImportedModel
+from pipelines.model.incidents import Incident, incident_file, incident_report, write_incident
+from pipelines.model.layer_norms import layer_norms
 from pipelines.model.model_folder import write_description
-from pipelines.model.optimizer import learning_rate, make_optimizer
+from pipelines.model.optimizer import learning_rate
+from pipelines.model.parallel import World
 from pipelines.model.recipe import Recipe
+from pipelines.model.spikes import Spike, SpikeWatch
+from pipelines.model.tensor_files import gather_tensors, write_tensors
+from pipelines.model.training_log import Sink, Speed, TrainingLog
 
-TIMING_FILE = "timing.jsonl"
-_WAY_OUT_OF_MEMORY = "use a smaller --set micro_batch=..., a smaller --preset, or a larger machine"
+_WAY_OUT_OF_MEMORY = (
+    "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingJob:
-    """What to train, on what, and where to."""
+    """What to train, on what, how, and where to; `replay_command` takes a step and returns the command for it."""
 
     recipe: Recipe
     tokens: TokenFolder
     output: str
-    device: torch.device
+    place: Place
+    world: World
+    engine: EngineOptions
     threads: int
     checkpoint_every: int
     keep_checkpoints: int
+    log_every: int
     note: Callable[[str], None]
+    replay_command: Callable[[int], str]
+    initial: ImportedModel | None = None
+    open_sinks: Callable[[int], list[Sink]] = lambda _: []
 
     @property
     def architecture(self) -> Architecture:
         """The sizes of the model."""
-        recipe = self.recipe
-        return Architecture(
-            recipe.layers, recipe.width, recipe.heads, recipe.context, self.tokens.vocab_size, recipe.dropout
-        )
+        return architecture_of(self.recipe, self.tokens.vocab_size)
+
+
+def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
+    """Return the sizes that a recipe and a vocabulary make."""
+    return Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, vocab_size, recipe.dropout)
 
 
 def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
     """Train from the first step, or from a checkpoint, to the last; return what was written.
 
-    Records are blocks: every one that went into a step. Raises WebtextError where the loss is no longer a number, or
-    where memory does not suffice.
+    Records are blocks: every one that went into a step. Every process of a world calls this; only the one that leads
+    writes. Raises WebtextError where the loss is no longer a number, or where memory does not suffice.
     """
-    with reproducible(job.device, job.threads), named_memory_errors(_WAY_OUT_OF_MEMORY):
-        training = _Training(job)
-        described = write_description(job.output, job.architecture, job.tokens, job.recipe)
-        if checkpoint is not None:
-            training.resume(checkpoint)
+    with reproducible(job.place.device, job.threads), named_memory_errors(_WAY_OUT_OF_MEMORY):
+        training = _Training(job, checkpoint)
+        if not job.world.leads:
+            training.run()
+            gather_tensors(training.model.state_dict())
+            return TaskResult()
+        described = write_description(
+            job.output, job.architecture, job.tokens, job.recipe, initial_weights=_origin(job.initial)
+        )
         training.run()
         files = (
-            shards.write_file(job.output, MODEL_FILE, pack_tensors(training.model.state_dict())),
+            write_tensors(job.output, MODEL_FILE, training.model.state_dict()),
             shards.write_file(job.output, METRICS_FILE, json_lines(training.rows)),
         )
     blocks = job.recipe.steps * job.recipe.batch_size
     return TaskResult(blocks, blocks, counts=training.figures(), files=(*described, *files))
 
 
+def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
+    """Go from a checkpoint, or from the first weights, to a step; return what there is to know of it, as of a spike.
+
+    Nothing is written, and the weights of the step are not updated.
+    """
+    with reproducible(job.place.device, job.threads), named_memory_errors(_WAY_OUT_OF_MEMORY):
+        training = _Training(job, checkpoint, quiet=True)
+        return training.replay(step)
+
+
 class _Training:
     """The model and its optimizer after `step` steps, with the metrics so far."""
 
-    def __init__(self, job: TrainingJob) -> None:
+    def __init__(self, job: TrainingJob, checkpoint: Checkpoint | None, quiet: bool = False) -> None:
         recipe = job.recipe
-        self._job = job
-        self._recipe = recipe
-        self.model = empty_model(job.architecture)
-        initialise(self.model, recipe.seed)
-        self.model.to(job.device).train()
-        self._optimizer = make_optimizer(self.model, recipe)
+        self._job, self._recipe = job, recipe
+        self._step = checkpoint.step if checkpoint else 0
+        self.rows: list[Row] = read_metrics(checkpoint) if checkpoint else [{"step": 0}]
+        self._engine = Engine(_first_model(job, checkpoint), recipe, job.place, job.world, job.engine, job.note)
+        if checkpoint is not None:
+            load_moments(checkpoint, self.model, self._engine.optimizer)
+            job.note(f"going on from the checkpoint of step {self._step:,}")
+        self._watch = SpikeWatch(self.rows)
         self._order = BlockOrder(job.tokens.train.blocks(recipe.context), recipe.batch_size, recipe.seed)
-        self._step = 0
-        self.rows: list[Row] = [{"step": 0}]
-        self._timing: list[Row] = []
+        self._log = None if quiet or not job.world.leads else self._open_log()
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Go to where a checkpoint was written."""
-        self.rows = load_checkpoint(checkpoint, self.model, self._optimizer)
-        self._step = checkpoint.step
-        timing = storage.join(self._job.output, TIMING_FILE)
-        if storage.exists(timing):
-            self._timing = [row for row in read_json_lines(timing) if row["step"] <= self._step]
-        self._job.note(f"going on from the checkpoint of step {self._step:,}")
+    @property
+    def model(self) -> Any:
+        """The model, its weights perhaps in parts."""
+        return self._engine.model
 
     def run(self) -> None:
         """Train to the last step; a checkpoint comes before the evaluation of its step, so that none loses a model."""
         while True:
             self._evaluate_if_due()
             if self._step == self._recipe.steps:
-                return
+                break
             self._train_step()
             if self._step % self._job.checkpoint_every == 0 or self._step == self._recipe.steps:
                 self._save()
+        if self._log is not None:
+            self._log.close()
+
+    def replay(self, step: int) -> bytes:
+        """Take the steps before one, and return the report of that one."""
+        while self._step + 1 < step:
+            row, norm = self._compute()
+            self._watch.observe(row)
+            self._engine.update(row["learning_rate"], norm)
+            self._step += 1
+            self._job.note(f"step {self._step:,}: loss {row['loss']:.4f}, gradient norm {row['gradient_norm']:.3g}")
+        row, _ = self._compute()
+        found = self._watch.observe(row)
+        spike = found or Spike(step, "loss", row["loss"], float("nan"), float("nan"), float("nan"))
+        return self._report(self._incident(spike))
 
     def figures(self) -> dict[str, float]:
         """Return the figures of the finished training, for its summary."""
@@ -130,77 +172,106 @@ class _Training:
             **last,
         }
 
+    def _compute(self) -> tuple[Row, Tensor]:
+        """Compute the gradients of the next step; return its row, and their norm."""
+        batch = self._order.batch(self._step)
+        loss, norm = self._engine.gradients(self._step, batch, self._job.tokens.train)
+        rate = learning_rate(self._step, self._recipe)
+        return {"step": self._step + 1, "loss": loss, "learning_rate": rate, "gradient_norm": norm.item()}, norm
+
     def _train_step(self) -> None:
         started = time.perf_counter()
-        rate = learning_rate(self._step, self._recipe)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        # Dropout draws from the step's own seed, so that no random state has to be saved.
-        torch.manual_seed(_step_seed(self._recipe.seed, self._step))
-        self._optimizer.zero_grad()
-        loss = self._backward()
-        largest = self._recipe.grad_clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest).item()
-        self._check_finite(loss, norm)
-        self._optimizer.step()
+        row, norm = self._compute()
+        if (spike := self._watch.observe(row)) is not None:
+            self._meet(spike)
+            row["spike"] = spike.to_json() | {"file": incident_file(spike.step)}
+        self._engine.update(row["learning_rate"], norm)
         self._step += 1
-        self.rows.append({"step": self._step, "loss": loss, "learning_rate": rate, "gradient_norm": norm})
-        seconds = time.perf_counter() - started
-        speed = round(self._recipe.batch_tokens / seconds)
-        self._timing.append({"step": self._step, "seconds": round(seconds, 4), "tokens_per_second": speed})
+        self.rows.append(row)
+        if self._log is not None:
+            self._log.step(row, time.perf_counter() - started)
         progress.advance(self._recipe.batch_tokens)
 
-    def _backward(self) -> float:
-        """Add up the gradients of a step, one micro-batch after the other; return the mean loss of its tokens."""
-        numbers = self._order.batch(self._step)
-        loss = 0.0
-        for first in range(0, len(numbers), self._recipe.micro_batch):
-            chosen = numbers[first : first + self._recipe.micro_batch]
-            blocks = np.stack([self._job.tokens.train.block(number, self._recipe.context) for number in chosen])
-            with autocast(self._job.device):
-                # Each token weighs the same, whatever the size of its micro-batch.
-                part = next_token_loss(self.model, to_device(blocks, self._job.device)) / self._recipe.batch_tokens
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += part.item()
-        return loss
-
-    def _check_finite(self, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
+    def _meet(self, spike: Spike) -> None:
+        """Save what there is to know of a spike, and stop where its value is no number."""
+        incident = self._incident(spike)
+        if not self._job.world.leads:
+            if not spike.finite:
+                raise WebtextError(f"{spike.describe()}; see the messages of process 0")
             return
-        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
+        path = write_incident(self._job.output, spike.step, self._report(incident))
+        if spike.finite:
+            self._job.note(f"{spike.describe()}; its batch and the norms by layer are in {path}")
+            return
         kept = find_checkpoints(self._job.output)
         last = f"; the last checkpoint is {kept[-1].path}" if kept else ""
         raise WebtextError(
-            f"step {self._step + 1}: {what}, so training stops here{last}. The same command would come to the same "
-            "place: try a lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite"
+            f"{spike.describe()}, so training stops here{last}. The same command would come to the same place: try a "
+            "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite; "
+            f"{path} holds the batch, the norms by layer and the command that replays the step"
         )
 
+    def _incident(self, spike: Spike) -> Incident:
+        return Incident(spike, layer_norms(self.model, self._engine.reduce))
+
+    def _report(self, incident: Incident) -> bytes:
+        step = incident.spike.step
+        batch = self._order.batch(step - 1)
+        return incident_report(incident, self._job.tokens, self._recipe, batch, self._job.replay_command(step))
+
     def _evaluate_if_due(self) -> None:
-        last = self._step == self._recipe.steps
-        held_out = self._job.tokens.held_out
-        due = last or self._step % self._recipe.eval_every == 0
-        if not due or held_out.tokens < 2 or "held_out_loss" in self.rows[-1]:
+        job, recipe = self._job, self._recipe
+        last = self._step == recipe.steps
+        split = job.tokens.held_out
+        due = last or self._step % recipe.eval_every == 0
+        if not due or split.tokens < 2 or "held_out_loss" in self.rows[-1]:
             return
-        limit = None if last else self._recipe.eval_blocks
-        loss = held_out_loss(self.model, held_out, self._recipe.micro_batch, self._job.device, limit)
+        lengths = token_bytes(job.tokens.tokenizer, job.tokens.vocab_size)
+        held_out = HeldOut(split, recipe.context, recipe.micro_batch, lengths)
+        limit = None if last or not recipe.eval_blocks else recipe.eval_blocks
+        with self._engine.evaluating() as loss_of:
+            loss = held_out_loss(loss_of, held_out, job.place, job.world, limit)
         found: dict[str, Any] = {"held_out_loss": loss.per_token, "held_out_tokens": loss.tokens}
-        lengths = token_bytes(self._job.tokens.tokenizer, self._job.tokens.vocab_size) if last else None
-        if lengths is not None and (bits := bits_per_byte(loss, held_out, lengths)) is not None:
-            found["held_out_bits_per_byte"] = bits
+        if loss.bits_per_byte is not None:
+            found["held_out_bits_per_byte"] = loss.bits_per_byte
         self.rows[-1] |= found
-        self._job.note(f"step {self._step:,}: held-out loss {loss.per_token:.4f} nats a token")
-        self._publish()
+        if self._log is not None:
+            self._log.evaluated(self.rows[-1])
 
     def _save(self) -> None:
         job = self._job
-        save_checkpoint(job.output, self._step, self.model, self._optimizer, self.rows, job.keep_checkpoints)
-        self._publish()
+        if self._log is None:
+            give_parts(self.model, self._engine.optimizer)
+            return
+        keep = Keep(job.keep_checkpoints, frozenset(self._before_spike()))
+        save_checkpoint(job.output, self._step, self.model, self._engine.optimizer, self.rows, keep)
+        self._log.publish()
 
-    def _publish(self) -> None:
-        """Write metrics and timing for whoever watches; both files are always whole."""
-        shards.write_file(self._job.output, METRICS_FILE, json_lines(self.rows))
-        shards.write_file(self._job.output, TIMING_FILE, json_lines(self._timing))
+    def _before_spike(self) -> Iterator[int]:
+        """Yield the step of the checkpoint from which the latest spike can be replayed."""
+        spikes = [row["step"] for row in self.rows if "spike" in row]
+        before = [each.step for each in find_checkpoints(self._job.output) if spikes and each.step < spikes[-1]]
+        yield from before[-1:]
+
+    def _open_log(self) -> TrainingLog:
+        job = self._job
+        speed = Speed(job.recipe, job.tokens.vocab_size, job.place, job.world.size)
+        log = TrainingLog(job.output, speed, job.log_every, job.note, job.open_sinks(self._step))
+        log.resume(self.rows)
+        return log
 
 
-def _step_seed(seed: int, step: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:8], "big") >> 1
+def _origin(initial: ImportedModel | None) -> dict[str, str] | None:
+    return None if initial is None else {"source": initial.source, "sha256": initial.sha256}
+
+
+def _first_model(job: TrainingJob, checkpoint: Checkpoint | None) -> Any:
+    """Return the model that training begins or goes on with, whole and on the CPU."""
+    model = empty_model(job.architecture)
+    if checkpoint is not None:
+        load_weights(model, read_tensors(checkpoint.model_path), checkpoint.model_path)
+    elif job.initial is not None:
+        load_weights(model, job.initial.tensors, job.initial.path)
+    else:
+        initialise(model, job.recipe.seed)
+    return model

@@ -26,7 +26,7 @@ from pipelines.line import BY_NAME
 _EVERY_STAGE = pytest.mark.parametrize("name", stage_names())
 
 # What is kept beside a result: times, which differ from run to run, and checkpoints to go on from.
-_BESIDE = {"pretrain": ("timing.jsonl", "checkpoints"), "train-bpe": ("timing.json", "report.html")}
+_BESIDE = {"pretrain": ("timing.jsonl", "training.html", "checkpoints"), "train-bpe": ("timing.json", "report.html")}
 
 
 class Notes(Silent):

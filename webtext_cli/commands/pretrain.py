@@ -10,7 +10,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.model.config import PretrainConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, named_path, stage_config, stage_options
 
 
 @click.command("pretrain")
@@ -19,30 +19,81 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 @click.option(
     "--input", "-i", metavar="DIR", multiple=True, help="The folder of tokenize, if it is not the corpus folder's."
 )
+@click.option(
+    "--init-from",
+    metavar="PATH",
+    help="Begin with these weights: a folder of Hugging Face's GPT-2, of pretrain or of export, or nanoGPT's ckpt.pt.",
+)
+@click.option(
+    "--show-batch",
+    type=click.IntRange(1),
+    metavar="STEP",
+    help="Print the documents and the text of a step's batch, and stop.",
+)
+@click.option(
+    "--replay",
+    type=click.IntRange(1),
+    metavar="STEP",
+    help="Compute a step again, print its loss, the norms by layer and its documents as JSON, and stop.",
+)
 @stage_options()
-def command(shared: Shared, show_preset: bool, **given: Any) -> None:
+def command(
+    shared: Shared, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None, **given: Any
+) -> None:
     """Train a GPT-2 on token shards.
 
     A run that was stopped goes on from its latest checkpoint when the same command is given again, and comes to the
-    same weights. It runs in one process; --workers has no effect, see --threads.
+    same weights. --workers has no effect; several processes or cards are started by torchrun.
 
     \b
     Example:
       webtext pretrain --corpus my-corpus --preset tiny
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000 --set batch_size=64
       webtext pretrain --preset gpt2-xl --show-preset
+      webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
+      torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
     """
     config = stage_config(PretrainConfig, "pretrain", shared.corpus, given)
     if show_preset:
         _show_preset(config, shared.as_json)
         return
-    from pipelines.model.stage import pretrain
-
     folders = shared.input_or("tokenize")
     if len(folders) > 1:
         raise UsageError("--input: pretrain reads one folder of tokenize")
-    summary = pretrain(config, tokens=folders[0], output=shared.stage_output("pretrain"), options=shared.run_options())
+    initial = init_from or named_path(shared.corpus, "pretrain", "init_from")
+    if show_batch is not None:
+        _show_batch(config, folders[0], show_batch, shared.as_json)
+    elif replay is not None:
+        _replay(config, shared, folders[0], replay, initial)
+    else:
+        _train(config, shared, folders[0], initial)
+
+
+def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
+    from pipelines.model.stage import assist, is_assistant, pretrain
+
+    output = shared.stage_output("pretrain")
+    if is_assistant():
+        assist(config, tokens=tokens, output=output, init_from=init_from)
+        return
+    summary = pretrain(config, tokens=tokens, output=output, options=shared.run_options(), init_from=init_from)
     print_summary(summary, shared.as_json)
+
+
+def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -> None:
+    from pipelines.model.stage import show_batch
+    from webtext_cli.batch_tables import print_batch
+
+    print_batch(show_batch(config, tokens=tokens, step=step), step, as_json)
+
+
+def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init_from: str | None) -> None:
+    from pipelines.model.stage import replay
+
+    output = shared.stage_output("pretrain")
+    note = shared.run_options().progress.note
+    found = replay(config, tokens=tokens, output=output, step=step, note=note, init_from=init_from)
+    click.echo(found.decode(), nl=False)
 
 
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:

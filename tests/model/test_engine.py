@@ -1,0 +1,127 @@
+"""How a training is computed: compilation that may fail, recomputation, bfloat16, other weights to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import safetensors.numpy
+import torch
+from conftest import train_small
+from test_pretrain import StopsAtStep, contents, metrics
+from tokenizers import Tokenizer
+
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.run import RunOptions
+from pipelines.model.compilation import compile_modules, wants_compilation
+from pipelines.model.config import PretrainConfig
+from pipelines.model.device import pick_device, pick_place
+from pipelines.model.stage import pretrain
+
+
+def test_recomputed_layers_come_to_the_same_weights(tokens: str, trained: Path, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "out", activation_checkpointing=True)
+    assert contents(tmp_path / "out") == contents(trained)
+
+
+def test_without_a_compiler_a_line_says_so_and_training_goes_on(
+    tokens: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(module: torch.nn.Module) -> None:
+        def called(*arguments: object) -> None:
+            raise RuntimeError("no compiler\nis here")
+
+        module._compiled_call_impl = called
+
+    monkeypatch.setattr(torch.nn.Module, "compile", fails)
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", compile="on", options=RunOptions(progress=progress))
+    said = [note for note in progress.notes if "torch.compile" in note]
+    assert said == ["torch.compile failed, so training goes on without it (RuntimeError: no compiler is here)"]
+    assert contents(tmp_path / "out") == contents(trained)
+
+
+def test_running_out_of_memory_is_no_failure_of_the_compiler() -> None:
+    def runs_out() -> None:
+        raise torch.OutOfMemoryError("none left")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        compile_modules([], runs_out, print)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own modules warn of each other
+def test_a_compiled_model_comes_to_the_same_losses(tokens: str, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "plain", "dropout=0")
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "compiled", "dropout=0", compile="on", options=RunOptions(progress=progress))
+    assert not [note for note in progress.notes if "failed" in note]
+    for ours, theirs in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "compiled"), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+def test_compilation_is_chosen_for_cards() -> None:
+    cpu, card = torch.device("cpu"), torch.device("cuda")
+    assert [wants_compilation(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
+    assert [wants_compilation(choice, card) for choice in ("auto", "on", "off")] == [True, True, False]
+
+
+def test_bfloat16_rounds_but_learns_the_same(tokens: str, trained: Path, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "out", precision="bf16")
+    ours, theirs = metrics(trained), metrics(tmp_path / "out")
+    assert ours[-1]["loss"] == pytest.approx(theirs[-1]["loss"], rel=0.02)
+    assert ours[-1]["loss"] != theirs[-1]["loss"]
+    with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "np") as file:
+        assert file.get_tensor("wte.weight").dtype == "float32"
+
+
+def test_devices_that_are_not_there_are_refused() -> None:
+    if not torch.backends.mps.is_available():
+        with pytest.raises(UsageError, match="--device mps: torch finds no Apple GPU here"):
+            pick_device("mps")
+    assert not pick_place(torch.device("cpu"), "auto").bf16
+
+
+def test_all_of_the_held_out_split_is_measured_where_asked(tokens: str, tmp_path: Path) -> None:
+    train_small(tokens, tmp_path / "out", "eval_blocks=0", "eval_every=2", "steps=3")
+    measured = [row["held_out_tokens"] for row in metrics(tmp_path / "out") if "held_out_tokens" in row]
+    assert len(measured) == 3
+    assert len(set(measured)) == 1
+    sampled = [row["held_out_tokens"] for row in metrics(tmp_path / "out") if row["step"] == 0]
+    assert sampled[0] > 2 * 16  # more than the two blocks of a sample
+    assert all("held_out_bits_per_byte" in row for row in metrics(tmp_path / "out") if "held_out_loss" in row)
+
+
+def _continue_from(weights: Path, tokens: str, output: Path, *more: str) -> list[str]:
+    from conftest import SMALL
+
+    progress = StopsAtStep()
+    pretrain(
+        PretrainConfig(preset="tiny", set=(*SMALL, *more), device="cpu", threads=1),
+        tokens=tokens,
+        output=str(output),
+        options=RunOptions(progress=progress),
+        init_from=str(weights),
+    )
+    return progress.notes
+
+
+def test_training_begins_with_other_weights(tokens: str, trained: Path, tmp_path: Path) -> None:
+    _continue_from(trained, tokens, tmp_path / "out", "steps=3")
+    first, last = metrics(tmp_path / "out")[0], metrics(trained)[-1]
+    assert first["held_out_loss"] == pytest.approx(last["held_out_loss"], rel=0.02)  # the last one is of all blocks
+    assert metrics(tmp_path / "out")[-1]["held_out_loss"] < last["held_out_loss"]
+
+
+def test_other_weights_are_another_run(tokens: str, trained: Path, tmp_path: Path) -> None:
+    _continue_from(trained, tokens, tmp_path / "out", "steps=3")
+    with pytest.raises(ChangedRunError, match="init_from"):
+        train_small(tokens, tmp_path / "out", "steps=3")
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
+    tokens: str, trained: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(InputError, match="the weights have layers 2, the recipe has layers 3"):
+        _continue_from(trained, tokens, tmp_path / "out", "layers=3")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,114 @@
+"""Spikes within a training: what is saved of them, that they can be replayed, and that NaN stops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL, train_small
+from test_pretrain import StopsAtStep, contents, metrics
+
+from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
+from pipelines.core.run import RunOptions
+from pipelines.model import spikes, trainer
+from pipelines.model.checkpoint import find_checkpoints
+from pipelines.model.config import PretrainConfig
+from pipelines.model.data import BlockOrder
+from pipelines.model.spikes import SpikeWatch
+from pipelines.model.stage import replay, show_batch
+
+# One step, the 14th, has a rate that throws the weights far off, so that the loss of the 15th is a spike.
+_STEPS = ("steps=20", "dropout=0", "eval_every=20", "warmup_steps=0", "learning_rate=0.001")
+
+
+@pytest.fixture
+def wild_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = trainer.learning_rate
+    monkeypatch.setattr(trainer, "learning_rate", lambda step, recipe: 3.0 if step == 13 else plain(step, recipe))
+    monkeypatch.setattr(trainer, "SpikeWatch", lambda rows: SpikeWatch(rows, window=12))
+
+
+def _report(output: Path, step: int) -> dict[str, Any]:
+    found = json.loads((output / "spikes" / f"step-{step:07d}.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_spike_saves_its_batch_and_norms_and_training_goes_on(tokens: str, tmp_path: Path, wild_step: None) -> None:
+    progress = StopsAtStep()
+    options = RunOptions(progress=progress)
+    train_small(tokens, tmp_path / "out", *_STEPS, checkpoint_every=5, keep_checkpoints=1, options=options)
+    rows = metrics(tmp_path / "out")
+    assert [row["step"] for row in rows if "spike" in row] == [15]
+    assert rows[-1]["step"] == 20
+    report = _report(tmp_path / "out", 15)
+    assert rows[15]["spike"] == report["spike"] | {"file": "spikes/step-0000015.json"}
+    assert report["spike"]["z"] > spikes.THRESHOLD
+    blocks = json.loads((tmp_path / "out" / "config.json").read_text())["recipe"]["batch_size"]
+    assert len(report["blocks"]) == blocks
+    assert [part["name"] for part in report["norms"]][:3] == ["wte", "wpe", "h.0.ln"]
+    assert any("step 15: the " in note and "spikes/step-0000015.json" in note for note in progress.notes)
+    # Beside the latest, the checkpoint before the spike is kept, since the spike is replayed from it.
+    assert [each.step for each in find_checkpoints(str(tmp_path / "out"))] == [10, 20]
+    assert b"spikes/step-0000015.json" in (tmp_path / "out" / "training.html").read_bytes()
+
+
+def test_a_spike_is_the_same_after_a_stop_and_in_a_replay(tokens: str, tmp_path: Path, wild_step: None) -> None:
+    train_small(tokens, tmp_path / "whole", *_STEPS, checkpoint_every=5)
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", *_STEPS, checkpoint_every=5, options=RunOptions(progress=StopsAtStep(12)))
+    train_small(tokens, tmp_path / "out", *_STEPS, checkpoint_every=5)
+    whole, out = contents(tmp_path / "whole"), contents(tmp_path / "out")
+    assert {name for name in whole if whole[name] != out[name]} == {"spikes/step-0000015.json"}
+    saved, other = _report(tmp_path / "whole", 15), _report(tmp_path / "out", 15)
+    assert saved.pop("replay").replace("/whole", "/out") == other.pop("replay")  # the only difference
+    assert saved == other
+    config = PretrainConfig(preset="tiny", set=(*SMALL, *_STEPS), device="cpu", threads=1)
+    notes: list[str] = []
+    again = json.loads(replay(config, tokens=tokens, output=str(tmp_path / "out"), step=15, note=notes.append))
+    again.pop("replay")
+    assert again == saved
+    assert "going on from the checkpoint of step 10" in notes
+    assert contents(tmp_path / "out") == out
+
+
+def test_a_replay_of_a_step_that_was_no_spike_has_its_loss(tokens: str, trained: Path) -> None:
+    config = PretrainConfig(preset="tiny", set=SMALL, device="cpu", threads=1)
+    for step in (1, 6):
+        report = json.loads(replay(config, tokens=tokens, output=str(trained), step=step, note=[].append))
+        assert report["spike"]["value"] == metrics(trained)[step]["loss"]
+        assert report["spike"]["z"] is None
+        assert f"--replay {step}" in report["replay"]
+
+
+def test_a_replay_needs_the_recipe_of_the_run_and_one_of_its_steps(tokens: str, trained: Path) -> None:
+    def ask(step: int, *more: str) -> None:
+        config = PretrainConfig(preset="tiny", set=(*SMALL, *more), device="cpu", threads=1)
+        replay(config, tokens=tokens, output=str(trained), step=step, note=[].append)
+
+    with pytest.raises(UsageError, match="step 7: the recipe has the steps 1 to 6"):
+        ask(7)
+    with pytest.raises(ChangedRunError, match=r"was trained otherwise \(dropout 0.1 there, 0.2 here\)"):
+        ask(3, "dropout=0.2")
+
+
+def test_no_number_stops_and_says_what_went_into_the_step(tokens: str, tmp_path: Path) -> None:
+    with pytest.raises(WebtextError, match=r"step 2: the loss is nan, .*out/spikes/step-0000002\.json holds the batch"):
+        train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", "dropout=0")
+    report = _report(tmp_path / "out", 2)
+    assert (report["spike"]["value"], report["spike"]["z"]) == ("nan", None)
+    assert sum(part["not_finite"] for part in report["norms"]) > 0
+    assert "--replay 2" in report["replay"]
+
+
+def test_the_batch_shown_is_the_one_trained_on(tokens: str) -> None:
+    config = PretrainConfig(preset="tiny", set=SMALL)
+    shown = show_batch(config, tokens=tokens, step=3)
+    from pipelines.model.data import open_tokens
+
+    split = open_tokens(tokens).train
+    assert [block.number for block in shown] == BlockOrder(split.blocks(16), 4, 0).batch(2)
+    with pytest.raises(UsageError, match="step 7: the recipe has the steps 1 to 6"):
+        show_batch(config, tokens=tokens, step=7)

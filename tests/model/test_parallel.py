@@ -1,0 +1,117 @@
+"""Several processes, really started, against one: the same losses, also after a change of their number."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.numpy
+from two_processes import Stops, config
+
+from pipelines.core.errors import UsageError
+from pipelines.core.run import RunOptions
+from pipelines.model.checkpoint import find_checkpoints
+from pipelines.model.engine import is_sharded
+from pipelines.model.parallel import World, world_of_torchrun
+from pipelines.model.stage import pretrain
+
+_HERE = Path(__file__).parent
+# Folder -> how two processes share the model.
+RUNS = {"ddp": "ddp", "fsdp": "fsdp", "resumed": "ddp", "resumed-fsdp": "fsdp"}
+
+
+@pytest.fixture(scope="module")
+def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of one process alone, and of two; `resumed...` were begun by one and finished by two."""
+    folder = tmp_path_factory.mktemp("runs")
+    pretrain(config(), tokens=tokens, output=str(folder / "alone"), options=RunOptions())
+    for name in RUNS:
+        if name.startswith("resumed"):
+            stopped = RunOptions(progress=Stops(3 * 8 * 16))
+            with pytest.raises(KeyboardInterrupt):
+                pretrain(config(), tokens=tokens, output=str(folder / name), options=stopped)
+            assert [each.step for each in find_checkpoints(str(folder / name))] == [2]
+    started = [_start(tokens, folder / name, parallel) for name, parallel in RUNS.items()]
+    for process in started:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors[-4000:]
+    return folder
+
+
+def _start(tokens: str, output: Path, parallel: str) -> subprocess.Popen[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [*launch, str(_HERE / "two_processes.py"), tokens, str(output), parallel],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_come_to_what_one_does(runs: Path, name: str) -> None:
+    alone, together = _metrics(runs / "alone"), _metrics(runs / name)
+    assert [row.keys() for row in alone] == [row.keys() for row in together]
+    for ours, theirs in zip(alone, together, strict=True):
+        # Dropout is on, so the masks were the same too.
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    weights = [safetensors.numpy.load_file(runs / folder / "model.safetensors") for folder in ("alone", name)]
+    assert weights[0].keys() == weights[1].keys()
+    for key, weight in weights[0].items():
+        assert weight == pytest.approx(weights[1][key], abs=2e-4)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_one_process_goes_on_with_the_checkpoint_of_two(runs: Path, name: str, tokens: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config(), tokens=tokens, output=str(output), options=RunOptions(progress=Stops(1)))
+    (output / "checkpoints").mkdir()
+    last = find_checkpoints(str(runs / name))[0]
+    assert last.step == 4
+    (output / "checkpoints" / "step-0000004").symlink_to(last.path)
+    pretrain(config(), tokens=tokens, output=str(output), options=RunOptions())
+    for ours, theirs in zip(_metrics(runs / "alone"), _metrics(output), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_the_log_of_two_processes_is_written_once(runs: Path) -> None:
+    timing = [json.loads(line) for line in (runs / "ddp" / "timing.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in timing] == [1, 2, 3, 4, 5, 6]
+    assert b"<svg" in (runs / "fsdp" / "training.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "micro_batch", "size", "way_out"),
+    [(8, 3, 2, "use --set micro_batch=2"), (4, 4, 2, "use --set micro_batch=2"), (2, 1, 3, "fewer processes")],
+)
+def test_a_batch_that_cannot_be_shared_is_refused(batch_size: int, micro_batch: int, size: int, way_out: str) -> None:
+    with pytest.raises(UsageError, match=way_out):
+        World(0, size).check_batch(batch_size, micro_batch)
+
+
+def test_every_micro_batch_is_one_process_s() -> None:
+    assert sorted(part for rank in range(4) for part in World(rank, 4).mine(12)) == list(range(12))
+    assert {len(World(rank, 4).mine(12)) for rank in range(4)} == {3}
+
+
+def test_weights_are_split_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = World(0, 2)
+    assert is_sharded("auto", 1_557_611_200, two)
+    assert not is_sharded("auto", 774_030_080, two)
+    assert not is_sharded("fsdp", 1_557_611_200, World())
+    assert world_of_torchrun() == World()
+    for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert world_of_torchrun() == World(3, 8, 1)

@@ -1,0 +1,54 @@
+"""Files of tensors, written one tensor at a time, as safetensors reads them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from pipelines.core.errors import InputError, WebtextError
+from pipelines.model.tensor_files import gather_tensors, like, open_tensors, write_tensors
+
+TENSORS = {
+    "b": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "a": torch.tensor(7.5),
+    "empty": torch.empty(0, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "turned": torch.arange(6, dtype=torch.float32).reshape(2, 3).t(),
+}
+
+
+def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
+    entry = write_tensors(str(tmp_path), "x.safetensors", TENSORS, {"format": "pt"})
+    data = (tmp_path / "x.safetensors").read_bytes()
+    assert (entry.size_bytes, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    read = safetensors.torch.load(data)
+    assert read.keys() == TENSORS.keys()
+    assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
+    with safetensors.safe_open(tmp_path / "x.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_tensors_are_read_one_by_one(tmp_path: Path) -> None:
+    write_tensors(str(tmp_path), "x.safetensors", TENSORS)
+    with open_tensors(str(tmp_path / "x.safetensors")) as (names, read):
+        assert set(names) == TENSORS.keys()
+        assert torch.equal(like(read("turned"), TENSORS["turned"]), TENSORS["turned"])
+    gather_tensors(TENSORS)  # nothing lies in parts, so nothing happens
+
+
+def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(b"no tensors here")
+    with (
+        pytest.raises(InputError, match=r"x\.safetensors: is not a safetensors file"),
+        open_tensors(str(tmp_path / "x.safetensors")),
+    ):
+        pass
+    with (
+        pytest.raises(WebtextError, match=r"y\.safetensors: no such file"),
+        open_tensors(str(tmp_path / "y.safetensors")),
+    ):
+        pass

@@ -1,0 +1,74 @@
+"""The loss from the residual stream, held to torch's own over all logits, with its gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own custom
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pipelines.model import token_loss
+from pipelines.model.token_loss import summed_loss
+
+
+def _plain(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(hidden, embedding), targets, reduction="sum")
+
+
+def _inputs(tokens: int, width: int, entries: int, scale: float, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = (torch.randn(tokens, width, generator=generator) * scale).requires_grad_()
+    embedding = torch.randn(entries, width, generator=generator).requires_grad_()
+    return hidden, embedding, torch.randint(0, entries, (tokens,), generator=generator)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    tokens=st.integers(1, 40),
+    width=st.integers(1, 9),
+    entries=st.integers(1, 70),
+    scale=st.sampled_from([0.1, 1.0, 30.0]),
+    at_once=st.integers(1, 500),
+    seed=st.integers(0, 5),
+)
+def test_loss_and_gradients_are_torchs_own(
+    tokens: int, width: int, entries: int, scale: float, at_once: int, seed: int
+) -> None:
+    hidden, embedding, targets = _inputs(tokens, width, entries, scale, seed)
+    expected = _plain(hidden, embedding, targets)
+    wanted = torch.autograd.grad(expected * 0.5, (hidden, embedding))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_loss, "_LOGITS_AT_ONCE", at_once)  # so that the last part is often shorter
+        loss = summed_loss(hidden, embedding, targets)
+        found = torch.autograd.grad(loss * 0.5, (hidden, embedding))
+        with torch.no_grad():
+            assert summed_loss(hidden, embedding, targets).item() == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
+
+
+def test_logits_that_no_power_could_hold_are_no_difficulty() -> None:
+    hidden, embedding = torch.tensor([[1000.0], [-1000.0]]), torch.tensor([[1.0], [-1.0]])
+    assert summed_loss(hidden, embedding, torch.tensor([0, 1])).item() == 0.0
+    assert summed_loss(hidden, embedding, torch.tensor([1, 1])).item() == 2000.0
+
+
+def test_the_other_way_pads_the_vocabulary_and_takes_the_padding_off() -> None:
+    hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
+    with torch.autocast("cpu", torch.bfloat16):  # as on a card
+        loss = summed_loss(hidden, embedding, targets)
+    assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=0.02)
+    found = torch.autograd.grad(loss, (hidden, embedding))
+    wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))
+    assert [each.shape for each in found] == [each.shape for each in wanted]
+    torch.testing.assert_close(found[1], wanted[1], rtol=0.1, atol=0.1)
+
+
+def test_a_loss_that_is_no_number_stays_one() -> None:
+    hidden, embedding, targets = _inputs(4, 3, 5, 1.0)
+    with torch.no_grad():
+        hidden[2, 1] = float("nan")
+    assert summed_loss(hidden, embedding, targets).isnan()
