@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pipelines.core import progress, shards
@@ -44,6 +45,7 @@ from pipelines.model.optimizer import learning_rate
 from pipelines.model.parallel import World
 from pipelines.model.recipe import Recipe
 from pipelines.model.spikes import Spike, SpikeWatch
+from pipelines.model.stopping import StopRequest, stop_requests
 from pipelines.model.tensor_files import gather_tensors, write_tensors
 from pipelines.model.training_log import Sink, Speed, TrainingLog
 
@@ -138,16 +140,33 @@ class _Training:
         return self._engine.model
 
     def run(self) -> None:
-        """Train to the last step; a checkpoint comes before the evaluation of its step, so that none loses a model."""
+        """Train to the last step; a checkpoint comes before the evaluation of its step, so that none loses a model.
+
+        Raises KeyboardInterrupt, after a checkpoint, where a signal asked for the end.
+        """
+        with stop_requests(self._job.note, patient=self._job.world.size > 1) as request:
+            self._run(request)
+
+    def _run(self, request: StopRequest) -> None:
         while True:
             self._evaluate_if_due()
             if self._step == self._recipe.steps:
                 break
             self._train_step()
-            if self._step % self._job.checkpoint_every == 0 or self._step == self._recipe.steps:
+            stopped = self._stop_is_asked(request)
+            if stopped or self._step % self._job.checkpoint_every == 0 or self._step == self._recipe.steps:
                 self._save()
+            if stopped and self._step < self._recipe.steps:
+                raise KeyboardInterrupt
         if self._log is not None:
             self._log.close()
+
+    def _stop_is_asked(self, request: StopRequest) -> bool:
+        """Tell whether any process was asked to end: all have to stop after the same step."""
+        world = self._job.world
+        if world.size == 1:
+            return bool(request.asked)
+        return bool(world.largest(torch.tensor(float(request.asked), device=self._job.place.device)).item())
 
     def replay(self, step: int) -> bytes:
         """Take the steps before one, and return the report of that one."""

@@ -122,6 +122,36 @@ def test_a_run_stopped_at_any_step_ends_with_the_same_bytes(
     assert (f"going on from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
 
 
+class Signals(StopsAtStep):
+    """Sends a signal to this process when a number of steps is done."""
+
+    def __init__(self, steps: int, number: signal.Signals) -> None:
+        super().__init__()
+        self._left, self._number = steps, number
+
+    def advance(self, units: int) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), self._number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_a_checkpoint_from_which_the_run_ends_with_the_same_bytes(
+    tokens: str, trained: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    progress = Signals(3, number)
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert progress.notes[-1] == (
+        f"{number.name}: training ends after this step, with a checkpoint; once more to end at once"
+    )
+    assert [each.step for each in find_checkpoints(str(tmp_path / "out"))] == [2, 3]
+    train_small(tokens, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(trained)
+
+
 def test_a_run_stopped_again_and_again_ends_with_the_same_bytes(tokens: str, trained: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
