@@ -58,6 +58,16 @@ class Place:
             else moved.to(self.device)
         )
 
+    def seed(self, seed: int) -> None:
+        """Seed what dropout draws from on this device.
+
+        torch.manual_seed seeds all kinds of devices, and keeps a trace of each call for those that are not there.
+        """
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            getattr(torch, self.device.type).manual_seed(seed)
+
     @property
     def name(self) -> str:
         """The card's name, or the kind of device."""

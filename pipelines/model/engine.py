@@ -90,7 +90,7 @@ class Engine:
         self.optimizer.zero_grad()
         for part in mine:
             # Dropout draws from a seed of its own, so that no random state has to be saved, nor who computes the part.
-            torch.manual_seed(_part_seed(recipe.seed, step, part))
+            self._place.seed(_part_seed(recipe.seed, step, part))
             blocks = self._place.to_device(split.read_blocks(parts[part], recipe.context))
             with self._synchronised(part == mine[-1]):
                 with self._place.autocast():

@@ -19,11 +19,13 @@ def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
 
     `hidden` is [tokens, width], `embedding` [vocabulary, width], `targets` [tokens].
     """
-    if hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        if torch.is_grad_enabled():
-            loss: Tensor = _SummedLoss.apply(hidden, embedding, targets)  # type: ignore[no-untyped-call]
-            return loss
-        return _in_parts(hidden, embedding, targets, None)
+    if hidden.device.type == "cpu":
+        products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+        with torch.autocast("cpu", enabled=False):
+            if torch.is_grad_enabled():
+                loss: Tensor = _SummedLoss.apply(hidden.float(), embedding, targets, products)  # type: ignore[no-untyped-call]
+                return loss
+            return _in_parts(hidden.float(), embedding, targets, products, None)
     entries = len(embedding)
     aligned = F.pad(embedding, (0, 0, 0, -entries % _ALIGNED_ENTRIES))
     logits = F.linear(hidden, aligned)[:, :entries]
@@ -34,37 +36,53 @@ class _SummedLoss(torch.autograd.Function):
     """The gradients are made along with the loss, while the logits are at hand; the backward pass only scales them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, products: torch.dtype) -> Tensor:
         gradients = torch.empty_like(hidden), torch.zeros_like(embedding)
-        loss = _in_parts(hidden, embedding, targets, gradients)
+        loss = _in_parts(hidden, embedding, targets, products, gradients)
         ctx.save_for_backward(*gradients)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, Tensor, None, None]:
         of_hidden, of_embedding = ctx.saved_tensors
-        return of_hidden * outer[0], of_embedding * outer[0], None
+        return of_hidden * outer[0], of_embedding * outer[0], None, None
 
 
-def _in_parts(hidden: Tensor, embedding: Tensor, targets: Tensor, gradients: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Return the loss, and write the gradients of both factors, one part of the tokens after the other."""
+def _in_parts(
+    hidden: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    products: torch.dtype,
+    gradients: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    """Return the loss, and write the gradients of both factors, one part of the tokens after the other.
+
+    The factors of matrix products are rounded to the type `products`; all else is float32.
+    """
     rows = max(1, min(len(hidden), _LOGITS_AT_ONCE // len(embedding)))
-    buffer = hidden.new_empty(rows, len(embedding))
+    factor = embedding.to(products)
     loss = hidden.new_zeros((), dtype=torch.float64)
     for first in range(0, len(hidden), rows):
         part, wanted = hidden[first : first + rows], targets[first : first + rows]
-        logits = torch.mm(part, embedding.t(), out=buffer[: len(part)])
+        logits = torch.mm(part.to(products), factor.t()).float()
         # The largest logit is taken off, so that no power overflows.
         logits -= logits.amax(1, keepdim=True)
         chosen = logits.gather(1, wanted[:, None]).squeeze(1)
         powers = logits.exp_()
-        sums = powers.sum(1)
-        loss += (sums.log() - chosen).sum(dtype=torch.float64)
+        sums = powers.sum(1, keepdim=True)
+        loss += (sums.squeeze(1).log() - chosen).sum(dtype=torch.float64)
         if gradients is not None:
             # The gradient of a logit is its probability, and of the target's one less; p is never written out.
             of_hidden, of_embedding = gradients
-            here = torch.mm(powers, embedding, out=of_hidden[first : first + rows])
-            here.div_(sums[:, None]).sub_(embedding[wanted])
-            of_embedding.addmm_(powers.t(), part / sums[:, None])
+            weights = powers.to(products)
+            torch.div(torch.mm(weights, factor), sums, out=of_hidden[first : first + rows]).sub_(embedding[wanted])
+            _add_product(of_embedding, weights.t(), (part / sums).to(products))
             of_embedding.index_add_(0, wanted, part, alpha=-1)
     return loss.to(hidden.dtype)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += torch.mm(left, right)

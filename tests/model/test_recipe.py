@@ -55,7 +55,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
         ("learning_rate=true", "learning_rate = True is not a number"),
         ("heads=5", "--set width=128 cannot be split into 5 heads"),
-        ("steps=30", "--set steps=30 ends within the warm-up of 30 steps; add --set warmup_steps=3"),
+        ("steps=30", "--set steps=30 ends within the warm-up of 60 steps; add --set warmup_steps=3"),
     ],
 )
 def test_a_wrong_override_is_one_clear_line(text: str, message: str) -> None:
