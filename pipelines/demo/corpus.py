@@ -38,7 +38,8 @@ vocab_size = {vocabulary_size}
 
 [pretrain]
 preset = "tiny"
-checkpoint_every = 50
+checkpoint_every = 300
+log_every = 100
 
 [overlap-report]
 benchmarks = ["language-reference=benchmarks/language-reference.jsonl", "builtins=benchmarks/builtins.jsonl"]

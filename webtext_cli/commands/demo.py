@@ -83,7 +83,7 @@ def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
   {corpus}/fetch/pages-00000.warc.gz             the pages as received
   {corpus}/dedup/clusters.parquet                which documents were duplicates of which
   {corpus}/train-bpe/report.html                 the tokenizer's report card: open in a browser
-  {corpus}/pretrain/metrics.jsonl                the loss, step by step
+  {corpus}/pretrain/training.html                the loss, step by step: open in a browser
   {corpus}/overlap-report/report.html            what the corpus holds of Python's language reference: open in a browser
 Next:
   {program} status --corpus {corpus} --verify
