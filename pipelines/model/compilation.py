@@ -18,13 +18,17 @@ def wants_compilation(choice: str, device: torch.device) -> bool:
     return choice == "on" or (choice == "auto" and device.type == "cuda")
 
 
-def compile_modules(modules: Sequence[nn.Module], try_out: Callable[[], None], note: Callable[[str], None]) -> bool:
-    """Compile modules in place and run `try_out`, which calls them; take it all back where that fails.
-
-    Return whether they are compiled. Running out of memory is no failure of the compiler and is raised.
-    """
+def compile_modules(modules: Sequence[nn.Module]) -> None:
+    """Let modules be compiled in place when they are called; `keep_if_it_works` calls them for the first time."""
     for module in modules:
         module.compile()
+
+
+def keep_if_it_works(modules: Sequence[nn.Module], try_out: Callable[[], None], note: Callable[[str], None]) -> bool:
+    """Run `try_out`, which calls the modules; take back their compilation where it fails. Return whether they keep it.
+
+    Running out of memory is no failure of the compiler and is raised.
+    """
     try:
         try_out()
         return True

@@ -74,6 +74,11 @@ class Place:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
 
 
+def sum_type(device: torch.device) -> torch.dtype:
+    """Return the type to add up in on a device: float64, which Apple's GPUs do not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def pick_place(device: torch.device, precision: str) -> Place:
     """Return where to compute: `auto` takes bfloat16 on a CUDA card that has it, and float32 elsewhere."""
     has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -15,9 +15,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.model.compilation import compile_modules, wants_compilation
+from pipelines.model.compilation import compile_modules, keep_if_it_works, wants_compilation
 from pipelines.model.data import Split
-from pipelines.model.device import Place
+from pipelines.model.device import Place, sum_type
 from pipelines.model.gpt2 import GPT2, next_token_loss
 from pipelines.model.optimizer import make_optimizer
 from pipelines.model.parallel import World
@@ -72,8 +72,7 @@ class Engine:
         model.recompute = options.recompute
         model.to(place.device).train()
         self._loss: nn.Module = NextTokenLoss(model)
-        self.compiled = wants_compilation(options.compile, place.device) and self._compile(note)
-        self._spread()
+        self._prepare(wants_compilation(options.compile, place.device), note)
         self.optimizer = make_optimizer(model, recipe)
 
     def gradients(self, step: int, batch: Sequence[int], split: Split) -> tuple[float, Tensor]:
@@ -86,7 +85,7 @@ class Engine:
         size = recipe.micro_batch
         parts = [batch[first : first + size] for first in range(0, len(batch), size)]
         mine = world.mine(len(parts))
-        nats = torch.zeros((), dtype=torch.float64, device=self._place.device)
+        nats = torch.zeros((), dtype=sum_type(self._place.device), device=self._place.device)
         self.optimizer.zero_grad()
         for part in mine:
             # Dropout draws from a seed of its own, so that no random state has to be saved, nor who computes the part.
@@ -128,10 +127,18 @@ class Engine:
         norm = torch.nn.utils.get_total_norm(found)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
-    def _compile(self, note: Callable[[str], None]) -> bool:
+    def _prepare(self, compiles: bool, note: Callable[[str], None]) -> None:
+        """Compile where that is wanted and works, and connect the processes."""
         # Weights in parts are gathered between the layers, where no compiled function may reach across.
-        modules = list(self.model.h) if self.sharded else [self._loss]
-        return compile_modules(modules, self._try_out, note)
+        modules: list[nn.Module] = list(self.model.h) if self.sharded else [self._loss]
+        if compiles:
+            compile_modules(modules)
+        if self.sharded:
+            self._shard()
+        if compiles:
+            keep_if_it_works(modules, self._try_out, note)
+        if self._world.size > 1 and not self.sharded:
+            self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
 
     def _try_out(self) -> None:
         shape = (min(self._recipe.micro_batch, self._recipe.batch_size), self._recipe.context + 1)
@@ -140,20 +147,18 @@ class Engine:
         loss.backward()
         self._loss.zero_grad()
 
-    def _spread(self) -> None:
-        if self.sharded:
-            mesh = init_device_mesh(self._place.device.type, (self._world.size,))
-            for block in self.model.h:
-                fully_shard(block, mesh=mesh)
-            fully_shard(self._loss, mesh=mesh)
-        elif self._world.size > 1:
-            self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
+    def _shard(self) -> None:
+        mesh = init_device_mesh(self._place.device.type, (self._world.size,))
+        for block in self.model.h:
+            fully_shard(block, mesh=mesh)
+        fully_shard(self._loss, mesh=mesh)
 
     def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Add up the gradients of the processes at the last of their micro-batches only."""
-        if self.sharded:
-            self._loss.set_requires_gradient_sync(last)  # type: ignore[operator]
-        elif isinstance(self._loss, DistributedDataParallel) and not last:
+        """Add up the gradients of the processes at the last of their micro-batches only.
+
+        Where the weights lie in parts this is done at each of them, since no process has room for all gradients.
+        """
+        if isinstance(self._loss, DistributedDataParallel) and not last:
             return self._loss.no_sync()
         return contextlib.nullcontext()
 

@@ -109,7 +109,7 @@ def forecast(
         gradient_bytes=_FLOAT * own,
         optimizer_bytes=2 * _FLOAT * own,
         activation_bytes=_activation_bytes(recipe, device_type, recompute, bf16),
-        logits_bytes=_logits_bytes(recipe, vocab_size, device_type == "cpu" and not bf16, compiled),
+        logits_bytes=_logits_bytes(recipe, vocab_size, device_type == "cpu", compiled and not sharded),
         library_bytes=_LIBRARIES_BYTES if device_type == "cpu" else 0,
         checkpoint_bytes=checkpoint_bytes,
         disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT * parameters,

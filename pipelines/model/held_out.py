@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.model.data import Split, Tokens, spread_evenly
-from pipelines.model.device import Place
+from pipelines.model.device import Place, sum_type
 from pipelines.model.parallel import World
 
 
@@ -77,7 +77,7 @@ def held_out_loss(
     `loss_of` returns the summed loss of a batch. Over all of it, each token but the first is predicted once.
     """
     batches = held_out.batches(limit)
-    sums = torch.zeros(3, dtype=torch.float64, device=place.device)
+    sums = torch.zeros(3, dtype=sum_type(place.device), device=place.device)
     for first in range(0, len(batches), world.size):
         mine = first + world.rank
         # A model in parts is computed by all processes together, so the one that has no batch left repeats the first.
@@ -86,7 +86,7 @@ def held_out_loss(
             nats = loss_of(place.to_device(tokens))
         if mine < len(batches):
             lengths = 0 if held_out.byte_lengths is None else int(held_out.byte_lengths[tokens[:, 1:]].sum())
-            sums += torch.tensor([0, tokens[:, 1:].size, lengths], dtype=torch.float64, device=place.device)
+            sums += torch.tensor([0, tokens[:, 1:].size, lengths], dtype=sums.dtype, device=place.device)
             sums[0] += nats
     nats_sum, tokens_sum, bytes_sum = world.total(sums).tolist()
     return HeldOutLoss(nats_sum, round(tokens_sum), round(bytes_sum))

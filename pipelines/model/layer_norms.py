@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.model.device import sum_type
+
 # "sum" or "max" of a tensor over all processes.
 Reduce = Callable[[Tensor, str], Tensor]
 
@@ -57,8 +59,9 @@ def _group(name: str) -> str:
 
 def _measure(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
     """Return the sums (squared weights, squared gradients, gradients that are no numbers), and the largest gradient."""
-    sums = torch.zeros(3, dtype=torch.float64, device=parameters[0].device)
-    largest = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
+    device = parameters[0].device
+    sums = torch.zeros(3, dtype=sum_type(device), device=device)
+    largest = torch.zeros((), dtype=sum_type(device), device=device)
     for parameter in parameters:
         weights = _own_part(parameter)
         sums[0] += _squared_norm(weights)
@@ -69,13 +72,13 @@ def _measure(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         sums[1] += _squared_norm(gradient)
         sums[2] += gradient.numel() - torch.isfinite(gradient).sum()
         # NaN counts as infinite, since processes may order it below or above all numbers.
-        most = torch.linalg.vector_norm(gradient, math.inf).double()
+        most = torch.linalg.vector_norm(gradient, math.inf).to(largest.dtype)
         largest = torch.maximum(largest, torch.where(most.isnan(), math.inf, most))
     return sums, largest
 
 
 def _squared_norm(values: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=sum_type(values.device))
     return norm**2
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from pipelines.core.errors import UsageError
 
+# The process that leads may check the tokens' files, or write a checkpoint to a slow disk, while the others wait.
+_PATIENCE = dt.timedelta(hours=2)
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
@@ -87,10 +90,9 @@ def joined(world: World, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
+        dist.init_process_group("nccl", device_id=device, timeout=_PATIENCE)
     else:
-        dist.init_process_group("gloo")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+        dist.init_process_group("gloo", timeout=_PATIENCE)
+    yield
+    # Not after an error: the group's end is waited for by all processes, and the others may wait for something else.
+    dist.destroy_process_group()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core import storage
-from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.machine import available_memory_bytes
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
 from pipelines.model.batch_documents import BatchBlock, batch_numbers, describe_blocks
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 # torch is only loaded within functions: this module is also imported where nothing is trained.
 
 TENSORBOARD_FOLDER = "tensorboard"
-# What the leading process tells the others in place of the step to go on from.
-_FINISHED = -1
 STAGE = Stage(
     "pretrain",
     2,
@@ -68,25 +67,26 @@ def pretrain(
     recipe, world = make_recipe(config), world_of_torchrun()
     place = _place(config, world)
     world.check_batch(recipe.batch_size, recipe.micro_batch)
-    initial = _initial(init_from, recipe, tokens, options.progress.note)
-    inputs = {"tokens": token_fingerprint(tokens), **({"init_from": initial.sha256} if initial else {})}
-    # The recipe, not the config, is what the result is: however it was spelled, and with the values of the preset.
-    with stage_run(STAGE, recipe, inputs, output, options) as run:
-        if run.finished:
-            with joined(world, place.device):
-                world.share(_FINISHED)
+    with joined(world, place.device), _leading(world) as start:
+        initial = _initial(init_from, recipe, tokens, options.progress.note)
+        inputs = _inputs(tokens, initial)
+        # The recipe, not the config, is what the result is: however it was spelled, and with the preset's values.
+        with stage_run(STAGE, recipe, inputs, output, options) as run:
+            if not run.finished:
+                opened = open_tokens(tokens)
+                _check_size(recipe, opened)
+                _introduce(recipe, opened, run.note)
+                _foretell(config, recipe, opened, place, world, run)
+                job = _job(config, recipe, opened, run.output, place, world, run.note, initial, tokens)
+                _train(job, run, _Start(recipe, inputs), start)
             return run.finish()
-        opened = open_tokens(tokens)
-        _check_size(recipe, opened)
-        _introduce(recipe, opened, run.note)
-        _foretell(config, recipe, opened, place, world, run)
-        with joined(world, place.device):
-            _train(_job(config, recipe, opened, run.output, place, world, run.note, initial, tokens), run)
-        return run.finish()
 
 
 def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str | None = None) -> None:
-    """Train along with the process of rank 0, which writes all files; write and say nothing."""
+    """Train along with the process of rank 0, which writes all files; write and say nothing.
+
+    Raises InputError where this process sees another recipe, other tokens, weights or checkpoints than that one.
+    """
     require_torch()
     from pipelines.model.checkpoint import find_checkpoints
     from pipelines.model.parallel import joined, world_of_torchrun
@@ -94,20 +94,80 @@ def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str |
 
     recipe, world = make_recipe(config), world_of_torchrun()
     place = _place(config, world)
+    world.check_batch(recipe.batch_size, recipe.micro_batch)
     with joined(world, place.device):
         # Only after the leader has checked the files, and chosen a checkpoint.
-        step = world.share(None)
-        if step == _FINISHED:
+        start: _Start | None = world.share(None)
+        if start is None:
             return
-        opened = open_tokens(tokens, verify=False)
         initial = _initial(init_from, recipe, tokens, _silent)
+        start.check_same(_Start(recipe, _inputs(tokens, initial)), world.rank)
+        # On another machine than the leader's, the files are others.
+        opened = open_tokens(tokens, verify=world.local_rank == 0)
+        checkpoint = next((each for each in find_checkpoints(output) if each.step == start.step), None)
+        if start.step is not None and checkpoint is None:
+            raise InputError(
+                f"{output}: process {world.rank} finds no checkpoint of step {start.step:,} there, which process 0 "
+                "goes on from; all processes need the same output folder"
+            )
         job = _job(config, recipe, opened, output, place, world, _silent, initial, tokens)
-        train(job, next((each for each in find_checkpoints(output) if each.step == step), None))
+        with _named_connection_errors(world):
+            train(job, checkpoint)
 
 
 def is_assistant() -> bool:
     """Tell whether torchrun started this process beside one of rank 0."""
-    return os.environ.get("RANK", "0") != "0"
+    return all(os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")) and os.environ["RANK"] != "0"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """What the leading process tells the others: what is trained, and the step to go on from, None for the first."""
+
+    recipe: Recipe
+    inputs: dict[str, str]
+    step: int | None = None
+
+    def check_same(self, other: _Start, rank: int) -> None:
+        """Raise InputError where a process means to train something else."""
+        if other.recipe != self.recipe:
+            raise InputError(f"process {rank} has another recipe than process 0; give all the same options")
+        for name in self.inputs.keys() | other.inputs.keys():
+            if self.inputs.get(name) != other.inputs.get(name):
+                raise InputError(f"process {rank} finds other {name} than process 0; give all the same files")
+
+
+@contextlib.contextmanager
+def _leading(world: World) -> Iterator[Callable[[_Start | None], None]]:
+    """Yield what tells the other processes to start, or, by None, that nothing is to do; an error tells them so too."""
+    told = False
+
+    def tell(start: _Start | None) -> None:
+        nonlocal told
+        told = True
+        world.share(start)
+
+    try:
+        yield tell
+    finally:
+        if not told:
+            world.share(None)
+
+
+@contextlib.contextmanager
+def _named_connection_errors(world: World) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        # What gloo and NCCL raise where another process has ended.
+        reason = " ".join(str(error).split())[:100]
+        raise WebtextError(
+            f"process {world.rank} of {world.size} cannot go on ({reason}); the messages of the others may say why"
+        ) from error
+
+
+def _inputs(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
+    return {"tokens": token_fingerprint(tokens), **({"init_from": initial.sha256} if initial else {})}
 
 
 def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchBlock]:
@@ -144,13 +204,13 @@ def replay(
 
     recipe, world = make_recipe(config), World()
     _check_step(step, recipe)
-    _check_same_recipe(recipe, tokens, output)
+    initial = _initial(init_from, recipe, tokens, note)
+    _check_same_run(recipe, _inputs(tokens, initial), output)
     place = _place(config, world)
     opened = open_tokens(tokens)
     before = [each for each in find_checkpoints(output) if each.step < step and each.problem() is None]
     if not before:
         note(f"{output}: has no checkpoint before step {step:,}, so all steps before it are computed anew")
-    initial = None if before else _initial(init_from, recipe, tokens, note)
     job = _job(config, recipe, opened, output, place, world, note, initial, tokens)
     return replay_training(job, before[-1] if before else None, step)
 
@@ -165,13 +225,19 @@ def _place(config: PretrainConfig, world: World) -> Place:
     return pick_place(pick_device(config.device, world.local_rank), config.precision)
 
 
-def _train(job: TrainingJob, run: StageRun) -> None:
+def _train(job: TrainingJob, run: StageRun, start: _Start, tell: Callable[[_Start | None], None]) -> None:
     from pipelines.model.checkpoint import latest_checkpoint
     from pipelines.model.trainer import train
 
+    if run.known("train", "train"):
+        # A run that was killed between its last file and its manifest: nothing is computed.
+        tell(None)
+        run.once("train", lambda: train(job, None))
+        return
     checkpoint = latest_checkpoint(run.output, run.note)
-    job.world.share(checkpoint.step if checkpoint else None)
-    left = job.recipe.steps - (checkpoint.step if checkpoint else 0)
+    step = checkpoint.step if checkpoint else None
+    tell(dataclasses.replace(start, step=step))
+    left = job.recipe.steps - (step or 0)
     run.once("train", lambda: train(job, checkpoint), total=left * job.recipe.batch_tokens, unit="tokens")
 
 
@@ -189,7 +255,8 @@ def _job(
     from pipelines.model.engine import EngineOptions
     from pipelines.model.trainer import TrainingJob
 
-    again = [*_command(config, tokens_path, output), *(["--init-from", initial.path] if initial else [])]
+    first = ["--init-from", storage.real_path(initial.path)] if initial else []
+    again = [*_command(config, storage.real_path(tokens_path), storage.real_path(output)), *first]
 
     def open_sinks(step: int) -> list[Sink]:
         if not config.tensorboard:
@@ -221,7 +288,9 @@ def _command(config: PretrainConfig, tokens: str, output: str) -> list[str]:
     return [
         *("webtext", "pretrain", "--input", tokens, "--output", output),
         *("--preset", config.preset, *overrides, "--seed", str(config.seed)),
-        *("--device", config.device, "--precision", config.precision),
+        *("--device", config.device, "--precision", config.precision, "--compile", config.compile),
+        *(["--activation-checkpointing"] if config.activation_checkpointing else []),
+        *(["--threads", str(config.threads)] if config.threads else []),
     ]
 
 
@@ -255,15 +324,16 @@ def _check_step(step: int, recipe: Recipe) -> None:
         raise UsageError(f"step {step:,}: the recipe has the steps 1 to {recipe.steps:,}")
 
 
-def _check_same_recipe(recipe: Recipe, tokens: str, output: str) -> None:
+def _check_same_run(recipe: Recipe, inputs: dict[str, str], output: str) -> None:
     from pipelines.model.model_folder import CONFIG_FILE
 
     described = storage.read_json(storage.join(output, CONFIG_FILE))
-    theirs: dict[str, Any] = {**described.get("recipe", {}), "tokens": described.get("tokens_fingerprint")}
-    ours = {**dataclasses.asdict(recipe), "tokens": token_fingerprint(tokens)}
-    different = [name for name in ours if ours[name] != theirs.get(name)]
+    first = {"init_from": described["initial_weights"]["sha256"]} if described.get("initial_weights") else {}
+    theirs: dict[str, Any] = {**described.get("recipe", {}), "tokens": described.get("tokens_fingerprint"), **first}
+    ours = {**dataclasses.asdict(recipe), **inputs}
+    different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if different:
-        shown = ", ".join(f"{name} {theirs.get(name)} there, {ours[name]} here" for name in different)
+        shown = ", ".join(f"{name} {theirs.get(name)} there, {ours.get(name)} here" for name in different)
         raise ChangedRunError(f"{output}: was trained otherwise ({shown}); give the options of that run")
 
 

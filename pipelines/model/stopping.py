@@ -17,6 +17,16 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.is_urgent = False
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Take a signal as always within the block, since nothing would be lost; not where others have to stop too."""
+        self.is_urgent = True
+        try:
+            yield
+        finally:
+            self.is_urgent = False
 
 
 @contextlib.contextmanager
@@ -37,6 +47,9 @@ def stop_requests(note: Callable[[str], None], *, patient: bool) -> Iterator[Sto
             signal.signal(number, handler)
 
     def ask(number: int, _: FrameType | None) -> None:
+        if request.is_urgent and not patient:
+            put_back()
+            raise KeyboardInterrupt
         if not request.asked:
             again = "" if patient else "; once more to end at once"
             note(f"{signal.Signals(number).name}: training ends after this step, with a checkpoint{again}")

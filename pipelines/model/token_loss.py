@@ -19,13 +19,19 @@ def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
 
     `hidden` is [tokens, width], `embedding` [vocabulary, width], `targets` [tokens].
     """
-    if hidden.device.type == "cpu":
-        products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-        with torch.autocast("cpu", enabled=False):
-            if torch.is_grad_enabled():
-                loss: Tensor = _SummedLoss.apply(hidden.float(), embedding, targets, products)  # type: ignore[no-untyped-call]
-                return loss
-            return _in_parts(hidden.float(), embedding, targets, products, None)
+    if hidden.device.type != "cpu":
+        return _all_at_once(hidden, embedding, targets)
+    products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    given = hidden.float(), embedding, targets, products
+    with torch.autocast("cpu", enabled=False):
+        if not torch.is_grad_enabled():
+            return _in_parts(*given, None)
+        loss: Tensor = _SummedLoss.apply(*given)  # type: ignore[no-untyped-call]
+        return loss
+
+
+def _all_at_once(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss from all logits, over a vocabulary padded for the matrix units; for a compiler to put together."""
     entries = len(embedding)
     aligned = F.pad(embedding, (0, 0, 0, -entries % _ALIGNED_ENTRIES))
     logits = F.linear(hidden, aligned)[:, :entries]

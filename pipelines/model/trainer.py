@@ -29,7 +29,6 @@ from pipelines.model.checkpoint import (
     load_moments,
     load_weights,
     read_metrics,
-    read_tensors,
     save_checkpoint,
 )
 from pipelines.model.data import BlockOrder, TokenFolder, token_bytes
@@ -46,7 +45,7 @@ from pipelines.model.parallel import World
 from pipelines.model.recipe import Recipe
 from pipelines.model.spikes import Spike, SpikeWatch
 from pipelines.model.stopping import StopRequest, stop_requests
-from pipelines.model.tensor_files import gather_tensors, write_tensors
+from pipelines.model.tensor_files import gather_tensors, open_tensors, write_tensors
 from pipelines.model.training_log import Sink, Speed, TrainingLog
 
 _WAY_OUT_OF_MEMORY = (
@@ -124,7 +123,7 @@ class _Training:
     def __init__(self, job: TrainingJob, checkpoint: Checkpoint | None, quiet: bool = False) -> None:
         recipe = job.recipe
         self._job, self._recipe = job, recipe
-        self._step = checkpoint.step if checkpoint else 0
+        self._step = self._saved_at = checkpoint.step if checkpoint else 0
         self.rows: list[Row] = read_metrics(checkpoint) if checkpoint else [{"step": 0}]
         self._engine = Engine(_first_model(job, checkpoint), recipe, job.place, job.world, job.engine, job.note)
         if checkpoint is not None:
@@ -149,7 +148,8 @@ class _Training:
 
     def _run(self, request: StopRequest) -> None:
         while True:
-            self._evaluate_if_due()
+            with request.at_once():
+                self._evaluate_if_due()
             if self._step == self._recipe.steps:
                 break
             self._train_step()
@@ -214,11 +214,15 @@ class _Training:
     def _meet(self, spike: Spike) -> None:
         """Save what there is to know of a spike, and stop where its value is no number."""
         incident = self._incident(spike)
+        if self._job.world.leads:
+            path = write_incident(self._job.output, spike.step, self._report(incident))
+        if not spike.finite:
+            # torchrun ends all processes when one has ended, so none does before the file is written.
+            self._job.world.share(None)
         if not self._job.world.leads:
             if not spike.finite:
                 raise WebtextError(f"{spike.describe()}; see the messages of process 0")
             return
-        path = write_incident(self._job.output, spike.step, self._report(incident))
         if spike.finite:
             self._job.note(f"{spike.describe()}; its batch and the norms by layer are in {path}")
             return
@@ -245,6 +249,8 @@ class _Training:
         due = last or self._step % recipe.eval_every == 0
         if not due or split.tokens < 2 or "held_out_loss" in self.rows[-1]:
             return
+        if self._step > self._saved_at:
+            self._save()  # whatever happens in the evaluation, the weights are kept
         lengths = token_bytes(job.tokens.tokenizer, job.tokens.vocab_size)
         held_out = HeldOut(split, recipe.context, recipe.micro_batch, lengths)
         limit = None if last or not recipe.eval_blocks else recipe.eval_blocks
@@ -259,6 +265,7 @@ class _Training:
 
     def _save(self) -> None:
         job = self._job
+        self._saved_at = self._step
         if self._log is None:
             give_parts(self.model, self._engine.optimizer)
             return
@@ -288,9 +295,12 @@ def _first_model(job: TrainingJob, checkpoint: Checkpoint | None) -> Any:
     """Return the model that training begins or goes on with, whole and on the CPU."""
     model = empty_model(job.architecture)
     if checkpoint is not None:
-        load_weights(model, read_tensors(checkpoint.model_path), checkpoint.model_path)
+        with open_tensors(checkpoint.model_path) as (names, read):
+            load_weights(model, {name: read(name) for name in names}, checkpoint.model_path)
     elif job.initial is not None:
         load_weights(model, job.initial.tensors, job.initial.path)
     else:
         initialise(model, job.recipe.seed)
+    if job.initial is not None:
+        job.initial.tensors.clear()  # they would take the memory of a second model to the end
     return model

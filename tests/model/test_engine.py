@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.run import RunOptions
-from pipelines.model.compilation import compile_modules, wants_compilation
+from pipelines.model.compilation import keep_if_it_works, wants_compilation
 from pipelines.model.config import PretrainConfig
 from pipelines.model.device import pick_device, pick_place
 from pipelines.model.stage import pretrain
@@ -46,7 +46,7 @@ def test_running_out_of_memory_is_no_failure_of_the_compiler() -> None:
         raise torch.OutOfMemoryError("none left")
 
     with pytest.raises(torch.OutOfMemoryError):
-        compile_modules([], runs_out, print)
+        keep_if_it_works([], runs_out, print)
 
 
 @pytest.mark.slow

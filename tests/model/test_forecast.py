@@ -145,7 +145,7 @@ def test_logits_take_less_compiled_and_only_a_part_of_them_on_a_cpu() -> None:
     assert _LOGITS_AT_ONCE == token_loss._LOGITS_AT_ONCE
     embedding = 50_257 * 768
     assert expect("gpt2", device_type="cpu").logits_bytes == 4 * (_LOGITS_AT_ONCE + 2 * embedding)
-    assert expect("tiny", device_type="cpu", vocab_size=300).logits_bytes == 4 * (16 * 128 * 300 + 2 * 300 * 128)
+    assert expect("tiny", device_type="cpu", vocab_size=300).logits_bytes == 4 * (4 * 128 * 300 + 2 * 300 * 128)
 
 
 def test_the_terminal_is_told_each_part() -> None:

@@ -117,7 +117,8 @@ def test_a_run_stopped_at_any_step_ends_with_the_same_bytes(
     train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
     assert contents(tmp_path / "out") == contents(trained)
     # Ctrl-C came at the end of a step, before its checkpoint.
-    resumed_at = (step - 1) // 2 * 2
+    # A checkpoint is written every second step, and before the evaluation of the third.
+    resumed_at = {1: 0, 2: 0, 3: 2, 4: 3, 5: 4, 6: 4}[step]
     assert progress.advanced == progress.total == (6 - resumed_at) * 64
     assert (f"going on from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
 
@@ -193,9 +194,9 @@ def killed(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 @pytest.mark.parametrize(
     ("point", "resumed_at"),
     [
-        ("in the weights of a checkpoint", 2),
+        ("in the weights of a checkpoint", 3),
         ("in the state of a checkpoint", 0),
-        ("within the removal of a checkpoint", 4),
+        ("within the removal of a checkpoint", 3),
     ],
 )
 def test_kill_9_within_a_write_loses_nothing_that_was_whole(
@@ -224,7 +225,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path,
         "step-0000004/optimizer.safetensors: is damaged" in note and "the checkpoint before it" in note
         for note in progress.notes
     )
-    assert "going on from the checkpoint of step 2" in progress.notes
+    assert "going on from the checkpoint of step 3" in progress.notes
     assert contents(tmp_path / "out") == contents(trained)
 
 
@@ -240,7 +241,7 @@ def test_a_checkpoint_with_a_damaged_state_is_passed_over_by_name(
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
     assert any("step-0000004/state.json: is" in note and "the checkpoint before it" in note for note in progress.notes)
-    assert "going on from the checkpoint of step 2" in progress.notes
+    assert "going on from the checkpoint of step 3" in progress.notes
     assert contents(tmp_path / "out") == contents(trained)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own custom
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pipelines.model import token_loss
-from pipelines.model.token_loss import summed_loss
+from pipelines.model.token_loss import _all_at_once, summed_loss
 
 
 def _plain(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
@@ -56,10 +58,21 @@ def test_logits_that_no_power_could_hold_are_no_difficulty() -> None:
     assert summed_loss(hidden, embedding, torch.tensor([1, 1])).item() == 2000.0
 
 
-def test_the_other_way_pads_the_vocabulary_and_takes_the_padding_off() -> None:
+@pytest.mark.parametrize("entries", [67, 128])
+def test_the_way_of_a_card_pads_the_vocabulary_and_takes_the_padding_off(entries: int) -> None:
+    hidden, embedding, targets = _inputs(12, 8, entries, 1.0)
+    loss = _all_at_once(hidden, embedding, targets)
+    assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=1e-6)
+    found = torch.autograd.grad(loss, (hidden, embedding))
+    wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("way", [summed_loss, _all_at_once])
+def test_in_bfloat16_both_ways_round_but_compute_the_same(way: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
-    with torch.autocast("cpu", torch.bfloat16):  # as on a card
-        loss = summed_loss(hidden, embedding, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = way(hidden, embedding, targets)
     assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=0.02)
     found = torch.autograd.grad(loss, (hidden, embedding))
     wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))

@@ -10,7 +10,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.model.config import PretrainConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, named_path, stage_config, stage_options
+from webtext_cli.options import Shared, check_apart, config_options, named_path, stage_config, stage_options
 
 
 @click.command("pretrain")
@@ -73,6 +73,7 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
     from pipelines.model.stage import assist, is_assistant, pretrain
 
     output = shared.stage_output("pretrain")
+    check_apart(output, [init_from] if init_from else [])
     if is_assistant():
         assist(config, tokens=tokens, output=output, init_from=init_from)
         return
