@@ -18,6 +18,7 @@ from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import join
+from pipelines.line import BY_NAME
 from webtext_cli.console import make_progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,6 +43,8 @@ class Shared:
         """
         output = self.output or join(self.corpus, stage)
         check_apart(output, self.input)
+        if self.output and not self.input and stage in BY_NAME:
+            check_apart(output, [join(self.corpus, each) for each in BY_NAME[stage].reads.values()])
         return output
 
     def stage_input(self, stage: str) -> str:

@@ -47,5 +47,7 @@ class PretrainConfig:
     threads: int = option(0, "CPU threads; 0 leaves the number to torch.", minimum=0, identity=False)
     checkpoint_every: int = option(250, "Steps from one checkpoint to the next.", minimum=1, identity=False)
     keep_checkpoints: int = option(2, "How many of the latest checkpoints are kept.", minimum=1, identity=False)
-    log_every: int = option(10, "Steps from one line about the training to the next.", minimum=1, identity=False)
+    log_every: int = option(
+        10, "Steps from one line about the training to the next; 0 for none.", minimum=0, identity=False
+    )
     tensorboard: bool = option(False, "Write the metrics for TensorBoard too.", identity=False)

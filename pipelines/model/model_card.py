@@ -23,6 +23,7 @@ def model_card(trained: TrainedModel) -> str:
         recipe="\n".join(f"| `{name}` | {value} |" for name, value in recipe.items()),
         evaluation=_evaluation(trained.figures),
         context=trained.model.architecture.context,
+        new_tokens=min(100, trained.model.architecture.context // 2),
     )
 
 
@@ -118,7 +119,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 model = AutoModelForCausalLM.from_pretrained("this folder")
 tokenizer = AutoTokenizer.from_pretrained("this folder")
 prompt = tokenizer("The history of", return_tensors="pt")
-print(tokenizer.decode(model.generate(**prompt, do_sample=True, top_k=40, max_new_tokens=100)[0]))
+print(tokenizer.decode(model.generate(**prompt, do_sample=True, top_k=40, max_new_tokens={new_tokens})[0]))
 ```
 
 or `webtext generate --model "this folder" --prompt "The history of"`. The model sees {context} tokens at once.
@@ -127,6 +128,6 @@ or `webtext generate --model "this folder" --prompt "The history of"`. The model
 
 A language model goes on from text as its training text does: it follows no instructions, states what is false as
 readily as what is true, and repeats the prejudices of its sources. It may repeat passages of them word for word, also
-personal ones; `webtext overlap-report --samples` measures how much of its samples the corpus holds. The licence of a
-model follows from its text and is not named here: add `license:` at the head of this page before you publish it.
+personal ones; `webtext overlap-report` measures with `--samples` how much of its samples the corpus holds. The licence
+of a model follows from its text and is not named here: add `license:` at the head of this page before you publish it.
 """

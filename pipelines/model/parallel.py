@@ -69,7 +69,8 @@ class World:
             fitting = next(sizes, None)
             way_out = f"use --set micro_batch={fitting}" if fitting else "use fewer processes or a larger batch_size"
             raise UsageError(
-                f"a batch of {batch_size} blocks makes {parts} micro-batches of at most {micro_batch}, which "
+                f"a batch of {batch_size} blocks makes {parts} micro-batch{'es' if parts > 1 else ''} of at most "
+                f"{micro_batch}, which "
                 f"{self.size} processes cannot share evenly; {way_out}"
             )
 

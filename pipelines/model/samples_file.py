@@ -39,6 +39,8 @@ class PartTask:
 
 def refuse_existing(path: str, overwrite: bool) -> None:
     """Raise InputError for a file that is there and was not meant to be replaced."""
+    if storage.is_folder(path):
+        raise InputError(f"{path}: is a folder; name a file as --output")
     if storage.exists(path) and not overwrite:
         raise InputError(f"{path}: is there already; --overwrite replaces it, or choose another --output")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.core import storage
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.machine import available_memory_bytes
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.model.batch_documents import BatchBlock, batch_numbers, describe_blocks
 from pipelines.model.config import PretrainConfig
 from pipelines.model.data import TokenFolder, open_tokens, token_fingerprint
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # torch is only loaded within functions: this module is also imported where nothing is trained.
 
+# More passes than this over the same text are hardly meant.
+_MANY_EPOCHS = 50
 TENSORBOARD_FOLDER = "tensorboard"
 STAGE = Stage(
     "pretrain",
@@ -159,6 +161,8 @@ def _named_connection_errors(world: World) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if world.size == 1:
+            raise
         # What gloo and NCCL raise where another process has ended.
         reason = " ".join(str(error).split())[:100]
         raise WebtextError(
@@ -238,7 +242,12 @@ def _train(job: TrainingJob, run: StageRun, start: _Start, tell: Callable[[_Star
     step = checkpoint.step if checkpoint else None
     tell(dataclasses.replace(start, step=step))
     left = job.recipe.steps - (step or 0)
-    run.once("train", lambda: train(job, checkpoint), total=left * job.recipe.batch_tokens, unit="tokens")
+
+    def work() -> TaskResult:
+        with _named_connection_errors(job.world):
+            return train(job, checkpoint)
+
+    run.once("train", work, total=left * job.recipe.batch_tokens, unit="tokens")
 
 
 def _job(
@@ -303,6 +312,7 @@ def _initial(init_from: str | None, recipe: Recipe, tokens: str, note: Callable[
 
     opened = open_tokens(tokens, verify=False)
     imported = import_weights(init_from, opened.vocab_size)
+    note(f"{init_from}: the weights to begin with ({imported.source})")
     for line in imported.notes:
         note(line)
     check_fits(imported, architecture_of(recipe, opened.vocab_size), opened.tokenizer)
@@ -327,6 +337,8 @@ def _check_step(step: int, recipe: Recipe) -> None:
 def _check_same_run(recipe: Recipe, inputs: dict[str, str], output: str) -> None:
     from pipelines.model.model_folder import CONFIG_FILE
 
+    if not storage.exists(storage.join(output, CONFIG_FILE)):
+        raise InputError(f"{output}: nothing was trained here (no {CONFIG_FILE}), so there is no step to replay")
     described = storage.read_json(storage.join(output, CONFIG_FILE))
     first = {"init_from": described["initial_weights"]["sha256"]} if described.get("initial_weights") else {}
     theirs: dict[str, Any] = {**described.get("recipe", {}), "tokens": described.get("tokens_fingerprint"), **first}
@@ -344,6 +356,11 @@ def _introduce(recipe: Recipe, tokens: TokenFolder, note: Callable[[str], None])
         f"{recipe.batch_tokens:,} tokens pass {epochs:.2f} times over the train split of "
         f"{tokens.train.tokens:,} tokens"
     )
+    if epochs > _MANY_EPOCHS:
+        note(
+            f"that is {epochs:,.0f} times the same text: a model learns little new after a few times; take more text, "
+            "fewer --set steps=..., or the preset tiny"
+        )
     if tokens.held_out.tokens < 2:
         note(f"{tokens.path}: has no held-out tokens, so there will be no held-out loss")
     elif not tokens.held_out.blocks(recipe.context):

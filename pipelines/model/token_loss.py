@@ -31,7 +31,7 @@ def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
 
 
 def _all_at_once(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss from all logits, over a vocabulary padded for the matrix units; for a compiler to put together."""
+    """Return the loss from all logits, over a vocabulary padded for the matrix units; a compiler fuses it."""
     entries = len(embedding)
     aligned = F.pad(embedding, (0, 0, 0, -entries % _ALIGNED_ENTRIES))
     logits = F.linear(hidden, aligned)[:, :entries]

@@ -91,7 +91,7 @@ class TrainingLog:
         if "spike" in row:
             self._spikes.append(row["spike"])
         self._log_to_sinks(row | timing)
-        if row["step"] % self._log_every == 0 or len(self._timing) == 1:
+        if self._log_every and (row["step"] % self._log_every == 0 or len(self._timing) == 1):
             self._note(self._line(row, timing))
         if time.monotonic() >= self._publish_at:
             self.publish()

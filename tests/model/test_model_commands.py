@@ -138,3 +138,33 @@ def test_help_and_presets_do_not_load_torch() -> None:
     )
     for arguments in (["pretrain", "--help"], ["generate", "--help"], ["pretrain", "--show-preset"]):
         subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "c/tokenize", "--overwrite"], "c/tokenize: is read and c/tokenize is written"),
+        (["--init-from", "c/pretrain", "--overwrite"], "c/pretrain: is read and c/pretrain is written"),
+        (["--show-batch", "3", "--replay", "3"], "--show-batch and --replay: give one of the two"),
+    ],
+)
+def test_what_is_read_is_never_overwritten(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c" / "tokenize").mkdir(parents=True)
+    (tmp_path / "c" / "tokenize" / "tokens.json").write_text("{}")
+    assert main(["pretrain", "--corpus", "c", "--preset", "tiny", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "c" / "tokenize" / "tokens.json").exists()
+
+
+def test_a_replay_where_nothing_was_trained_says_so(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["pretrain", "--corpus", str(corpus), "--preset", "tiny", "-o", str(corpus / "x"), "--replay", "3"]) == 1
+    )
+    assert "x: nothing was trained here" in capsys.readouterr().err

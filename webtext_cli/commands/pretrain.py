@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -51,9 +52,12 @@ def command(
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000 --set batch_size=64
       webtext pretrain --preset gpt2-xl --show-preset
       webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
+      torchrun --nproc-per-node 2 --no-python webtext pretrain --corpus my-corpus --preset tiny --set micro_batch=2
       torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
     """
     config = stage_config(PretrainConfig, "pretrain", shared.corpus, given)
+    if show_batch is not None and replay is not None:
+        raise UsageError("--show-batch and --replay: give one of the two")
     if show_preset:
         _show_preset(config, shared.as_json)
         return
@@ -74,6 +78,8 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
 
     output = shared.stage_output("pretrain")
     check_apart(output, [init_from] if init_from else [])
+    if shared.quiet:
+        config = dataclasses.replace(config, log_every=0)
     if is_assistant():
         assist(config, tokens=tokens, output=output, init_from=init_from)
         return
