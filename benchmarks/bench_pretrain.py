@@ -108,7 +108,8 @@ def webtext_times(sizes: Sizes, tokens: str, output: str, options: argparse.Name
 
 def run(command: list[str], threads: int) -> str:
     """Run a command with so many threads; return what it printed, and stop with what it complained of."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    # `webtext pretrain` lets threads that wait sleep; on cores that others use too, the peers would lose by spinning.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ran.returncode:
         sys.exit(f"{' '.join(command)}\n{ran.stderr}")
