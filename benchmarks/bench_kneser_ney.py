@@ -107,6 +107,8 @@ def train(tokens: TokenFolder, bar: float, output: Path, options: argparse.Names
             print(f"  step {row['step']:6,}: {row['held_out_loss']:.4f} nats a held-out token")
     last = rows[-1]
     verdict = "BELOW" if last["held_out_loss"] < bar else "NOT below"
+    if minutes > options.minutes:
+        verdict += f" (in more than the {options.minutes:g} minutes)"
     print(
         f"tiny: {last['held_out_loss']:.4f} nats a token, {last['held_out_bits_per_byte']:.4f} bits a byte, "
         f"over {last['held_out_tokens']:,} tokens: {verdict} Kneser-Ney's {bar:.4f}"

@@ -195,7 +195,8 @@ def run_case(case: Case, output: str, until: float, options: argparse.Namespace)
         return "not finished: the time is spent"
     if ran.returncode:
         print(ran.stderr[-3000:], file=sys.stderr)
-        return f"failed: {ran.stderr.strip().splitlines()[-1][:120]}"
+        said = ran.stderr.strip().splitlines() or [f"ended by signal {-ran.returncode}"]
+        return f"failed: {said[-1][:120]}"
     return Measured(**json.loads(ran.stdout.splitlines()[-1]))
 
 

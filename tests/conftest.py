@@ -7,6 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does, so it decides nothing here.
+settings.register_profile("webtext", deadline=None)
+settings.load_profile("webtext")
 
 # A shell that runs the tests in the background ignores Ctrl-C, and every program that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -165,7 +165,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     """Return the forecast for the terminal: memory, disk, operations and time, a line each."""
     each = " in each process" if forecast.processes > 1 else ""
     return [
-        f"memory: about {size_text(forecast.memory_bytes)}{each} ("
+        f"memory: about {size_text(forecast.memory_bytes)} more than now{each} ("
         f"weights {size_text(forecast.weights_bytes)}, gradients {size_text(forecast.gradient_bytes)}, "
         f"Adam's moments {size_text(forecast.optimizer_bytes)}, "
         f"activations {size_text(forecast.activation_bytes)}, logits {size_text(forecast.logits_bytes)}"

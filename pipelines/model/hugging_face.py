@@ -81,6 +81,11 @@ def read_config(config: Mapping[str, Any], path: str) -> tuple[Architecture, int
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{path}: {name} is {json.dumps(value)}, but one whole number is needed here")
+    wrong = [name for name in _SIZES if config[name] < 1]
+    wrong += [] if wrong or config["n_embd"] % config["n_head"] == 0 else ["n_head"]
+    wrong += [] if 0 <= config["eos_token_id"] < config["vocab_size"] else ["eos_token_id"]
+    if wrong:
+        raise InputError(f"{path}: {wrong[0]} is {config[wrong[0]]}, which no model of these sizes can have")
     inner = 4 * config["n_embd"]
     for name, known in {**_KNOWN, "n_inner": (None, inner)}.items():
         if config.get(name, known[0]) not in known:

@@ -67,12 +67,13 @@ def _training(trained: TrainedModel, recipe: dict[str, Any]) -> str:
 def _evaluation(figures: dict[str, float]) -> str:
     if "held_out_loss" not in figures:
         return "It was not measured on held-out text."
+    when = f" of step {figures['step']:,}" if "step" in figures else ""
     loss, tokens = figures["held_out_loss"], round(figures["held_out_tokens"])
     bits = figures.get("held_out_bits_per_byte")
     in_bits = f", {bits:.4f} bits a byte" if bits is not None else ""
     perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _LARGEST_LOSS else ""
     return (
-        f"Held-out loss: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus.\n"
+        f"Held-out loss{when}: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus.\n"
         f"{perplexity}Losses of models with other vocabularies do not compare; bits a byte do, on the same text.\n"
         "It was not measured on benchmarks."
     )

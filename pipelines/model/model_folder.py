@@ -12,7 +12,14 @@ from tokenizers import Tokenizer
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.manifest import FileEntry, has_manifest, read_manifest
-from pipelines.model.checkpoint import MODEL_FILE, find_checkpoints, load_weights, read_tensors
+from pipelines.model.checkpoint import (
+    METRICS_FILE,
+    MODEL_FILE,
+    find_checkpoints,
+    load_weights,
+    read_json_lines,
+    read_tensors,
+)
 from pipelines.model.data import TokenFolder
 from pipelines.model.gpt2 import GPT2, Architecture, empty_model
 from pipelines.model.hugging_face import from_hugging_face, read_config
@@ -28,7 +35,7 @@ class TrainedModel:
     """A model ready to run on the CPU, with its tokenizer.
 
     `step` is that of the checkpoint, None where the training is finished; `described` is the folder's `config.json`;
-    `figures` are those of the finished training.
+    `figures` are those of the finished training, of an unfinished one its latest held-out loss.
     """
 
     path: str
@@ -56,7 +63,11 @@ class TrainedModel:
 
         Raises InputError where it has ids that the model does not know.
         """
-        tokenizer = Tokenizer.from_str(self.tokenizer_json.decode())
+        try:
+            tokenizer = Tokenizer.from_str(self.tokenizer_json.decode())
+        except Exception as error:  # tokenizers raises nothing narrower
+            path = storage.join(self.path, TOKENIZER_FILE)
+            raise InputError(f"{path}: is not a tokenizer of the tokenizers library ({error})") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         entries, known = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
@@ -109,15 +120,17 @@ def open_model(path: str) -> TrainedModel:
         for name in (CONFIG_FILE, TOKENIZER_FILE, MODEL_FILE):
             folder.file(name).verify()
     described = storage.read_json(config)
-    exported = _is_exported(described)
-    if not exported and described.get("format") != _FORMAT:
+    exported = isinstance(described, dict) and _is_exported(described)
+    if not isinstance(described, dict) or not (exported or described.get("format") == _FORMAT):
         raise InputError(f"{config}: describes no model that webtext knows")
     weights_path, step = (storage.join(path, MODEL_FILE), None) if exported else _weights(path)
-    architecture, end_of_text = read_config(described, config) if exported else _own_description(described)
+    architecture, end_of_text = read_config(described, config) if exported else _own_description(described, config)
     tensors = read_tensors(weights_path)
     model = empty_model(architecture)
     load_weights(model, from_hugging_face(tensors, weights_path) if exported else tensors, weights_path)
-    figures = read_manifest(path).counts if step is None and not exported and has_manifest(path) else {}
+    figures: dict[str, float] = {}
+    if not exported:
+        figures = dict(read_manifest(path).counts) if has_manifest(path) else _latest_figures(path, step)
     return TrainedModel(
         path, weights_path, model.eval(), _tokenizer_bytes(path, described), end_of_text, step, described, figures
     )
@@ -127,8 +140,19 @@ def _is_exported(described: dict[str, Any]) -> bool:
     return described.get("model_type") == "gpt2"
 
 
-def _own_description(described: dict[str, Any]) -> tuple[Architecture, int]:
-    return Architecture(**described["architecture"]), described["end_of_text"]
+def _own_description(described: dict[str, Any], path: str) -> tuple[Architecture, int]:
+    try:
+        return Architecture(**described["architecture"]), described["end_of_text"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: does not describe a model ({error}); run `webtext pretrain` again") from error
+
+
+def _latest_figures(path: str, step: int | None) -> dict[str, float]:
+    """Return the latest held-out loss of a training without a manifest, up to a step, where its metrics lie beside."""
+    metrics = storage.join(path, METRICS_FILE)
+    rows = read_json_lines(metrics) if storage.exists(metrics) else []
+    known = [row for row in rows if "held_out_loss" in row and (step is None or row["step"] <= step)]
+    return {name: value for name, value in known[-1].items() if name.startswith(("held_out", "step"))} if known else {}
 
 
 def _tokenizer_bytes(path: str, described: dict[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -62,6 +63,10 @@ class Sampler:
         self.device = pick_device(device)
         self.trained = open_model(folder)
         self.prompts = list(prompts)
+        if twice := [prompt for prompt, times in Counter(prompts).items() if times > 1]:
+            raise UsageError(
+                f"the prompt {twice[0][:30]!r} is given twice; --samples draws several texts of one prompt"
+            )
         self.options = options
         self._tokenizer = self.trained.tokenizer()
         self._encoded = [_encoded(self._tokenizer, self.trained, prompt) for prompt in self.prompts]

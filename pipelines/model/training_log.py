@@ -80,9 +80,11 @@ class TrainingLog:
         self._rows = rows
         path = storage.join(self._output, TIMING_FILE)
         if storage.exists(path):
-            self._timing = [row for row in read_json_lines(path) if row["step"] <= rows[-1]["step"]]
+            self._timing = self._times_so_far(path, rows[-1]["step"])
         self._spikes = [row["spike"] for row in rows if "spike" in row]
-        self._log_to_sinks(rows[-1])
+        # TensorBoard hides what it has of this step, so that the whole of it has to come again.
+        last = self._timing[-1] if self._timing and self._timing[-1]["step"] == rows[-1]["step"] else {}
+        self._log_to_sinks(rows[-1] | last)
 
     def step(self, row: Row, seconds: float) -> None:
         """Take the row of a step that has just ended."""
@@ -123,6 +125,13 @@ class TrainingLog:
         if self._speed.place.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self._speed.place.device)
             self._note(f"the most memory taken of the card: {size_text(peak)}")
+
+    def _times_so_far(self, path: str, step: int) -> list[Row]:
+        try:
+            return [row for row in read_json_lines(path) if row["step"] <= step]
+        except (ValueError, KeyError, TypeError) as error:
+            self._note(f"{path}: is damaged ({error}), so the times of the steps so far are lost")
+            return []
 
     def _log_to_sinks(self, row: Row) -> None:
         for sink in self._sinks:

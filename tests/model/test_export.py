@@ -283,7 +283,7 @@ def test_an_unfinished_training_is_exported_with_a_word_about_it(tokens: str, ex
     card = (output / "README.md").read_text()
     assert "for 2 of 6 steps" in card
     assert "This is the checkpoint of step 2: it is unfinished." in card
-    assert "not measured on held-out text" in card
+    assert "Held-out loss of step 0: 5.7" in card
     train_small(tokens, tmp_path / "pretrain")
     with pytest.raises(ChangedRunError, match=r"its input model has changed.*--overwrite"):
         export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions())

@@ -374,3 +374,13 @@ def test_torch_is_left_as_it_was(tokens: str, tmp_path: Path) -> None:
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     train_small(tokens, tmp_path / "out", threads=before[0] + 1)
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_damaged_times_are_lost_by_name_and_training_goes_on(tokens: str, trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
+    (tmp_path / "out" / "timing.jsonl").write_text("garbage\n")
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
+    assert any("timing.jsonl: is damaged" in note for note in progress.notes)
+    assert contents(tmp_path / "out") == contents(trained)

@@ -230,3 +230,35 @@ def test_a_file_that_holds_no_weights_is_refused(trained: Path, tmp_path: Path) 
     (tmp_path / "model.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(InputError, match=r"model.safetensors: is not a safetensors file"):
         samples(tmp_path, [""])
+
+
+def test_a_prompt_given_twice_is_refused(trained: Path) -> None:
+    with pytest.raises(UsageError, match="the prompt 'the' is given twice; --samples draws several"):
+        list(generate(str(trained), ["the", "a", "the"], 1, SamplingOptions()))
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ("[]", "describes no model that webtext knows"),
+        ('{"format": "webtext-gpt2"}', "does not describe a model"),
+        (
+            '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 3, "n_positions": 4, "vocab_size": 9, '
+            '"eos_token_id": 8}',
+            "n_head is 3, which no model of these sizes can have",
+        ),
+        (
+            '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 4, "vocab_size": 9, '
+            '"eos_token_id": 9}',
+            "eos_token_id is 9, which no model of these sizes can have",
+        ),
+    ],
+)
+def test_a_description_of_no_possible_model_is_refused(
+    trained: Path, tmp_path: Path, described: str, message: str
+) -> None:
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained / name).read_bytes())
+    (tmp_path / "config.json").write_text(described)
+    with pytest.raises(InputError, match=message):
+        list(generate(str(tmp_path), [""], 1, SamplingOptions()))
