@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core import storage
-from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.machine import available_memory_bytes
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.model.assistants import Start, leading, named_connection_errors
 from pipelines.model.batch_documents import BatchBlock, batch_numbers, describe_blocks
 from pipelines.model.config import PretrainConfig
 from pipelines.model.data import TokenFolder, open_tokens, token_fingerprint
@@ -69,7 +69,7 @@ def pretrain(
     recipe, world = make_recipe(config), world_of_torchrun()
     place = _place(config, world)
     world.check_batch(recipe.batch_size, recipe.micro_batch)
-    with joined(world, place.device), _leading(world) as start:
+    with joined(world, place.device), leading(world) as start:
         initial = _initial(init_from, recipe, tokens, options.progress.note)
         inputs = _inputs(tokens, initial)
         # The recipe, not the config, is what the result is: however it was spelled, and with the preset's values.
@@ -80,7 +80,7 @@ def pretrain(
                 _introduce(recipe, opened, run.note)
                 _foretell(config, recipe, opened, place, world, run)
                 job = _job(config, recipe, opened, run.output, place, world, run.note, initial, tokens)
-                _train(job, run, _Start(recipe, inputs), start)
+                _train(job, run, Start(recipe, inputs), start)
             return run.finish()
 
 
@@ -99,11 +99,11 @@ def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str |
     world.check_batch(recipe.batch_size, recipe.micro_batch)
     with joined(world, place.device):
         # Only after the leader has checked the files, and chosen a checkpoint.
-        start: _Start | None = world.share(None)
+        start: Start | None = world.share(None)
         if start is None:
             return
         initial = _initial(init_from, recipe, tokens, _silent)
-        start.check_same(_Start(recipe, _inputs(tokens, initial)), world.rank)
+        start.check_same(Start(recipe, _inputs(tokens, initial)), world.rank)
         # On another machine than the leader's, the files are others.
         opened = open_tokens(tokens, verify=world.local_rank == 0)
         checkpoint = next((each for each in find_checkpoints(output) if each.step == start.step), None)
@@ -113,61 +113,8 @@ def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str |
                 "goes on from; all processes need the same output folder"
             )
         job = _job(config, recipe, opened, output, place, world, _silent, initial, tokens)
-        with _named_connection_errors(world):
+        with named_connection_errors(world):
             train(job, checkpoint)
-
-
-def is_assistant() -> bool:
-    """Tell whether torchrun started this process beside one of rank 0."""
-    return all(os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")) and os.environ["RANK"] != "0"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Start:
-    """What the leading process tells the others: what is trained, and the step to go on from, None for the first."""
-
-    recipe: Recipe
-    inputs: dict[str, str]
-    step: int | None = None
-
-    def check_same(self, other: _Start, rank: int) -> None:
-        """Raise InputError where a process means to train something else."""
-        if other.recipe != self.recipe:
-            raise InputError(f"process {rank} has another recipe than process 0; give all the same options")
-        for name in self.inputs.keys() | other.inputs.keys():
-            if self.inputs.get(name) != other.inputs.get(name):
-                raise InputError(f"process {rank} finds other {name} than process 0; give all the same files")
-
-
-@contextlib.contextmanager
-def _leading(world: World) -> Iterator[Callable[[_Start | None], None]]:
-    """Yield what tells the other processes to start, or, by None, that nothing is to do; an error tells them so too."""
-    told = False
-
-    def tell(start: _Start | None) -> None:
-        nonlocal told
-        told = True
-        world.share(start)
-
-    try:
-        yield tell
-    finally:
-        if not told:
-            world.share(None)
-
-
-@contextlib.contextmanager
-def _named_connection_errors(world: World) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if world.size == 1:
-            raise
-        # What gloo and NCCL raise where another process has ended.
-        reason = " ".join(str(error).split())[:100]
-        raise WebtextError(
-            f"process {world.rank} of {world.size} cannot go on ({reason}); the messages of the others may say why"
-        ) from error
 
 
 def _inputs(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
@@ -229,7 +176,7 @@ def _place(config: PretrainConfig, world: World) -> Place:
     return pick_place(pick_device(config.device, world.local_rank), config.precision)
 
 
-def _train(job: TrainingJob, run: StageRun, start: _Start, tell: Callable[[_Start | None], None]) -> None:
+def _train(job: TrainingJob, run: StageRun, start: Start, tell: Callable[[Start | None], None]) -> None:
     from pipelines.model.checkpoint import latest_checkpoint
     from pipelines.model.trainer import train
 
@@ -244,7 +191,7 @@ def _train(job: TrainingJob, run: StageRun, start: _Start, tell: Callable[[_Star
     left = job.recipe.steps - (step or 0)
 
     def work() -> TaskResult:
-        with _named_connection_errors(job.world):
+        with named_connection_errors(job.world):
             return train(job, checkpoint)
 
     run.once("train", work, total=left * job.recipe.batch_tokens, unit="tokens")

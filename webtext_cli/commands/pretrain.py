@@ -74,7 +74,8 @@ def command(
 
 
 def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
-    from pipelines.model.stage import assist, is_assistant, pretrain
+    from pipelines.model.assistants import is_assistant
+    from pipelines.model.stage import assist, pretrain
 
     output = shared.stage_output("pretrain")
     check_apart(output, [init_from] if init_from else [])
