@@ -49,7 +49,20 @@ def test_overwrite_knows_its_own_files(corpus: Path, name: str, tmp_path: Path) 
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which requests go to a web of our own; set in the tests here alone."""
+    with small_web.served(small_web.pages(), tmp_path_factory.mktemp("web")) as environment:
+        yield environment
+
+
+@pytest.fixture(autouse=True)
+def _on_the_web(web: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in web.items():
+        monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture(scope="session")
+def corpus(web: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus on which every stage has run once, in one process: the clean run that the others are compared with."""
     folder = tmp_path_factory.mktemp("contract")
     (folder / "dumps").mkdir()
@@ -57,12 +70,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     texts = ["the corpus of the language model is not what he said about it at all", "two words"]
     texts.append(" ".join(small_web.words_text(2, 240).split()[5:40]))
     (folder / "sentences.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    with small_web.served(small_web.pages(), folder) as environment, pytest.MonkeyPatch.context() as patch:
-        for variable, value in environment.items():
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in web.items():
             patch.setenv(variable, value)
         for name in stage_names():
             run_stage(folder, name, folder / name, RunOptions())
-        yield folder
+    return folder
 
 
 def test_the_table_holds_every_stage() -> None:

@@ -34,14 +34,19 @@ class _Clock:
         self.time += seconds
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here goes through a proxy, whatever the environment, or another test's, says."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1,example.com")
+
+
 @pytest.fixture
 def clock() -> _Clock:
     return _Clock()
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArcticShift]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def api() -> Iterator[ArcticShift]:
     with ArcticShift([post(1, "http://example.com/1", 7)]).serving() as server:
         yield server
 
