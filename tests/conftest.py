@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -27,3 +29,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real inputs are not here: {folder} (name another folder with WEBTEXT_TEST_DATA)")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window, for the tests of pages; they skip where none is installed."""
+    from headless_chromium import Browser, chromium  # lies beside those tests
+
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    with Browser(program) as started:
+        yield started

@@ -76,10 +76,6 @@ class Split:
         self._copy(start, row)
         return self._checked(row)
 
-    def block(self, number: int, context: int) -> Tokens:
-        """Return block `number`: `context + 1` tokens."""
-        return self.read(number * context, (number + 1) * context + 1)
-
     def read_blocks(self, numbers: Sequence[int], context: int) -> Tokens:
         """Return blocks, int64 [blocks, context + 1]; raise InputError for an id that the vocabulary does not have."""
         rows = np.empty((len(numbers), context + 1), np.int64)

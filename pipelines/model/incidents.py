@@ -13,8 +13,6 @@ from pipelines.model.recipe import Recipe
 from pipelines.model.spikes import Spike, spike_report
 
 FOLDER = "spikes"
-# Of a batch as large as the paper's the documents would fill many MB; these blocks are the likeliest to matter.
-_MOST_BLOCKS = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +27,7 @@ def incident_report(
     incident: Incident, tokens: TokenFolder, recipe: Recipe, batch: Sequence[int], replay: str
 ) -> bytes:
     """Return the file of a spike; `batch` are the blocks of its step, `replay` the command for it."""
-    described = describe_blocks(tokens, batch[:_MOST_BLOCKS], recipe.context)
+    described = describe_blocks(tokens, batch, recipe.context)
     return spike_report(
         incident.spike,
         norms=incident.norms,

@@ -46,7 +46,7 @@ def test_blocks_are_read_together_as_each_alone(lengths: list[int], context: int
 def test_blocks_follow_each_other_and_share_the_token_between() -> None:
     split = Split("x", (np.arange(6, dtype=np.uint16), np.arange(6, 14, dtype=np.uint16)), 14)
     assert split.blocks(4) == 3  # 13 tokens to predict
-    assert [split.block(number, 4).tolist() for number in range(3)] == [
+    assert split.read_blocks(range(3), 4).tolist() == [
         [0, 1, 2, 3, 4],
         [4, 5, 6, 7, 8],
         [8, 9, 10, 11, 12],

@@ -16,6 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+# Boxes that are wider than they have room for, other than those that are meant to scroll.
+CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((each) => each.scrollWidth > each.clientWidth + 1
+  && getComputedStyle(each).display !== "inline"
+  && !each.closest("svg, .scroll, figure")).map((each) => each.outerHTML)"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TIMEOUT_S = 60
 # It reads on 3 and writes on 4; a child has only these two besides the standard ones.

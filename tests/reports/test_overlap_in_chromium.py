@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import Browser, chromium
+from headless_chromium import CUT_OFF, Browser
 from small_overlap_report import benchmark, full_report
 
 from pipelines.reports.overlap_page import render_report
@@ -15,19 +14,6 @@ from pipelines.reports.overlap_page import render_report
 _FIRST_CELLS = "[...document.querySelectorAll('.main tbody tr')].map((row) => row.children[0].textContent).join()"
 _STATES = "[...document.querySelectorAll('.main th[aria-sort]')].map((head) => head.getAttribute('aria-sort'))"
 _BUTTON = "[...document.querySelectorAll('.main thead button')]"
-# Boxes that are wider than they have room for, other than those that are meant to scroll.
-_CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((each) => each.scrollWidth > each.clientWidth + 1
-  && getComputedStyle(each).display !== "inline"
-  && !each.closest("svg, .scroll, figure")).map((each) => each.outerHTML)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
-    with Browser(program) as started:
-        yield started
 
 
 @pytest.fixture
@@ -79,7 +65,7 @@ def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: st
     browser.open(page, width, scheme=scheme)
     browser.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
     assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(_CUT_OFF) == []
+    assert browser.run(CUT_OFF) == []
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)"
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import Browser, chromium
+from headless_chromium import CUT_OFF, Browser
 from page_reading import Page
 
 from pipelines.reports.tokenizer_plots import Axis, Series
@@ -178,21 +177,6 @@ def test_levels_name_themselves_only_where_there_is_room() -> None:
     assert [name in svg for name in (">a 3.00</text>", ">b 3.10</text>", ">c 8.00</text>")] == [True, False, True]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
-    with Browser(program) as started:
-        yield started
-
-
-# Boxes that are wider than they have room for, other than those that are meant to scroll.
-_CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((each) => each.scrollWidth > each.clientWidth + 1
-  && getComputedStyle(each).display !== "inline"
-  && !each.closest("svg, .scroll, figure")).map((each) => each.outerHTML)"""
-
-
 @pytest.mark.parametrize("width", [1200, 420])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_it_whole_and_without_complaint(
@@ -204,7 +188,7 @@ def test_a_browser_shows_it_whole_and_without_complaint(
     browser.problems.clear()
     browser.open(path, width, 900, scheme)
     assert browser.problems == []
-    assert browser.run(_CUT_OFF) == []
+    assert browser.run(CUT_OFF) == []
     assert browser.run("document.documentElement.scrollWidth") == width
     # All that is drawn lies within its picture.
     outside = """[...document.querySelectorAll("svg text, svg polyline, svg circle")].filter((each) => {
