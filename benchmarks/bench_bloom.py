@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.algorithms import distinct_count
-from pipelines.algorithms.blocked_bloom import add, contains, empty_bits, measure
-from pipelines.algorithms.bloom_file import bits_sha256
-from pipelines.algorithms.bloom_size import size_for
-from pipelines.algorithms.compiled import kernel
-from pipelines.algorithms.splitmix import STEP, mixed
+from pipelines.algorithms.bloom import hyperloglog as distinct_count
+from pipelines.algorithms.bloom.blocked import add, contains, empty_bits, measure
+from pipelines.algorithms.bloom.file_format import bits_sha256
+from pipelines.algorithms.bloom.sizing import size_for
+from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.splitmix import STEP, mixed
 
 ERROR_RATE = 1e-8
 TRIED_RATE = 1e-3

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
-from pipelines.model.hugging_face import model_config, to_hugging_face
-from pipelines.model.sampling import next_tokens, sample_tokens
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.sampling import next_tokens, sample_tokens
+from pipelines.model.io.hugging_face import model_config, to_hugging_face
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
 
 SIZES = {
     "tiny": Architecture(layers=4, width=128, heads=4, context=128, vocab_size=50_257),

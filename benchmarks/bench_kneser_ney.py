@@ -25,7 +25,7 @@ from typing import Any
 
 from kneser_ney import KneserNey
 
-from pipelines.model.data import TokenFolder, open_tokens, token_bytes
+from pipelines.model.training.data import TokenFolder, open_tokens, token_bytes
 
 _TIMED_STEPS = 60
 _EVALUATIONS = 10

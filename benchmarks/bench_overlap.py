@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from process_tree import proportional_set_mb, tree
 
-from pipelines.algorithms.ngrams import ngrams, words
+from pipelines.algorithms.ngrams.words import ngrams, words
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 

@@ -24,10 +24,10 @@ from token_shards import write_tokens
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.config import PretrainConfig
-from pipelines.model.flops import flops_per_token, utilisation, utilisation_text
-from pipelines.model.recipe import make_recipe, parameter_count
-from pipelines.model.stage import pretrain
+from pipelines.model.diagnostics.flops import flops_per_token, utilisation, utilisation_text
+from pipelines.model.training.recipe import make_recipe, parameter_count
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import pretrain
 
 VOCAB_SIZE = 50_257
 _DRY_VOCAB_SIZE = 300

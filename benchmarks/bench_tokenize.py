@@ -28,9 +28,9 @@ import tiktoken
 import zstandard
 from tokenizers import Tokenizer
 
-from pipelines.algorithms.bpe import byte_characters
-from pipelines.core.fast_encoding import FastEncoder
-from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer, read_tokenizer
+from pipelines.algorithms.bpe.byte_level import byte_characters
+from pipelines.tokenizers.encoding import FastEncoder
+from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer, read_tokenizer
 
 _SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _COPIES_A_FILE = 2

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.algorithms.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core.compression import open_decompressed
 
 Canonical = Callable[[str], str | None]

@@ -21,8 +21,8 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 
-from pipelines.algorithms.word_counts import count_words_plainly
-from pipelines.algorithms.word_table import WordTable
+from pipelines.algorithms.bpe.word_counts import count_words_plainly
+from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.text_columns import arrays_of

@@ -11,7 +11,7 @@ from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_ta
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
-from pipelines.line import BY_NAME, LINE, LineStage
+from pipelines.pipeline import BY_NAME, PIPELINE, StageSpec
 
 # Without a list in [build]: from dumps to token shards. Training and audits are asked for by name.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
@@ -78,7 +78,7 @@ def build_stages(tables: Tables, first: str | None, last: str | None) -> list[st
     for key in table:
         check_known(key, ["stages"], "option", f"{CONFIG_FILE} [build]")
     asked = _string_list(table.get("stages", list(DEFAULT_STAGES)), "[build] stages")
-    names = [stage.name for stage in LINE]
+    names = [stage.name for stage in PIPELINE]
     for name in asked:
         check_known(name, names, "stage", f"{CONFIG_FILE} [build]")
     for name in filter(None, (first, last)):
@@ -125,7 +125,7 @@ def build(
 
 def status(corpus: str, verify: bool) -> list[StageStatus]:
     """Return what the folder of every stage says; with `verify`, also each file that is missing or damaged."""
-    return [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in LINE]
+    return [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in PIPELINE]
 
 
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
@@ -146,18 +146,18 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     )
 
 
-def _config(corpus: str, tables: Tables, stage: LineStage) -> Any:
+def _config(corpus: str, tables: Tables, stage: StageSpec) -> Any:
     where = f"{storage.join(corpus, CONFIG_FILE)} [{stage.name}]"
     return make_config(stage.config_type(), stage_table(tables, stage.name), {}, where, other_keys(stage.name))
 
 
-def _inputs(corpus: str, tables: Tables, stage: LineStage) -> dict[str, Any]:
+def _inputs(corpus: str, tables: Tables, stage: StageSpec) -> dict[str, Any]:
     read: dict[str, Any] = {parameter: storage.join(corpus, source) for parameter, source in stage.reads.items()}
     files = {stage.files: stage_files(corpus, tables, stage.name)} if stage.files else {}
     return read | files | stage_paths(corpus, tables, stage.name)
 
 
-def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -> None:
+def _require_files(corpus: str, tables: Tables, stage: StageSpec, config: Any) -> None:
     """Raise UsageError now, not after a week of fetching, where a stage's table names no files that it needs."""
     needed = stage.files and getattr(config, "needs_files", True)
     if needed and not stage_files(corpus, tables, stage.name):
@@ -171,7 +171,7 @@ def _require_files(corpus: str, tables: Tables, stage: LineStage, config: Any) -
             raise InputError(f"{name}: no such file; [{stage.name}] of {storage.join(corpus, CONFIG_FILE)} names it")
 
 
-def _require_sources(corpus: str, tables: Tables, stage: LineStage, stages: Sequence[str]) -> None:
+def _require_sources(corpus: str, tables: Tables, stage: StageSpec, stages: Sequence[str]) -> None:
     named = stage_paths(corpus, tables, stage.name)
     for key, path in named.items():
         if not storage.exists(path):

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
 from pipelines.core.config import OptionSpec, spec_of
-from pipelines.line import LINE, LineStage
+from pipelines.pipeline import PIPELINE, StageSpec
 
 _HEAD = """\
 # The corpus in this folder: which stages are run, and how.
@@ -42,10 +42,10 @@ _FILES = {
 def config_template() -> str:
     """Return the text of a new `webtext.toml`, with a table for every stage and a comment for every option."""
     head = _HEAD.format(stages=json.dumps(list(DEFAULT_STAGES)))
-    return "\n".join([head, *(_table(stage) for stage in LINE)])
+    return "\n".join([head, *(_table(stage) for stage in PIPELINE)])
 
 
-def _table(stage: LineStage) -> str:
+def _table(stage: StageSpec) -> str:
     lines = [f"[{stage.name}]"]
     for key in (*([stage.files] if stage.files else []), *stage.paths):
         words, example = _FILES[key]

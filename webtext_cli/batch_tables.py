@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from webtext_cli.console import printable, say
 
 if TYPE_CHECKING:
-    from pipelines.model.batch_documents import BatchBlock, Piece
+    from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece
 
 
 def print_batch(blocks: Sequence[BatchBlock], step: int, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import join
-from pipelines.line import BY_NAME
+from pipelines.pipeline import BY_NAME
 from webtext_cli.console import make_progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.algorithms.strange_tokens import shortened_runs
+from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
 from webtext_cli.console import amount, duration, print_table, printable, say_wrapped, shortened
 
 _GROUPS = 5

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.algorithms import fingerprints
-from pipelines.algorithms.blocked_bloom import BLOCK_BYTES, Bits
-from pipelines.algorithms.bloom_file import HEADER_BYTES, Header, read_header
-from pipelines.algorithms.ngrams import DEFAULT, Normalisation
+from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, Bits
+from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, read_header
+from pipelines.algorithms.ngrams import hashing
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
 
@@ -102,9 +102,9 @@ def _header_of(path: str) -> Header:
         header = read_header(data, storage.size_bytes(path))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    if header.ngram_hash != fingerprints.NAME:
+    if header.ngram_hash != hashing.NAME:
         raise InputError(
-            f"{path}: hashes n-grams as {header.ngram_hash!r}, this version as {fingerprints.NAME!r}; make it anew "
+            f"{path}: hashes n-grams as {header.ngram_hash!r}, this version as {hashing.NAME!r}; make it anew "
             "with webtext overlap-index, or ask it with the version that made it"
         )
     return header

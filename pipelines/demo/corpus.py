@@ -10,7 +10,7 @@ from pipelines.core.config import CONFIG_FILE
 from pipelines.core.errors import UsageError
 from pipelines.demo.pages import topic_texts
 from pipelines.demo.submissions import DUMP_NAME, write_dump
-from pipelines.line import LINE
+from pipelines.pipeline import PIPELINE
 
 VOCABULARY_SIZE = 4096
 
@@ -56,7 +56,7 @@ def write_demo_corpus(corpus: str) -> None:
         if names := storage.list_folder(corpus):
             raise UsageError(f"{corpus}: is not empty ({names[0]}, ...) and no demo's; name a new folder with --corpus")
         storage.write_bytes(marker, _MARKER_TEXT)
-    stages = json.dumps([stage.name for stage in LINE])
+    stages = json.dumps([stage.name for stage in PIPELINE])
     text = _TOML.format(stages=stages, dump=DUMP_NAME, vocabulary_size=VOCABULARY_SIZE)
     if not storage.exists(storage.join(corpus, CONFIG_FILE)):
         storage.write_bytes(storage.join(corpus, CONFIG_FILE), text.encode())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pipelines.core.errors import UsageError, WebtextError
-from pipelines.model.data import Tokens
+from pipelines.model.training.data import Tokens
 
 
 def pick_device(name: str, local_rank: int = 0) -> torch.device:

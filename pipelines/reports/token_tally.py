@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.token_statistics import token_frequencies
+from pipelines.algorithms.bpe.token_statistics import token_frequencies
 from pipelines.core.errors import InputError
-from pipelines.core.fast_encoding import Encoder, quickest_encoder
+from pipelines.tokenizers.encoding import Encoder, quickest_encoder
 
 NO_GROUP = "(none)"
 # The pieces of the split that are words in the everyday sense.

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.bpe_merges import Merges
-from pipelines.algorithms.strange_tokens import KINDS, kind_of, shown
-from pipelines.algorithms.token_statistics import (
+from pipelines.algorithms.bpe.merges import Merges
+from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shown
+from pipelines.algorithms.bpe.token_statistics import (
     CheckedMerge,
     Integers,
     by_powers_of_ten,
@@ -26,7 +26,6 @@ from pipelines.algorithms.token_statistics import (
     steps_to_check,
     verify_merges,
 )
-from pipelines.core.fast_encoding import quickest_encoder
 from pipelines.reports.token_tally import (
     Description,
     Reference,
@@ -38,6 +37,7 @@ from pipelines.reports.token_tally import (
     tally_sample,
     words_of,
 )
+from pipelines.tokenizers.encoding import quickest_encoder
 
 RENYI_ALPHA = 2.5
 _MOST_GROUPS = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.algorithms.strange_tokens import shortened_runs
+from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
 from pipelines.reports.tokenizer_card_style import STYLE
 from pipelines.reports.tokenizer_plots import Axis, Bars, Series, bar_plot, escaped, histogram, line_plot
 

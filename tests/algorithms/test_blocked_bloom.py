@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.blocked_bloom import (
+from pipelines.algorithms.bloom.blocked import (
     BLOCK_BYTES,
     add,
     add_range,
@@ -23,7 +23,7 @@ from pipelines.algorithms.blocked_bloom import (
     measurement_of,
     merge,
 )
-from pipelines.algorithms.bloom_size import size_for
+from pipelines.algorithms.bloom.sizing import size_for
 
 _STEP = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.algorithms.blocked_bloom import BLOCK_BYTES, add, empty_bits, measure
-from pipelines.algorithms.bloom_file import HEADER_BYTES, Header, bits_sha256, check_bits, read_header, write_header
+from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, add, empty_bits, measure
+from pipelines.algorithms.bloom.file_format import (
+    HEADER_BYTES,
+    Header,
+    bits_sha256,
+    check_bits,
+    read_header,
+    write_header,
+)
 
 _HEADER = Header(
     n=8,

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipelines.algorithms.blocked_bloom import BLOCK_BITS, add, empty_bits, measure
-from pipelines.algorithms.bloom_size import expected_error, size_for
+from pipelines.algorithms.bloom.blocked import BLOCK_BITS, add, empty_bits, measure
+from pipelines.algorithms.bloom.sizing import expected_error, size_for
 
 
 @pytest.mark.parametrize("items", [100_000, 10**7, 10**9])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from pipelines.algorithms.bpe import byte_characters, encode_piece, token_bytes
+from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece, token_bytes
 
 
 def test_the_alphabet_is_that_of_gpt2_in_its_order(shared_data: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.algorithms.bpe import byte_characters
-from pipelines.algorithms.bpe_merges import Merges, learn_merges
+from pipelines.algorithms.bpe.byte_level import byte_characters
+from pipelines.algorithms.bpe.merges import Merges, learn_merges
 
 _WORDS = st.dictionaries(
     st.one_of(

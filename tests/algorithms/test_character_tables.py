@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.algorithms.character_tables import (
+from pipelines.algorithms.ngrams.character_tables import (
     CASED,
     CHANGED,
     CODE,
@@ -16,7 +16,7 @@ from pipelines.algorithms.character_tables import (
     WORD,
     character_tables,
 )
-from pipelines.algorithms.ngrams import DEFAULT, Normalisation
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
 
 _CHARACTERS = [chr(code) for code in range(0x110000)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.algorithms.charset import (
+from pipelines.algorithms.web.charset import (
     _LABELS,
     codec_of_label,
     decode_page,

@@ -11,7 +11,7 @@ def test_numba_starts_without_scipys_algebra_and_extensions_of_others() -> None:
     script = """
 import sys
 import numpy as np, numba
-from pipelines.algorithms.word_counts import count_words
+from pipelines.algorithms.bpe.word_counts import count_words
 assert count_words([b"a a"]) == [(b"a", 1), (b" a", 1)]
 print(sorted({"scipy.linalg", "awkward"} & set(sys.modules)))
 print(numba.njit(lambda left, right: np.dot(left, right))(np.ones(3), np.ones(3)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.distinct_count import (
+from pipelines.algorithms.bloom.hyperloglog import (
     REGISTERS,
     STANDARD_ERROR,
     add,

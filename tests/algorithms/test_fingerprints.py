@@ -15,9 +15,9 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms import word_scan
-from pipelines.algorithms.fingerprints import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngrams import Normalisation, segments, word_spans, words
+from pipelines.algorithms.ngrams import word_scan
+from pipelines.algorithms.ngrams.hashing import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngrams.words import Normalisation, segments, word_spans, words
 from pipelines.core.text_columns import arrays_of
 
 _64 = (1 << 64) - 1

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.byte_scan import BLOCK
-from pipelines.algorithms.json_texts import text_column
+from pipelines.algorithms.kernels.byte_scan import BLOCK
+from pipelines.algorithms.text.json_strings import text_column
 
 _PIECES = st.sampled_from(
     [

@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_fingerprints import NORMALISATIONS, TEXTS, column_of
 
-from pipelines.algorithms.fingerprints import ngram_hashes, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngram_index import ngram_text, scan
-from pipelines.algorithms.ngram_index_builder import IndexBuilder
-from pipelines.algorithms.ngrams import Normalisation, ngrams, segments, word_spans
-from pipelines.algorithms.word_bits import new_bits, reading_of
-from pipelines.algorithms.word_scan import PIECE_BYTES, Count, Found, find_words, most_normal, most_words
+from pipelines.algorithms.ngrams.hashing import ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngrams.index import ngram_text, scan
+from pipelines.algorithms.ngrams.index_builder import IndexBuilder
+from pipelines.algorithms.ngrams.word_bits import new_bits, reading_of
+from pipelines.algorithms.ngrams.word_scan import PIECE_BYTES, Count, Found, find_words, most_normal, most_words
+from pipelines.algorithms.ngrams.words import Normalisation, ngrams, segments, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
 _UNITS = ["x", "Ⱥ", "Ab'9’"]
@@ -95,9 +95,9 @@ def test_a_text_of_long_words_alone(n: int, size_bytes: int, count: int) -> None
 _SCANS = """
     import numpy as np
     import pyarrow as pa
-    from pipelines.algorithms.fingerprints import text_ngram_hashes, word_hashes
-    from pipelines.algorithms.ngram_index import scan
-    from pipelines.algorithms.ngram_index_builder import IndexBuilder
+    from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_hashes
+    from pipelines.algorithms.ngrams.index import scan
+    from pipelines.algorithms.ngrams.index_builder import IndexBuilder
     from pipelines.core.text_columns import arrays_of
 
     texts = ["7" * 140_000 + " " + "ab " * 60_000]

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from pipelines.algorithms.fingerprints import text_ngram_hashes
-from pipelines.algorithms.made_up_words import made_up_text
-from pipelines.algorithms.ngrams import Normalisation, words
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.random_ngrams import made_up_text
+from pipelines.algorithms.ngrams.words import Normalisation, words
 
 
 @pytest.mark.parametrize("n", [1, 2, 8])

@@ -10,8 +10,8 @@ from datasketch.hashfunc import sha1_hash32
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.components import connected_components
-from pipelines.algorithms.minhash import (
+from pipelines.algorithms.kernels.union_find import connected_components
+from pipelines.algorithms.minhash.signatures import (
     band_keys,
     candidate_probability,
     choose_bands,

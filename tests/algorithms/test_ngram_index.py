@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_fingerprints import COLUMNS, NORMALISATIONS, column_of
 
-from pipelines.algorithms import word_scan
-from pipelines.algorithms.ngram_index import WHOLE_HASH, NgramIndex, ngram_text, scan, settings_of
-from pipelines.algorithms.ngram_index_builder import Examples, IndexBuilder
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams, word_spans, words
+from pipelines.algorithms.ngrams import word_scan
+from pipelines.algorithms.ngrams.index import WHOLE_HASH, NgramIndex, ngram_text, scan, settings_of
+from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams, word_spans, words
 from pipelines.core.text_columns import arrays_of
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.

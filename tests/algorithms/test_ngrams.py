@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.ngrams import (
+from pipelines.algorithms.ngrams.words import (
     DEFAULT,
     NORMALISATION,
     Normalisation,

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.overlap_counts import (
+from pipelines.algorithms.ngrams.overlap_counts import (
     HISTOGRAM_STEPS,
     SOURCES,
     CorpusCounts,

@@ -14,8 +14,8 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.plain_urls import plain_hosts
-from pipelines.algorithms.urls import TRACKING_PARAMETERS, canonical_url, domain_of_host, host_of, registered_domain
+from pipelines.algorithms.web.plain_urls import plain_hosts
+from pipelines.algorithms.web.urls import TRACKING_PARAMETERS, canonical_url, domain_of_host, host_of, registered_domain
 
 # Pieces that a plain URL may hold, and pieces that look so but change a URL's canonical form.
 _PIECES = [

@@ -7,7 +7,7 @@ import math
 import pytest
 from pybloom_live import BloomFilter
 
-from pipelines.algorithms.pybloom_filter import estimated_items, false_positive_rate, fill, filter_bytes
+from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
 
 
 @pytest.mark.parametrize("capacity", [1, 7, 1000, 12345])

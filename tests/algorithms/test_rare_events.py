@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipelines.algorithms.rare_events import chance_of_at_least, upper_limit
+from pipelines.algorithms.bloom.poisson import chance_of_at_least, upper_limit
 
 
 # Garwood's exact limits at 95%, one-sided, as tables print them.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.algorithms.strange_tokens import KINDS, kind_of, shortened_runs, shown
+from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shortened_runs, shown
 
 
 @pytest.mark.parametrize(

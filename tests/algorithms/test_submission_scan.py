@@ -16,8 +16,8 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.byte_scan import BLOCK
-from pipelines.algorithms.submission_scan import ID, SPANS, SUBREDDIT, TAKEN, TITLE, scan_lines
+from pipelines.algorithms.kernels.byte_scan import BLOCK
+from pipelines.algorithms.web.submission_scan import ID, SPANS, SUBREDDIT, TAKEN, TITLE, scan_lines
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines, scanned_lines
 from pipelines.stages.scrape.sources import SourceFile

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.bpe_merges import Merges, learn_merges
-from pipelines.algorithms.token_statistics import (
+from pipelines.algorithms.bpe.merges import Merges, learn_merges
+from pipelines.algorithms.bpe.token_statistics import (
     CheckedMerge,
     by_powers_of_ten,
     rarer_than,

@@ -12,8 +12,8 @@ import ada_url
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pipelines.algorithms import urls
-from pipelines.algorithms.urls import TRACKING_PARAMETERS, canonical_url, host_of, registered_domain
+from pipelines.algorithms.web import urls
+from pipelines.algorithms.web.urls import TRACKING_PARAMETERS, canonical_url, host_of, registered_domain
 
 # Text made of what matters to the rules, so that random strings meet them.
 _WORDS = """

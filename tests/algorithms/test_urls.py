@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.algorithms.urls import (
+from pipelines.algorithms.web.urls import (
     TRACKING_PARAMETERS,
     canonical_url,
     domain_of_host,

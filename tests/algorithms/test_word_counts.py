@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines.algorithms.bpe import token_bytes
-from pipelines.algorithms.word_counts import GPT2_SPLIT, bucket_of_words, count_words, count_words_plainly
+from pipelines.algorithms.bpe.byte_level import token_bytes
+from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT, bucket_of_words, count_words, count_words_plainly
 
 # Libraries follow Unicode at their own pace: a letter of its latest versions is none to those that are behind.
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=30)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines.algorithms import word_table
-from pipelines.algorithms.split_classes import LETTER, NUMBER, OTHER, SPACE, split_classes
-from pipelines.algorithms.word_counts import GPT2_SPLIT
-from pipelines.algorithms.word_table import WordTable
+from pipelines.algorithms.bpe import word_table
+from pipelines.algorithms.bpe.split_classes import LETTER, NUMBER, OTHER, SPACE, split_classes
+from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.word_table import WordTable
 
 _PIECES = [
     *"'s 'll ' 're 'v 't'd '' a Ab é 漢 ß 12 ½ _ ... 🏳 hello world ’s \u00a0 \u3000 \x85 \x1c \x00 \u200d".split(" "),

@@ -18,7 +18,7 @@ import click
 import pytest
 
 from pipelines.core.config import make_config
-from pipelines.line import LINE, LineStage
+from pipelines.pipeline import PIPELINE, StageSpec
 from pipelines.template import config_template
 from webtext_cli.main import COMMANDS, main, webtext
 
@@ -176,8 +176,8 @@ def test_an_unknown_table_or_key_of_the_toml_is_named(
     assert "[overlap-report]: unknown option 'benchmark'; did you mean benchmarks?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stage", LINE, ids=lambda stage: stage.name)
-def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: LineStage) -> None:
+@pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)
+def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: StageSpec) -> None:
     table = config_template().partition(f"[{stage.name}]\n")[2].partition("\n[")[0]
     commented = [line[2:] for line in table.splitlines() if re.match(r"# \w+ = ", line)]
     values = tomllib.loads("\n".join(commented))

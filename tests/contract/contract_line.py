@@ -16,7 +16,7 @@ from warcio.archiveiterator import ArchiveIterator
 from pipelines.core.config import make_config
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions, Summary
-from pipelines.line import BY_NAME, LINE
+from pipelines.pipeline import BY_NAME, PIPELINE
 
 TINY_MODEL = [
     "layers=1", "width=16", "heads=2", "context=16", "steps=8", "warmup_steps=2", "batch_size=4", "micro_batch=2",
@@ -50,7 +50,7 @@ CASES = {
 
 def stage_names() -> list[str]:
     """Return every stage of the line, in order."""
-    return [stage.name for stage in LINE]
+    return [stage.name for stage in PIPELINE]
 
 
 def run_stage(corpus: Path, name: str, output: Path | str, options: RunOptions, **changed: Any) -> Summary:

@@ -21,7 +21,7 @@ from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import folder_lock, join, sha256_of
-from pipelines.line import BY_NAME
+from pipelines.pipeline import BY_NAME
 
 _EVERY_STAGE = pytest.mark.parametrize("name", stage_names())
 

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.core import fast_encoding, machine
+from pipelines.core import machine
 from pipelines.core.errors import InputError
-from pipelines.core.fast_encoding import FastEncoder, LibraryEncoder
-from pipelines.core.tokenizer_formats import parse_tokenizer, read_tokenizer
+from pipelines.tokenizers import encoding as fast_encoding
+from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
+from pipelines.tokenizers.formats import parse_tokenizer, read_tokenizer
 
 _TEXTS = ["hello <|endoftext|> wörld", "", "\u3000 a  b\n\n c", "don't 12 ſ", "漢字"]
 

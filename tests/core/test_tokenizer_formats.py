@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from pipelines.algorithms.bpe import byte_characters, token_bytes
-from pipelines.algorithms.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
+from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
 from pipelines.core.errors import InputError
-from pipelines.core.tokenizer_formats import (
+from pipelines.tokenizers.formats import (
     end_of_text_id,
     parse_tokenizer,
     read_tokenizer,

@@ -11,8 +11,8 @@ from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
 
 from pipelines.core.run import RunOptions, Summary
-from pipelines.model.config import PretrainConfig
-from pipelines.model.stage import pretrain
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import pretrain
 
 SMALL = (
     "layers=2", "width=16", "heads=2", "context=16", "batch_size=4", "micro_batch=3", "steps=6", "warmup_steps=2",

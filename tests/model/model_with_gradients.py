@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
 
 
 def model_with_gradients() -> GPT2:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipelines.model.layer_norms import layer_norms
+from pipelines.model.diagnostics.layer_norms import layer_norms
 
 
 def reduce(values: Tensor, how: str) -> Tensor:

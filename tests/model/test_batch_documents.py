@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from pipelines.core import shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.run import RunOptions
-from pipelines.model.batch_documents import BatchBlock, Piece, batch_numbers, describe_blocks
-from pipelines.model.data import BlockOrder, TokenFolder, open_tokens
+from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, batch_numbers, describe_blocks
+from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from webtext_cli.batch_tables import print_batch

@@ -15,7 +15,7 @@ from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 
 from pipelines.core.errors import DamagedShardError, InputError
-from pipelines.model.data import BlockOrder, Split, open_tokens, spread_evenly, token_bytes
+from pipelines.model.training.data import BlockOrder, Split, open_tokens, spread_evenly, token_bytes
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())

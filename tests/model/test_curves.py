@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from pipelines.model.config import PretrainConfig
-from pipelines.model.curves import count_text, nearest_references, references, where_it_stands
-from pipelines.model.gpt2 import Architecture, empty_model, initialise, next_token_loss
-from pipelines.model.recipe import make_recipe, parameter_count
+from pipelines.model.diagnostics.reference_losses import count_text, nearest_references, references, where_it_stands
+from pipelines.model.network.gpt2 import Architecture, empty_model, initialise, next_token_loss
+from pipelines.model.training.recipe import make_recipe, parameter_count
+from pipelines.stages.pretrain.config import PretrainConfig
 
 GPT2 = 124_439_808
 

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.run import RunOptions
-from pipelines.model.compilation import keep_if_it_works, wants_compilation
-from pipelines.model.config import PretrainConfig
 from pipelines.model.device import pick_device, pick_place
-from pipelines.model.stage import pretrain
+from pipelines.model.training.compilation import keep_if_it_works, wants_compilation
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import pretrain
 
 
 def test_recomputed_layers_come_to_the_same_weights(tokens: str, trained: Path, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.run import RunOptions
-from pipelines.model import export as export_module
-from pipelines.model.export import ExportConfig, export
-from pipelines.model.hugging_face import from_hugging_face, to_hugging_face
-from pipelines.model.model_card import model_card
-from pipelines.model.model_folder import open_model
-from pipelines.model.sampling import generate
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.sampling import generate
+from pipelines.model.io import export as export_module
+from pipelines.model.io.export import ExportConfig, export
+from pipelines.model.io.hugging_face import from_hugging_face, to_hugging_face
+from pipelines.model.io.model_card import model_card
+from pipelines.model.io.model_folder import open_model
 
 FILES = {
     "config.json", "model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
@@ -324,7 +324,7 @@ def test_transformers_read_the_same_tokenizer(exported: Path, tokenizer: Tokeniz
 
 def test_transformers_own_weights_give_the_same_logits_in_our_model() -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    from pipelines.model.gpt2 import Architecture, empty_model
+    from pipelines.model.network.gpt2 import Architecture, empty_model
 
     config = transformers.GPT2Config(
         vocab_size=101, n_positions=24, n_embd=32, n_layer=3, n_head=4, initializer_range=0.2

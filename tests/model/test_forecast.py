@@ -17,9 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pipelines.core.errors import WebtextError
-from pipelines.model import token_loss
-from pipelines.model.config import PretrainConfig
-from pipelines.model.forecast import (
+from pipelines.model.diagnostics.estimate import (
     _LOGITS_AT_ONCE,
     Forecast,
     check,
@@ -28,9 +26,11 @@ from pipelines.model.forecast import (
     forecast_lines,
     size_text,
 )
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
-from pipelines.model.optimizer import make_optimizer
-from pipelines.model.recipe import Recipe, make_recipe
+from pipelines.model.network import token_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.training.optimizer import make_optimizer
+from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.stages.pretrain.config import PretrainConfig
 
 GB = 10**9
 SHAPE = ("layers=3", "width=64", "heads=4", "context=64", "micro_batch=5", "batch_size=5")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.model.config import PRESETS, PretrainConfig
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
-from pipelines.model.recipe import make_recipe, parameter_count
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
+from pipelines.model.training.recipe import make_recipe, parameter_count
+from pipelines.stages.pretrain.config import PRESETS, PretrainConfig
 
 SMALL = Architecture(layers=3, width=24, heads=4, context=20, vocab_size=97)
 

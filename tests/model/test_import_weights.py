@@ -19,11 +19,11 @@ from tokenizers import Tokenizer
 
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.run import RunOptions
-from pipelines.model.export import ExportConfig, export
-from pipelines.model.gpt2 import GPT2, Architecture
-from pipelines.model.hugging_face import model_config, to_hugging_face
-from pipelines.model.import_weights import ImportedModel, check_fits, import_weights
-from pipelines.model.model_folder import open_model
+from pipelines.model.io.export import ExportConfig, export
+from pipelines.model.io.hugging_face import model_config, to_hugging_face
+from pipelines.model.io.import_weights import ImportedModel, check_fits, import_weights
+from pipelines.model.io.model_folder import open_model
+from pipelines.model.network.gpt2 import GPT2, Architecture
 
 ARCHITECTURE = Architecture(layers=2, width=16, heads=2, context=12, vocab_size=300)
 TOKENS = torch.randint(0, 250, (3, 12), generator=torch.Generator().manual_seed(1))

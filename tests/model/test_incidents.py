@@ -12,12 +12,13 @@ from test_pretrain import StopsAtStep, contents, metrics
 
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.run import RunOptions
-from pipelines.model import spikes, trainer
-from pipelines.model.checkpoint import find_checkpoints
-from pipelines.model.config import PretrainConfig
-from pipelines.model.data import BlockOrder
-from pipelines.model.spikes import SpikeWatch
-from pipelines.model.stage import replay, show_batch
+from pipelines.model.diagnostics import spikes
+from pipelines.model.diagnostics.spikes import SpikeWatch
+from pipelines.model.training import trainer
+from pipelines.model.training.checkpoint import find_checkpoints
+from pipelines.model.training.data import BlockOrder
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import replay, show_batch
 
 # One step, the 14th, has a rate that throws the weights far off, so that the loss of the 15th is a spike.
 _STEPS = ("steps=20", "dropout=0", "eval_every=20", "warmup_steps=0", "learning_rate=0.001")
@@ -106,7 +107,7 @@ def test_no_number_stops_and_says_what_went_into_the_step(tokens: str, tmp_path:
 def test_the_batch_shown_is_the_one_trained_on(tokens: str) -> None:
     config = PretrainConfig(preset="tiny", set=SMALL)
     shown = show_batch(config, tokens=tokens, step=3)
-    from pipelines.model.data import open_tokens
+    from pipelines.model.training.data import open_tokens
 
     split = open_tokens(tokens).train
     assert [block.number for block in shown] == BlockOrder(split.blocks(16), 4, 0).batch(2)

@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pipelines.model.layer_norms import layer_norms
+from pipelines.model.diagnostics.layer_norms import layer_norms
 
 NAMES = ["wte", "wpe", "h.0.ln", "h.0.attn", "h.0.mlp", "h.1.ln", "h.1.attn", "h.1.mlp", "ln_f"]
 

@@ -133,7 +133,7 @@ def test_threads_that_wait_sleep_unless_the_user_says_otherwise(
 
 def test_help_and_presets_do_not_load_torch() -> None:
     script = (
-        "import sys; from webtext_cli.main import main; main(sys.argv[1:]); import pipelines.model.stage; "
+        "import sys; from webtext_cli.main import main; main(sys.argv[1:]); import pipelines.stages.pretrain.stage; "
         "sys.exit('torch' in sys.modules)"
     )
     for arguments in (["pretrain", "--help"], ["generate", "--help"], ["pretrain", "--show-preset"]):

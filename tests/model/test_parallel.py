@@ -15,10 +15,10 @@ from two_processes import Stops, config
 
 from pipelines.core.errors import UsageError
 from pipelines.core.run import RunOptions
-from pipelines.model.checkpoint import find_checkpoints
-from pipelines.model.engine import is_sharded
-from pipelines.model.parallel import World, world_of_torchrun
-from pipelines.model.stage import pretrain
+from pipelines.model.training.checkpoint import find_checkpoints
+from pipelines.model.training.engine import is_sharded
+from pipelines.model.training.parallel import World, world_of_torchrun
+from pipelines.stages.pretrain.stage import pretrain
 
 _HERE = Path(__file__).parent
 # Folder -> how two processes share the model.

@@ -25,8 +25,8 @@ from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.checkpoint import find_checkpoints, latest_checkpoint
-from pipelines.model.model_folder import open_model
+from pipelines.model.io.model_folder import open_model
+from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 
 FILES = {"config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
 
@@ -365,7 +365,7 @@ def test_a_model_too_large_for_the_machine_is_one_clear_line(
     def refuse(architecture: object) -> None:
         raise failure
 
-    monkeypatch.setattr("pipelines.model.trainer.empty_model", refuse)
+    monkeypatch.setattr("pipelines.model.training.trainer.empty_model", refuse)
     with pytest.raises(WebtextError, match=r"out of memory: the model needs more than this machine has; use a smaller"):
         train_small(tokens, tmp_path / "out")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from benchmark_scripts import load_script, run_script
 
-from pipelines.model.data import open_tokens
-from pipelines.model.gpt2 import GPT2, Architecture
+from pipelines.model.network.gpt2 import GPT2, Architecture
+from pipelines.model.training.data import open_tokens
 
 bench_pretrain = load_script("bench_pretrain")
 bench_gpu = load_script("bench_pretrain_gpu")

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from pipelines.core.errors import UsageError
-from pipelines.model.config import PRESETS, PretrainConfig
-from pipelines.model.gpt2 import Architecture, empty_model
-from pipelines.model.optimizer import learning_rate, make_optimizer
-from pipelines.model.recipe import ORIGINS, Recipe, make_recipe, read_preset
+from pipelines.model.network.gpt2 import Architecture, empty_model
+from pipelines.model.training.optimizer import learning_rate, make_optimizer
+from pipelines.model.training.recipe import ORIGINS, Recipe, make_recipe, read_preset
+from pipelines.stages.pretrain.config import PRESETS, PretrainConfig
 
 
 @pytest.mark.parametrize("preset", PRESETS)

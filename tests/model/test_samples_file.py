@@ -10,11 +10,11 @@ import pytest
 
 from pipelines.core.errors import ChangedRunError, DamagedFileError, InputError
 from pipelines.core.run import RunOptions
-from pipelines.model import samples_file
-from pipelines.model.prompts import read_prompts
-from pipelines.model.samples_file import write_samples
-from pipelines.model.sampling import Batch, Sample, Sampler, generate
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference import samples_file
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.prompts import read_prompts
+from pipelines.model.inference.samples_file import write_samples
+from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate
 from pipelines.stages.overlap_report.benchmarks import parse_benchmarks, read_example_batches
 from webtext_cli.main import main
 

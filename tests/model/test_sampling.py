@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
-from pipelines.model.model_folder import open_model
-from pipelines.model.sampling import Sample, generate, next_tokens, sample_tokens
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.sampling import Sample, generate, next_tokens, sample_tokens
+from pipelines.model.io.model_folder import open_model
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
 
 END = 10
 

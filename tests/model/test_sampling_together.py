@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.model.decoding import Texts, rows_of, window_start
-from pipelines.model.gpt2 import GPT2, Architecture, empty_model, initialise
-from pipelines.model.sampling import next_tokens, sample_tokens
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference.decoding import Texts, rows_of, window_start
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.sampling import next_tokens, sample_tokens
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
 
 CPU = torch.device("cpu")
 NO_END = -1

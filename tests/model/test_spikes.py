@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.model.spikes import Spike, SpikeWatch, spike_report
+from pipelines.model.diagnostics.spikes import Spike, SpikeWatch, spike_report
 
 
 def curve(steps: int, seed: int = 0) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.model.tensor_files import gather_tensors, like, open_tensors, write_tensors
+from pipelines.model.io.tensor_files import gather_tensors, like, open_tensors, write_tensors
 
 TENSORS = {
     "b": torch.arange(6, dtype=torch.float32).reshape(2, 3),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipelines.core.errors import WebtextError
-from pipelines.model import tensorboard
-from pipelines.model.tensorboard import TensorBoardLog
+from pipelines.model.diagnostics import tensorboard
+from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 
 needs_tensorboard = pytest.mark.skipif(
     find_spec("tensorboard") is None, reason="tensorboard is not installed (pip install 'webtext-kit[tensorboard]')"

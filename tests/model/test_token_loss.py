@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.model import token_loss
-from pipelines.model.token_loss import _all_at_once, summed_loss
+from pipelines.model.network import token_loss
+from pipelines.model.network.token_loss import _all_at_once, summed_loss
 
 
 def _plain(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:

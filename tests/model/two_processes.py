@@ -12,9 +12,9 @@ from conftest import SMALL
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.assistants import is_assistant
-from pipelines.model.config import PretrainConfig
-from pipelines.model.stage import assist, pretrain
+from pipelines.model.training.worker_ranks import is_assistant
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import assist, pretrain
 
 # Four micro-batches a step, which two processes can share.
 SHARED = (*SMALL, "batch_size=8", "micro_batch=2")

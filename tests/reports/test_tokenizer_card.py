@@ -13,12 +13,12 @@ import pytest
 import regex
 from tokenizers import Tokenizer
 
-from pipelines.algorithms.bpe import byte_characters
-from pipelines.algorithms.bpe_merges import Merges, learn_merges
-from pipelines.core.tokenizer_formats import token_characters
-from pipelines.core.tokenizer_formats import tokenizer_json as written
+from pipelines.algorithms.bpe.byte_level import byte_characters
+from pipelines.algorithms.bpe.merges import Merges, learn_merges
 from pipelines.reports.token_tally import Reference
 from pipelines.reports.tokenizer_card import make_card
+from pipelines.tokenizers.formats import token_characters
+from pipelines.tokenizers.formats import tokenizer_json as written
 
 _SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 _IDS = {byte: id for id, byte in enumerate(byte_characters())}

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from datasketch import MinHash
 
-from pipelines.algorithms.minhash import choose_bands, normalised_text, shingles_of
+from pipelines.algorithms.minhash.signatures import choose_bands, normalised_text, shingles_of
 from pipelines.core.errors import ChangedRunError
 from pipelines.core.executor import SerialExecutor, make_executor
 from pipelines.core.run import RunOptions

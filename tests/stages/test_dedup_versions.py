@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.minhash import shingles_of
+from pipelines.algorithms.minhash.signatures import shingles_of
 from pipelines.core.compression import open_decompressed
 from pipelines.core.executor import make_executor
 from pipelines.core.run import RunOptions

@@ -14,7 +14,7 @@ import pytest
 from fetch_run import QUICK, read_rows, run_fetch
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.executor import make_executor

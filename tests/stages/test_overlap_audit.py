@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.blocked_bloom import contains, measure
-from pipelines.algorithms.bloom_file import HEADER_BYTES, check_bits
-from pipelines.algorithms.fingerprints import text_ngram_hashes
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.algorithms.bloom.blocked import contains, measure
+from pipelines.algorithms.bloom.file_format import HEADER_BYTES, check_bits
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
 from pipelines.core import storage
 from pipelines.core.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor

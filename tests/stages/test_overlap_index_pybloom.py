@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pybloom_live import BloomFilter
 
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.ngram_filter import open_filter_folder

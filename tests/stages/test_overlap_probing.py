@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.algorithms.bloom_file import HEADER_BYTES, read_header, write_header
-from pipelines.algorithms.ngram_index import NgramIndex, ngram_text
-from pipelines.algorithms.ngram_index_builder import IndexBuilder
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams
+from pipelines.algorithms.bloom.file_format import HEADER_BYTES, read_header, write_header
+from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
+from pipelines.algorithms.ngrams.index_builder import IndexBuilder
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
 from pipelines.core import progress
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions

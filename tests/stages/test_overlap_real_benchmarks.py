@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.ngrams import words
+from pipelines.algorithms.ngrams.words import words
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.run import RunOptions

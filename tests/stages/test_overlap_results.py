@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.algorithms.ngrams import Normalisation, word_spans
-from pipelines.algorithms.overlap_counts import longest_runs
+from pipelines.algorithms.ngrams.overlap_counts import longest_runs
+from pipelines.algorithms.ngrams.words import Normalisation, word_spans
 from pipelines.stages.overlap_report.benchmarks import parse_benchmarks
 from pipelines.stages.overlap_report.holdings import Holdings
 from pipelines.stages.overlap_report.results import Audited, passages

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.ngrams import Normalisation, text_ngrams, words
+from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams, words
 from pipelines.core.run import RunOptions
 from pipelines.stages.overlap_report import self_test
 from pipelines.stages.overlap_report.config import OverlapReportConfig

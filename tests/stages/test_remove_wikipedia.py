@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.executor import make_executor
 from pipelines.core.records import DOCUMENT_SCHEMA

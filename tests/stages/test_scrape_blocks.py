@@ -20,7 +20,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.byte_scan import BLOCK
+from pipelines.algorithms.kernels.byte_scan import BLOCK
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import DamagedFileError
 from pipelines.stages.scrape import scanning

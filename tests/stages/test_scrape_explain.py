@@ -15,7 +15,7 @@ import zstandard
 from local_apis import ArcticShift
 from scrape_run import records, write_dump
 
-from pipelines.algorithms.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core import compression
 from pipelines.core.errors import UsageError
 from pipelines.core.executor import LocalExecutor

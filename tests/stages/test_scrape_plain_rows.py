@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.plain_urls import plain_hosts, simplify
-from pipelines.algorithms.urls import canonical_url, host_of
+from pipelines.algorithms.web.plain_urls import plain_hosts, simplify
+from pipelines.algorithms.web.urls import canonical_url, host_of
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.plain_rows import PlainRowJudge, plain_urls, simplified_urls
 from pipelines.stages.scrape.reading import Rejects

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.urls import canonical_url, registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.manifest import read_manifest

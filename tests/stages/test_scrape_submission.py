@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.algorithms.submission_scan import END_OF_TIME_S
+from pipelines.algorithms.web.submission_scan import END_OF_TIME_S
 from pipelines.core.errors import UsageError
 from pipelines.stages.scrape import submission
 from pipelines.stages.scrape.config import ScrapeConfig

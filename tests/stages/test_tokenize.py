@@ -23,8 +23,8 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
-from pipelines.core.tokenizer_formats import parse_tokenizer
 from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
+from pipelines.tokenizers.formats import parse_tokenizer
 from webtext_cli.main import main
 
 _END = "<|endoftext|>"
@@ -84,7 +84,7 @@ def test_any_text_comes_back(small: Path, texts: list[str], form: str, size: int
 
 
 def _alphabet() -> dict[int, str]:
-    from pipelines.algorithms.bpe import byte_characters
+    from pipelines.algorithms.bpe.byte_level import byte_characters
 
     return byte_characters()
 

@@ -16,10 +16,10 @@ from token_run import END, Notes, described, pieces, run, shard_bytes, stream, w
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.fast_encoding import Encoded, FastEncoder
 from pipelines.core.run import RunOptions
-from pipelines.core.tokenizer_formats import read_tokenizer
 from pipelines.stages.tokenize.encoders import compared_characters
+from pipelines.tokenizers.encoding import Encoded, FastEncoder
+from pipelines.tokenizers.formats import read_tokenizer
 
 _SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
@@ -47,7 +47,7 @@ def gpt2_tiktoken(shared_data: Path) -> Any:
     import tiktoken
 
     # The ranks as tiktoken.load.data_gym_to_mergeable_bpe_ranks makes them: bytes in GPT-2's order, then the merges.
-    from pipelines.algorithms.bpe import byte_characters
+    from pipelines.algorithms.bpe.byte_level import byte_characters
 
     bytes_of = {character: bytes([byte]) for byte, character in byte_characters().items()}
     vocabulary = json.loads((shared_data / "gpt2_vocab" / "encoder.json").read_text())

@@ -25,9 +25,9 @@ from pipelines.core.errors import ChangedRunError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import RunOptions
-from pipelines.core.tokenizer_formats import parse_tokenizer
 from pipelines.stages.tokenize import runs, token_shards
 from pipelines.stages.tokenize.plan import cut
+from pipelines.tokenizers.formats import parse_tokenizer
 
 
 def _rows(number: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -249,7 +249,7 @@ def test_the_loaders_of_nanogpt_llmc_and_numpy_read_the_shards(small: Path, tmp_
 
 
 def test_our_own_trainer_reads_all_three(small: Path, tmp_path: Path) -> None:
-    from pipelines.model.data import open_tokens
+    from pipelines.model.training.data import open_tokens
 
     write_parquet(tmp_path / "docs.parquet", _rows(60))
     for form in ("nanogpt", "llmc", "npy"):

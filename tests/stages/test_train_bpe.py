@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from pipelines.algorithms.bpe import byte_characters
+from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.core.errors import InputError
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.algorithms.bpe_merges import Merges
-from pipelines.algorithms.word_counts import count_words_plainly
+from pipelines.algorithms.bpe.merges import Merges
+from pipelines.algorithms.bpe.word_counts import count_words_plainly
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.algorithms.word_counts import count_words
+from pipelines.algorithms.bpe.word_counts import count_words
 from pipelines.core import inputs
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import DocumentsEstimate, estimate_documents, size_in_words, time_in_words

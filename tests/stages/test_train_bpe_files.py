@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer
 
-from pipelines.algorithms.bpe import byte_characters, token_bytes
-from pipelines.algorithms.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
+from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.tokenizer_formats import read_tokenizer
 from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
+from pipelines.tokenizers.formats import read_tokenizer
 
 _END = "<|endoftext|>"
 _BYTES = [bytes([byte]) for byte in byte_characters()]

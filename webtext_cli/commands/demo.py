@@ -38,8 +38,8 @@ def command(shared: Shared) -> None:
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.sampling import generate
-    from pipelines.model.sampling_options import SamplingOptions
+    from pipelines.model.inference.options import SamplingOptions
+    from pipelines.model.inference.sampling import generate
 
     def show(summary: Summary) -> None:
         if not shared.as_json:

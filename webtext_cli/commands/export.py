@@ -31,7 +31,7 @@ def command(corpus: str, model: str | None, output: str | None, overwrite: bool,
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.export import ExportConfig, export
+    from pipelines.model.io.export import ExportConfig, export
 
     summary = export(
         ExportConfig(),

@@ -9,13 +9,13 @@ import click
 from pipelines.core import storage
 from pipelines.core.config import make_config
 from pipelines.core.run import RunOptions
-from pipelines.model.prompts import read_prompts
-from pipelines.model.sampling_options import SamplingOptions
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.prompts import read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_options, corpus_option, debug_option
 
 if TYPE_CHECKING:
-    from pipelines.model.sampling import Sample
+    from pipelines.model.inference.sampling import Sample
 
 
 @click.command("generate")
@@ -64,8 +64,8 @@ def command(
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.samples_file import json_line, refuse_existing, write_samples
-    from pipelines.model.sampling import Sampler
+    from pipelines.model.inference.samples_file import json_line, refuse_existing, write_samples
+    from pipelines.model.inference.sampling import Sampler
 
     given = {name: value for name, value in sampling.items() if value is not None}
     options = make_config(SamplingOptions, {}, given, "command line")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pipelines.core.errors import UsageError
-from pipelines.model.config import PretrainConfig
+from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_apart, config_options, named_path, stage_config, stage_options
 
@@ -74,8 +74,8 @@ def command(
 
 
 def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
-    from pipelines.model.assistants import is_assistant
-    from pipelines.model.stage import assist, pretrain
+    from pipelines.model.training.worker_ranks import is_assistant
+    from pipelines.stages.pretrain.stage import assist, pretrain
 
     output = shared.stage_output("pretrain")
     check_apart(output, [init_from] if init_from else [])
@@ -89,14 +89,14 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
 
 
 def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -> None:
-    from pipelines.model.stage import show_batch
+    from pipelines.stages.pretrain.stage import show_batch
     from webtext_cli.batch_tables import print_batch
 
     print_batch(show_batch(config, tokens=tokens, step=step), step, as_json)
 
 
 def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init_from: str | None) -> None:
-    from pipelines.model.stage import replay
+    from pipelines.stages.pretrain.stage import replay
 
     output = shared.stage_output("pretrain")
     note = shared.run_options().progress.note
@@ -105,7 +105,7 @@ def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init
 
 
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:
-    from pipelines.model.recipe import make_recipe, parameter_count, parse_overrides, read_preset
+    from pipelines.model.training.recipe import make_recipe, parameter_count, parse_overrides, read_preset
 
     recipe, overrides = make_recipe(config), parse_overrides(config.set)
     rows = {

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.components import connected_components
+from pipelines.algorithms.kernels.union_find import connected_components
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.minhash import band_keys, shingle_hashes, signature_of, text_hash
+from pipelines.algorithms.minhash.signatures import band_keys, shingle_hashes, signature_of, text_hash
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.run import TaskResult

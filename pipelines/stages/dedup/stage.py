@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pipelines.algorithms.minhash import choose_bands
+from pipelines.algorithms.minhash.signatures import choose_bands
 from pipelines.core import inputs, shards, storage
 from pipelines.core.document_filter import Verdict, filter_shard
 from pipelines.core.manifest import ShardEntry

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.minhash import Hashes, jaccard, pair_hashes, shingle_hashes
+from pipelines.algorithms.minhash.signatures import Hashes, jaccard, pair_hashes, shingle_hashes
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
-from pipelines.algorithms.charset import decode_page
+from pipelines.algorithms.web.charset import decode_page
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import die_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import progress
 from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig

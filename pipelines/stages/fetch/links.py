@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.algorithms.ngrams import Normalisation
+from pipelines.algorithms.ngrams.words import Normalisation
 from pipelines.core.config import option
 from pipelines.core.ngram_options import apostrophes_option, letters_option, lines_option, ngram_option
 

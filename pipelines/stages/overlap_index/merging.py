@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 
-from pipelines.algorithms.bloom_file import Header
+from pipelines.algorithms.bloom.file_format import Header
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.ngram_filter import FilterFolder, open_filter_folder
 from pipelines.core.run import TaskResult

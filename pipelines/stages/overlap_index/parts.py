@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipelines.algorithms.blocked_bloom import (
+from pipelines.algorithms.bloom.blocked import (
     BLOCK_BITS,
     BLOCK_BYTES,
     Bits,
@@ -24,10 +24,10 @@ from pipelines.algorithms.blocked_bloom import (
     measurement_of,
     merge,
 )
-from pipelines.algorithms.bloom_file import HEADER_BYTES, Header, write_header
-from pipelines.algorithms.bloom_size import FilterSize
-from pipelines.algorithms.fingerprints import text_ngram_hashes
-from pipelines.algorithms.ngrams import Normalisation, describe
+from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, write_header
+from pipelines.algorithms.bloom.sizing import FilterSize
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.words import Normalisation, describe
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry, ShardEntry

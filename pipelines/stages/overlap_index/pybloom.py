@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.algorithms.ngrams import Normalisation, describe, text_ngrams
-from pipelines.algorithms.pybloom_filter import estimated_items, false_positive_rate, fill, filter_bytes
+from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
+from pipelines.algorithms.ngrams.words import Normalisation, describe, text_ngrams
 from pipelines.core import inputs, progress, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import WebtextError

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.algorithms import distinct_count
-from pipelines.algorithms.fingerprints import text_ngram_hashes
-from pipelines.algorithms.ngrams import Normalisation
+from pipelines.algorithms.bloom import hyperloglog as distinct_count
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.words import Normalisation
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError

@@ -11,9 +11,9 @@ import time
 import unicodedata
 from collections.abc import Sequence
 
-from pipelines.algorithms import fingerprints
-from pipelines.algorithms.bloom_file import HEADER_BYTES, Header
-from pipelines.algorithms.bloom_size import FilterSize, size_for
+from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header
+from pipelines.algorithms.bloom.sizing import FilterSize, size_for
+from pipelines.algorithms.ngrams import hashing
 from pipelines.core import inputs, storage
 from pipelines.core.errors import UsageError, WebtextError
 from pipelines.core.machine import available_memory_bytes
@@ -129,7 +129,7 @@ def _write_filter(
     header = Header(
         n=config.ngram,
         normalisation={**dataclasses.asdict(config.normalisation), "unicode": unicodedata.unidata_version},
-        ngram_hash=fingerprints.NAME,
+        ngram_hash=hashing.NAME,
         seed=SEED,
         error_rate=config.error_rate,
         sketch_items=items,

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from pipelines.algorithms.ngram_index import scan
+from pipelines.algorithms.ngrams.index import scan
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.run import TaskResult

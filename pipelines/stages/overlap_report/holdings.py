@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.overlap_counts import SOURCES
+from pipelines.algorithms.ngrams.overlap_counts import SOURCES
 from pipelines.core import shards
 
 _SHOWN_SOURCES = 3

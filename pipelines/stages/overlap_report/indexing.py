@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngram_index import NgramIndex
-from pipelines.algorithms.ngram_index_builder import Examples, IndexBuilder
-from pipelines.algorithms.ngrams import Normalisation
+from pipelines.algorithms.ngrams.index import NgramIndex
+from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
+from pipelines.algorithms.ngrams.words import Normalisation
 from pipelines.core import progress, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.compiled import kernel
-from pipelines.algorithms.ngram_index import NgramIndex, settings_of
+from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.ngrams.index import NgramIndex, settings_of
 
 _SPACE = ord(" ")
 

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocked_bloom import BLOCK_BITS, Bits, contains
-from pipelines.algorithms.bloom_file import Header
-from pipelines.algorithms.fingerprints import text_ngram_hashes
-from pipelines.algorithms.made_up_words import made_up_text
-from pipelines.algorithms.ngram_index import NgramIndex, ngram_text
-from pipelines.algorithms.ngrams import Normalisation, ngrams
-from pipelines.algorithms.pybloom_filter import false_positive_rate, fill
-from pipelines.algorithms.rare_events import chance_of_at_least, upper_limit
+from pipelines.algorithms.bloom.blocked import BLOCK_BITS, Bits, contains
+from pipelines.algorithms.bloom.file_format import Header
+from pipelines.algorithms.bloom.poisson import chance_of_at_least, upper_limit
+from pipelines.algorithms.bloom.pybloom import false_positive_rate, fill
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
+from pipelines.algorithms.ngrams.random_ngrams import made_up_text
+from pipelines.algorithms.ngrams.words import Normalisation, ngrams
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.ngrams import describe
-from pipelines.algorithms.overlap_counts import distribution
+from pipelines.algorithms.ngrams.overlap_counts import distribution
+from pipelines.algorithms.ngrams.words import describe
 from pipelines.core.manifest import FileEntry
 from pipelines.stages.overlap_report import results
 from pipelines.stages.overlap_report.benchmarks import Benchmark

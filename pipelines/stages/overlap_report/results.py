@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.fingerprints import word_hashes
-from pipelines.algorithms.ngram_index import NgramIndex
-from pipelines.algorithms.ngram_index_builder import Examples
-from pipelines.algorithms.ngrams import Normalisation
-from pipelines.algorithms.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs
+from pipelines.algorithms.ngrams.hashing import word_hashes
+from pipelines.algorithms.ngrams.index import NgramIndex
+from pipelines.algorithms.ngrams.index_builder import Examples
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs
+from pipelines.algorithms.ngrams.words import Normalisation
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.text_columns import arrays_of

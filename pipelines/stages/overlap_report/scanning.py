@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.ngram_index import NgramIndex, scan
-from pipelines.algorithms.overlap_counts import SOURCES, CorpusCounts
+from pipelines.algorithms.ngrams.index import NgramIndex, scan
+from pipelines.algorithms.ngrams.overlap_counts import SOURCES, CorpusCounts
 from pipelines.core import inputs, progress, shards
 from pipelines.core.document_filter import urls_of, with_text
 from pipelines.core.document_split import all_held_out, document_keys, split_keys

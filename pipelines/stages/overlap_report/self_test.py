@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngram_index import NgramIndex, scan, settings_of
-from pipelines.algorithms.ngrams import Normalisation, word_spans
+from pipelines.algorithms.ngrams.index import NgramIndex, scan, settings_of
+from pipelines.algorithms.ngrams.words import Normalisation, word_spans
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.text_columns import arrays_of

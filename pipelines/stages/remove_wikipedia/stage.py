@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pipelines.algorithms.urls import registered_domain
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, storage
 from pipelines.core.document_filter import Verdict, filter_shard, urls_of
 from pipelines.core.errors import InputError, UsageError

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.algorithms.urls import canonical_url, registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core import shards
 from pipelines.core.config import identity_of
 from pipelines.core.errors import UsageError

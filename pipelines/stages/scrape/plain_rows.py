@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.byte_scan import BLOCK
-from pipelines.algorithms.json_texts import text_column
-from pipelines.algorithms.plain_urls import extensions, plain_hosts, simplify
-from pipelines.algorithms.submission_scan import ID, SUBREDDIT, TITLE
-from pipelines.algorithms.urls import domain_of_host
+from pipelines.algorithms.kernels.byte_scan import BLOCK
+from pipelines.algorithms.text.json_strings import text_column
+from pipelines.algorithms.web.plain_urls import extensions, plain_hosts, simplify
+from pipelines.algorithms.web.submission_scan import ID, SUBREDDIT, TITLE
+from pipelines.algorithms.web.urls import domain_of_host
 from pipelines.stages.scrape.rules import RuleTables
 from pipelines.stages.scrape.scanning import Lines
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from pipelines.algorithms.urls import host_of, registered_domain
+from pipelines.algorithms.web.urls import host_of, registered_domain
 from pipelines.stages.scrape.submission import RawSubmission
 
 # A hostile dump may hold endless names of subreddits; the real ones of a month are far fewer.

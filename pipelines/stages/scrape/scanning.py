@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.byte_scan import BLOCK
-from pipelines.algorithms.json_texts import text_column
-from pipelines.algorithms.plain_urls import plain_hosts
-from pipelines.algorithms.submission_scan import (
+from pipelines.algorithms.kernels.byte_scan import BLOCK
+from pipelines.algorithms.text.json_strings import text_column
+from pipelines.algorithms.web.plain_urls import plain_hosts
+from pipelines.algorithms.web.submission_scan import (
     ESCAPED,
     HAS_SCORE,
     ID,

@@ -7,7 +7,7 @@ import datetime as dt
 import re
 from typing import NamedTuple
 
-from pipelines.algorithms.urls import canonical_url, registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core.config import spec_of
 from pipelines.core.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.algorithms.urls import CANONICAL_RULES, public_suffix_version
+from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
 from pipelines.core import storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import has_manifest

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
-from pipelines.algorithms.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core import storage
 from pipelines.core.errors import UsageError
 from pipelines.core.progress import shown

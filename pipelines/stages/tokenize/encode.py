@@ -12,12 +12,12 @@ from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_filter import urls_of, with_text
 from pipelines.core.document_split import all_hashed, all_held_out, document_keys, split_keys
 from pipelines.core.drops import Drops
-from pipelines.core.fast_encoding import Encoded, import_engine
 from pipelines.core.machine import keep_freed_memory, use_one_thread_in_a_worker
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library
 from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
+from pipelines.tokenizers.encoding import Encoded, import_engine
 
 TOKENIZER_FILE = "tokenizer.json"
 

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.fast_encoding import WAY_OUT, Encoded, Encoder, FastEncoder, LibraryEncoder
-from pipelines.core.tokenizer_formats import END_OF_TEXT, parse_tokenizer
+from pipelines.tokenizers.encoding import WAY_OUT, Encoded, Encoder, FastEncoder, LibraryEncoder
+from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
 
 # What a sample of each task is: its first documents, then one in so many, up to some characters of text: a million in a
 # run of 5 to 50 tasks. `tokenizers` takes a hundred times as long for a character as gigatoken does.

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pipelines.core import storage
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import DocumentsEstimate, round_down, size_in_words
-from pipelines.core.fast_encoding import Encoder
 from pipelines.core.machine import available_memory_bytes
+from pipelines.tokenizers.encoding import Encoder
 
 # Python with the libraries and a vocabulary; then what waits for a run to be written, with the texts read meanwhile.
 _PROCESS_BYTES = 250_000_000

@@ -17,7 +17,6 @@ from pipelines.core.errors import InputError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.manifest import ShardEntry, has_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.core.tokenizer_formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import TOKENIZER_FILE, EncodeTask, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import choose_engine, compared_characters, what_is_lost
@@ -31,6 +30,7 @@ from pipelines.stages.tokenize.token_shards import (
     token_format,
     write_token_shard,
 )
+from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 
 # Fewer tokens are put into shards sooner than a worker has started.
 _WORTH_WORKERS_TOKENS = 100_000_000

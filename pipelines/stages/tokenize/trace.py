@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
-from pipelines.core.tokenizer_formats import parse_tokenizer, read_tokenizer
+from pipelines.tokenizers.formats import parse_tokenizer, read_tokenizer
 
 _SHOWN_TOKENS = 24
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.word_table import WordTable
+from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
 from pipelines.core.document_filter import group_names, with_text

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.bpe import byte_characters
-from pipelines.algorithms.word_counts import bucket_of_words, count_words
+from pipelines.algorithms.bpe.byte_level import byte_characters
+from pipelines.algorithms.bpe.word_counts import bucket_of_words, count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from pipelines.algorithms.word_counts import count_words
+from pipelines.algorithms.bpe.word_counts import count_words
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import DocumentsEstimate, round_down, size_in_words, time_in_words
 from pipelines.core.machine import available_memory_bytes

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from tokenizers import Tokenizer, models
 
-from pipelines.algorithms.bpe import byte_characters, token_bytes
-from pipelines.algorithms.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
+from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
 from pipelines.core import progress, storage
 from pipelines.core.errors import WebtextError
-from pipelines.core.tokenizer_formats import END_OF_TEXT, TOKENIZER, byte_level_tokenizer, token_characters
+from pipelines.tokenizers.formats import END_OF_TEXT, TOKENIZER, byte_level_tokenizer, token_characters
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 GPT2_VOCABULARY, GPT2_MERGES = "encoder.json", "vocab.bpe"
@@ -197,7 +197,7 @@ def _reader_of_tiktoken(source: str, ranks: dict[bytes, int]) -> _Reader:
 def _by_gigatoken(whole: _Whole) -> Iterator[_Reader]:
     import pyarrow as pa
 
-    from pipelines.core.fast_encoding import FastEncoder
+    from pipelines.tokenizers.encoding import FastEncoder
 
     try:
         from gigatoken.gigatoken_rs import load_hf_json

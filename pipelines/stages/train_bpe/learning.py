@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.algorithms.bpe import byte_characters
-from pipelines.algorithms.bpe_merges import Merges, learn_merges
+from pipelines.algorithms.bpe.byte_level import byte_characters
+from pipelines.algorithms.bpe.merges import Merges, learn_merges
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_split import document_keys, is_held_out, split_keys
 from pipelines.core.drops import Drops

@@ -1,0 +1,103 @@
+"""The file of a Bloom filter: a header of 4,096 bytes, then the bits, which a program maps into its memory.
+
+The header is the magic number, the format's version and the length of what follows as little-endian uint32, a JSON
+object in UTF-8 with sorted keys, zeros, and at its end the SHA-256 of all before. The same header and bits are the same
+bytes. Version 1 fixes all that a reader must do alike: the blocks, the mixing and the positions of `blocked_bloom`, and
+that a bit p of a block is bit p % 8 of its byte p // 8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+from typing import Any
+
+from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, Bits
+
+HEADER_BYTES = 4096
+FORMAT_VERSION = 1
+
+_MAGIC = b"ngrbloom"
+_START = struct.Struct("<8sII")
+_CHECKSUM_BYTES = 32
+_CHECKED_BYTES = HEADER_BYTES - _CHECKSUM_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """What a filter holds and how it was made.
+
+    An n-gram is `n` words under `normalisation`, hashed to 64 bits by the function that `ngram_hash` names; `seed` and
+    `k` are those of `blocked_bloom.add`, `blocks` the blocks of 512 bytes. `error_rate` was asked for, for
+    `sketch_items` distinct hashes; `items`, `fill` and `error_bound` were measured when all were in. `documents` is how
+    many were indexed, `corpus` the fingerprint of them, `bits_sha256` the checksum of the bits in hexadecimal.
+    """
+
+    n: int
+    normalisation: dict[str, str]
+    ngram_hash: str
+    seed: int
+    error_rate: float
+    sketch_items: int
+    blocks: int
+    k: int
+    items: int
+    fill: float
+    error_bound: float
+    documents: int
+    corpus: str
+    bits_sha256: str
+
+
+def write_header(header: Header) -> bytes:
+    """Return the header's 4,096 bytes; raise ValueError where it does not fit."""
+    text = json.dumps(dataclasses.asdict(header), sort_keys=True, separators=(",", ":")).encode()
+    if _START.size + len(text) > _CHECKED_BYTES:
+        raise ValueError(f"a header of {len(text):,} bytes does not fit into {HEADER_BYTES:,}: shorten its names")
+    start = (_START.pack(_MAGIC, FORMAT_VERSION, len(text)) + text).ljust(_CHECKED_BYTES, b"\0")
+    return start + hashlib.sha256(start).digest()
+
+
+def read_header(data: bytes, size_bytes: int) -> Header:
+    """Return the header in the first 4,096 bytes of a file of such a size.
+
+    Raises ValueError, with what follows the file's name in a sentence, for a file of another kind or of a newer format,
+    a damaged header, and a file that is shorter or longer than its header says.
+    """
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("is no n-gram filter of this program; make one with webtext overlap-index")
+    if len(data) < HEADER_BYTES:
+        raise ValueError(f"is truncated: it has {size_bytes:,} bytes, its header alone {HEADER_BYTES:,}")
+    _, version, length = _START.unpack_from(data)
+    if version > FORMAT_VERSION:
+        raise ValueError(f"is of format {version}, this version reads {FORMAT_VERSION}; install a newer one")
+    header_bytes = data[:HEADER_BYTES]
+    if hashlib.sha256(header_bytes[:_CHECKED_BYTES]).digest() != header_bytes[_CHECKED_BYTES:]:
+        raise ValueError("has a damaged header; copy or make the file anew")
+    header = Header(**_fields(header_bytes[_START.size : _START.size + length]))
+    expected = HEADER_BYTES + header.blocks * BLOCK_BYTES
+    if size_bytes != expected:
+        what = "is truncated" if size_bytes < expected else "has bytes behind its end"
+        raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it anew")
+    return header
+
+
+def bits_sha256(bits: Bits) -> str:
+    """Return the SHA-256 of bits in hexadecimal; a core takes about a second a gigabyte, without the lock."""
+    return hashlib.sha256(bits.data).hexdigest()
+
+
+def check_bits(header: Header, bits: Bits) -> None:
+    """Raise ValueError where the bits are not those that the header vouches for."""
+    if bits_sha256(bits) != header.bits_sha256:
+        raise ValueError("has damaged bits: their checksum is not the one in its header; copy or make the file anew")
+
+
+def _fields(text: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(text)
+    names = {field.name for field in dataclasses.fields(Header)}
+    if fields.keys() != names:
+        raise ValueError(f"has a header with other fields than format {FORMAT_VERSION}; make the file anew")
+    return fields

@@ -1,0 +1,1 @@
+"""Byte-level BPE: the split of text into words, word counts, and merges."""

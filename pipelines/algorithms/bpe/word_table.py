@@ -1,0 +1,235 @@
+"""Counts the words of GPT-2's split over whole columns of text: one pass over the bytes, no Python object for a word.
+
+Words are looked up in a hash table by open addressing, a few thousand at a time, so that the processor can wait for
+several places of memory at once. A slot holds a word's key, its number and its counts. The key of a word of at most
+seven bytes is the word itself and its length, so nothing else has to be compared; that of a longer one is a hash.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.bpe.split import MOST_WORDS_A_STEP, after_contraction, next_words
+from pipelines.algorithms.bpe.split_classes import split_classes
+from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
+from pipelines.algorithms.kernels.compilation import kernel
+
+_FIRST_WORDS, _FIRST_BYTES = 1 << 12, 1 << 16
+# Slots for each word that there is room for.
+_SLOTS_A_WORD = 2
+_WORDS_TOGETHER = 4096
+# Bytes behind the last word, so that eight can be loaded at any place of one.
+_SLACK = 8
+_SHORT = 7
+_KEY, _NUMBER, _COUNTS = 0, 1, 2
+
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
+_HALF, _LENGTH_SHIFT = np.uint64(32), np.uint64(56)
+_HASHED = np.uint64(1 << 63)
+_SPREAD, _STIR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+
+_classes = functools.cache(split_classes)
+
+
+class WordTable:
+    """The distinct words of texts, in the order in which they first occurred, with counts in several columns."""
+
+    def __init__(self, columns: int = 1) -> None:
+        self._columns = columns
+        self._begins = np.zeros(_WORDS_TOGETHER + 1, np.int64)
+        self._keys = np.zeros(_WORDS_TOGETHER, np.uint64)
+        self._column_of = np.zeros(_WORDS_TOGETHER, np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all words."""
+        self.words = self.word_bytes = 0
+        self._slots = np.zeros((_SLOTS_A_WORD * _FIRST_WORDS, _COUNTS + self._columns), np.uint64)
+        self._slot_of = np.zeros(_FIRST_WORDS, np.int64)
+        self._ends = np.zeros(_FIRST_WORDS, np.int64)
+        self._known = np.zeros(_FIRST_BYTES, np.uint8)
+
+    def add(
+        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32 | np.int64], columns: npt.NDArray[np.uint8]
+    ) -> None:
+        """Count the words of the texts `data[starts[i]:starts[i + 1]]`, which are UTF-8, each in its text's column."""
+        at = (0, -1, 0, 0)
+        while True:
+            *at, self.words, self.word_bytes, needed = _count(
+                data, starts, columns, *at, self._begins, self._keys, self._column_of, _classes(), self._slots,
+                self._slot_of, self._ends, self._known, self.words, self.word_bytes,
+            )  # fmt: skip
+            if not needed:
+                return
+            self._make_room(needed)
+
+    def column(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Return the bytes of all words, and where each word begins in them, and last where all end."""
+        starts = np.zeros(self.words + 1, np.int64)
+        starts[1:] = self._ends[: self.words]
+        return self._known[: self.word_bytes], starts
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return how often each word occurs: shape (words, columns)."""
+        return self._slots[self._slot_of[: self.words], _COUNTS:].astype(np.int64)
+
+    def _make_room(self, needed: int) -> None:
+        """Make room for as many words as are looked up together, of `needed` bytes."""
+        if self.words + _WORDS_TOGETHER > len(self._ends):
+            self._ends, self._slot_of = (
+                np.concatenate([each, np.zeros_like(each)]) for each in (self._ends, self._slot_of)
+            )
+            larger = np.zeros((2 * len(self._slots), self._slots.shape[1]), np.uint64)
+            _spread(self._slots, larger, self._slot_of)
+            self._slots = larger
+        room = self.word_bytes + needed + _SLACK
+        if room > len(self._known):
+            known = np.zeros(max(room, 2 * len(self._known)), np.uint8)
+            known[: self.word_bytes] = self._known[: self.word_bytes]
+            self._known = known
+
+
+@kernel
+def _count(  # type: ignore[no-untyped-def]
+    data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes, slots, slot_of, ends, known,
+    words, word_bytes,
+):  # fmt: skip
+    """Count from a place on; return the place that was reached, what is known, and the bytes that it needs room for.
+
+    `waiting` words have begun, of which the last may go on; `pos` is -1 before a text. It needs nothing at the end.
+    """
+    texts = len(starts) - 1
+    while True:
+        text, pos, forced, waiting = _gather(
+            data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes
+        )
+        whole = waiting if text == texts else waiting - 1
+        if whole > 0:
+            bytes_together = begins[whole] - begins[0]
+            if words + whole > len(ends) or word_bytes + bytes_together + _SLACK > len(known):
+                return text, pos, forced, waiting, words, word_bytes, bytes_together
+            for each in range(whole):
+                keys[each] = _key_of(data, begins[each], begins[each + 1] - begins[each])
+            words, word_bytes = _look_up(
+                data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes
+            )
+        if text == texts:
+            return text, pos, forced, waiting, words, word_bytes, np.int64(0)
+        begins[0] = begins[whole]
+        column_of[0] = column_of[whole]
+        waiting = 1
+
+
+@kernel
+def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes):  # type: ignore[no-untyped-def]
+    """Append where words begin until there are many or the texts end, and last where the last one ends."""
+    most = len(keys)
+    while text < len(starts) - 1 and waiting <= most - MOST_WORDS_A_STEP:
+        stop = np.int64(starts[text + 1])
+        before = waiting
+        if pos < 0:
+            pos = np.int64(starts[text])
+            if pos < stop:
+                begins[waiting] = pos
+                waiting += 1
+                forced = after_contraction(data, pos, stop)
+        pos, forced, waiting = next_words(data, pos, stop, forced, begins, waiting, most, classes)
+        column_of[before:waiting] = columns[text]
+        if pos >= stop:
+            text += 1
+            pos = np.int64(-1)
+    if text == len(starts) - 1:
+        begins[waiting] = starts[text]
+    return text, pos, forced, waiting
+
+
+@kernel
+def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes):  # type: ignore[no-untyped-def]
+    """Count words that are gathered; return how many are known, and their bytes."""
+    mask = np.uint64(len(slots) - 1)
+    for each in range(whole):
+        key = keys[each]
+        slot = _slot_of(key, mask)
+        column = _COUNTS + np.int64(column_of[each])
+        first = begins[each]
+        length = begins[each + 1] - first
+        while True:
+            held = slots[slot, _KEY]
+            if held == key:
+                if key < _HASHED or _is_word(data, first, length, known, ends, np.int64(slots[slot, _NUMBER])):
+                    slots[slot, column] += _ONE
+                    break
+            elif held == _ZERO:
+                known[word_bytes : word_bytes + length] = data[first : first + length]
+                word_bytes += length
+                ends[words] = word_bytes
+                slot_of[words] = slot
+                slots[slot, _KEY] = key
+                slots[slot, _NUMBER] = words
+                slots[slot, column] = _ONE
+                words += 1
+                break
+            slot = (slot + _ONE) & mask
+    return words, word_bytes
+
+
+@kernel
+def _is_word(data, at, length, known, ends, number):  # type: ignore[no-untyped-def]
+    first = ends[number - 1] if number else np.int64(0)
+    if ends[number] - first != length:
+        return False
+    done = np.int64(0)
+    while done < length:
+        if _eight(data, at + done, length - done) != _eight(known, first + done, length - done):
+            return False
+        done += 8
+    return True
+
+
+@kernel
+def _spread(slots, larger, slot_of):  # type: ignore[no-untyped-def]
+    """Put the words of a table into a larger one."""
+    mask = np.uint64(len(larger) - 1)
+    for old in range(len(slots)):
+        key = slots[old, _KEY]
+        if key != _ZERO:
+            slot = _slot_of(key, mask)
+            while larger[slot, _KEY] != _ZERO:
+                slot = (slot + _ONE) & mask
+            larger[slot] = slots[old]
+            slot_of[slots[old, _NUMBER]] = slot
+
+
+@kernel
+def _slot_of(key, mask):  # type: ignore[no-untyped-def]
+    spread = key * _SPREAD
+    return (spread ^ spread >> _HALF) & mask
+
+
+@kernel
+def _key_of(data, at, length):  # type: ignore[no-untyped-def]
+    """Return a short word and its length, or a hash with the highest bit set; never 0."""
+    if length <= _SHORT:
+        return _eight(data, at, length) | np.uint64(length) << _LENGTH_SHIFT
+    hashed = np.uint64(length) * _SPREAD
+    while length > 0:
+        hashed = (hashed ^ _eight(data, at, length)) * _STIR
+        hashed ^= hashed >> _HALF
+        at += 8
+        length -= 8
+    return hashed | _HASHED
+
+
+@kernel
+def _eight(data, at, length):  # type: ignore[no-untyped-def]
+    """Return at most 8 bytes as a number, zeros after the first `length`."""
+    if at + 8 <= len(data):
+        word = word_at(data, at)
+        return word if length >= 8 else word & ((_ONE << np.uint64(8 * length)) - _ONE)
+    word = _ZERO
+    for place in range(min(length, 8)):
+        word |= np.uint64(byte_at(data, at + place)) << np.uint64(8 * place)
+    return word

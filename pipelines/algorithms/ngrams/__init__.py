@@ -1,0 +1,1 @@
+"""Word n-grams: normalization, hashing, and the exact index of benchmarks."""

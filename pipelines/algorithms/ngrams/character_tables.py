@@ -1,0 +1,111 @@
+"""What lower-casing makes of each character and whether it belongs to a word, as arrays that numba kernels look up.
+
+The tables come from Python itself, so they are those of the Unicode version that `str.lower` and `str.isalnum` have. A
+character's entry is in `entries[pages[code >> 8], code & 255]`: flags, and in the low 21 bits what is to be added to
+the character (modulo 2**21) to have it in lower case, so that most scripts share a page.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.ngrams.words import Normalisation
+
+CODE = 0x1FFFFF
+# Part of a word once it is lower-cased; not its own lower-case form; and the two classes that decide about a sigma.
+WORD, CHANGED, CASED, IGNORABLE = 1 << 21, 1 << 22, 1 << 23, 1 << 24
+# The letter whose lower-case form depends on its neighbours, its two forms, and the one that becomes two characters.
+SIGMA, SMALL_SIGMA, FINAL_SIGMA, DOTTED_I = 0x3A3, 0x3C3, 0x3C2, 0x130
+
+_PAGE = 256
+# As many numbers as four bytes of UTF-8 can spell, so that no look-up needs a check.
+_NUMBERS = CODE + 1
+# All other characters are no part of a word and stay what they are when lower-cased; and outside the second list none
+# is cased or ignorable. A test holds both lists against the whole of this Python's Unicode.
+_LETTERS = ((0, 0x33500), (0xE0000, 0xE0200))
+_CASES = ((0, 0x3400), (0xA000, 0xAC00), (0xD700, 0xD800), (0xFA00, 0x12000), (0x13400, 0x13500), (0x16A00, 0x17000))
+_MORE_CASES = ((0x1AF00, 0x1F500), (0xE0000, 0xE0200))
+_STEP = 1 << 13
+
+_Codes = npt.NDArray[np.uint32]
+
+
+class CharacterTables(NamedTuple):
+    """A number of a page for each 256 characters, uint8, and the pages, uint32 of (pages, 256)."""
+
+    pages: npt.NDArray[np.uint8]
+    entries: npt.NDArray[np.uint32]
+
+
+def character_tables(normalisation: Normalisation) -> CharacterTables:
+    """Return the tables for the letters that a normalisation has; they are made at the first call, in some 20 ms."""
+    return _tables(normalisation.letters)
+
+
+@functools.cache
+def _tables(letters: str) -> CharacterTables:
+    numbers = {bytes(4 * _PAGE): 0}
+    pages = np.zeros(_NUMBERS // _PAGE, np.uint8)
+    for codes in _steps(_LETTERS):
+        entries = _letter_entries(codes, letters) | _case_entries(codes)
+        for page, start in enumerate(range(0, len(codes), _PAGE), codes[0] // _PAGE):
+            pages[page] = numbers.setdefault(entries[start : start + _PAGE].tobytes(), len(numbers))
+    return CharacterTables(pages, np.frombuffer(b"".join(numbers), np.uint32).reshape(-1, _PAGE))
+
+
+def _steps(ranges: tuple[tuple[int, int], ...]) -> Iterator[_Codes]:
+    for first, end in ranges:
+        for start in range(first, end, _STEP):
+            yield np.arange(start, min(start + _STEP, end), dtype=np.uint32)
+
+
+def _letter_entries(codes: _Codes, letters: str) -> _Codes:
+    lowered = _lowered(codes)
+    entries: _Codes = (lowered - codes) & np.uint32(CODE)
+    entries[lowered != codes] |= CHANGED
+    if letters == "ascii":
+        entries[((lowered >= 0x61) & (lowered <= 0x7A)) | ((lowered >= 0x30) & (lowered <= 0x39))] |= WORD
+    else:
+        for run in re.finditer(r"[^\W_]+", _text(lowered)):
+            entries[run.start() : run.end()] |= WORD
+    return entries
+
+
+def _case_entries(codes: _Codes) -> _Codes:
+    """Find the characters that make a sigma after them a final one, by themselves or by what stands before them."""
+    entries = np.zeros(len(codes), np.uint32)
+    considered = np.zeros(len(codes), np.bool_)
+    for first, end in _CASES + _MORE_CASES:
+        considered |= (codes >= first) & (codes < end)
+    either = considered.nonzero()[0]
+    either = either[_makes_final(codes[either], (0x61,))]
+    cased = _makes_final(codes[either], ())
+    entries[either] = np.where(cased, CASED, IGNORABLE)
+    return entries
+
+
+def _makes_final(codes: _Codes, before: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Return for each character whether a sigma is a final one after `before` and it."""
+    at = len(before)
+    rows = np.empty((len(codes), at + 3), np.uint32)
+    rows[:] = (*before, 0, SIGMA, 0x0A)
+    rows[:, at] = codes
+    final: npt.NDArray[np.bool_] = _lowered(rows)[:, at + 1] == FINAL_SIGMA
+    return final
+
+
+def _lowered(codes: _Codes) -> _Codes:
+    """Lower-case characters as one text; İ, which would become two of them, becomes the first of them."""
+    return np.frombuffer(
+        _text(np.where(codes == DOTTED_I, ord("i"), codes)).lower().encode("utf-32-le", "surrogatepass"), np.uint32
+    ).reshape(codes.shape)
+
+
+def _text(codes: _Codes) -> str:
+    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")

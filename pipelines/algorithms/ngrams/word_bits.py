@@ -1,0 +1,172 @@
+"""Says for each byte of a text whether it belongs to a word, a bit for each; numba kernels under `word_scan`.
+
+64 bytes are looked at together where they are ASCII; each other character is looked up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.kernels.byte_scan import byte_at, lowest_bit
+from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, WORD, character_tables
+from pipelines.algorithms.ngrams.word_blocks import BLOCK, apostrophe_bits, ascii_word_bits, lead_bits, line_end_bits
+from pipelines.algorithms.ngrams.words import Normalisation
+
+APOSTROPHE, CURLY_APOSTROPHE = 0x27, 0x2019
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NONE, _ONE, _TOP = np.uint64(0), np.uint64(1), np.uint64(63)
+
+
+class Reading(NamedTuple):
+    """How kernels read words: the tables of characters, what becomes of apostrophes and lines, and the hash's seed."""
+
+    pages: npt.NDArray[np.uint8]
+    entries: npt.NDArray[np.uint32]
+    drop_apostrophes: bool
+    stop_at_lines: bool
+    seed: np.uint64
+
+
+class Bits(NamedTuple):
+    """For each 64 bytes of a piece, a bit for each byte.
+
+    `words`: it belongs to a word; `rare`: more than an ASCII letter is to be changed there; `lines`: it ends a line;
+    `apostrophes`: one begins there. `last` is room for the last block of a buffer.
+    """
+
+    words: npt.NDArray[np.uint64]
+    rare: npt.NDArray[np.uint64]
+    lines: npt.NDArray[np.uint64]
+    apostrophes: npt.NDArray[np.uint64]
+    last: npt.NDArray[np.uint8]
+
+
+def reading_of(normalisation: Normalisation, seed: int) -> Reading:
+    """Return a normalisation as kernels take it."""
+    tables = character_tables(normalisation)
+    drop, stop = normalisation.apostrophes == "drop", normalisation.lines == "stop"
+    return Reading(tables.pages, tables.entries, drop, stop, np.uint64(seed))
+
+
+@kernel
+def new_bits(size):  # type: ignore[no-untyped-def]
+    """Return room for pieces of so many bytes."""
+    blocks = size // BLOCK + 2
+    return Bits(
+        np.zeros(blocks, np.uint64),
+        np.zeros(blocks, np.uint64),
+        np.zeros(blocks, np.uint64),
+        np.zeros(blocks, np.uint64),
+        np.zeros(BLOCK, np.uint8),
+    )
+
+
+@kernel
+def mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
+    """Fill in the bits of the piece from `start` to `stop`; return how many blocks it has, the last never full."""
+    # numba counts references where a field is taken, so none is taken in the loop.
+    all_words, all_rare, all_lines, all_apostrophes, tail = bits
+    pages, entries, drop, stop_at_lines, _ = reading
+    blocks = (stop - start) // BLOCK + 1
+    all_words[0] = all_rare[0] = _NONE
+    any_apostrophe = _NONE
+    for block in range(blocks):
+        at = start + block * BLOCK
+        within = _ALL if stop - at >= BLOCK else (_ONE << np.uint64(stop - at)) - _ONE
+        if at + BLOCK <= len(buffer):
+            words, leads, lines, apostrophes = _block(buffer, at, stop_at_lines, drop)
+        else:
+            for step in range(len(buffer) - at):
+                tail[step] = byte_at(buffer, at + step)
+            words, leads, lines, apostrophes = _block(tail, 0, stop_at_lines, drop)
+        all_words[block] |= words & within
+        all_words[block + 1] = all_rare[block + 1] = _NONE
+        all_lines[block] = lines & within
+        apostrophes &= within
+        leads &= within
+        while leads != _NONE:
+            bit = lowest_bit(leads)
+            leads &= leads - _ONE
+            code, size = character_at(buffer, at + bit, stop)
+            entry = entries[pages[code >> 8], code & 0xFF]
+            if entry & WORD:
+                # Of İ the first byte alone: what it becomes is a letter and a mark, and the mark ends the word.
+                whole = _ONE if code == DOTTED_I else (_ONE << np.uint64(size)) - _ONE
+                here, there = whole << np.uint64(bit), (whole >> (_TOP - np.uint64(bit))) >> _ONE
+                all_words[block] |= here
+                all_words[block + 1] |= there
+                if entry & CHANGED:
+                    all_rare[block] |= here
+                    all_rare[block + 1] |= there
+            elif code == CURLY_APOSTROPHE and drop:
+                apostrophes |= _ONE << np.uint64(bit)
+        all_apostrophes[block] = apostrophes
+        any_apostrophe |= apostrophes
+    if any_apostrophe != _NONE:
+        _join_at_apostrophes(buffer, start, blocks, all_apostrophes, all_words, all_rare)
+    return blocks
+
+
+@kernel
+def _block(buffer, at, stop_at_lines, drop):  # type: ignore[no-untyped-def]
+    """Return for 64 bytes: parts of words in ASCII, where other characters begin, ends of lines, apostrophes."""
+    leads = lead_bits(buffer, at)
+    lines = line_end_bits(buffer, at) if stop_at_lines else _NONE
+    apostrophes = apostrophe_bits(buffer, at) if drop else _NONE
+    return ascii_word_bits(buffer, at), leads, lines, apostrophes
+
+
+@kernel
+def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # type: ignore[no-untyped-def]
+    """Make those apostrophes parts of words that stand between two parts of words."""
+    for block in range(blocks):
+        left = apostrophes[block]
+        while left != _NONE:
+            at = block * BLOCK + lowest_bit(left)
+            left &= left - _ONE
+            size = 1 if byte_at(buffer, start + at) == APOSTROPHE else 3
+            # The last block is never full, so there is a bit after each character.
+            if at > 0 and _is_set(words, at - 1) and _is_set(words, at + size):
+                for position in range(at, at + size):
+                    words[position >> 6] |= _ONE << np.uint64(position & 63)
+                    rare[position >> 6] |= _ONE << np.uint64(position & 63)
+
+
+@kernel
+def _is_set(bits, at):  # type: ignore[no-untyped-def]
+    return (bits[at >> 6] >> np.uint64(at & 63)) & _ONE != _NONE
+
+
+@kernel
+def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
+    """Say whether any bit from `start` to `end` is set, of at least one."""
+    found = _NONE
+    last = end - 1
+    for block in range(start >> 6, (last >> 6) + 1):
+        within = _ALL
+        if block == start >> 6:
+            within &= _ALL << np.uint64(start & 63)
+        if block == last >> 6:
+            within &= _ALL >> np.uint64(63 - (last & 63))
+        found |= bits[block] & within
+    return found != _NONE
+
+
+@kernel
+def character_at(buffer, at, stop):  # type: ignore[no-untyped-def]
+    """Return the character at a position and its bytes; U+0000 for what is cut short."""
+    first = np.int64(byte_at(buffer, at))
+    size = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+    if at + size > stop:
+        return np.int64(0), np.int64(1)
+    if first < 0x80:
+        return first, np.int64(1)
+    code = first & (0x7F >> size)
+    for step in range(1, size):
+        code = code << 6 | np.int64(byte_at(buffer, at + step)) & 0x3F
+    return code, np.int64(size)

@@ -1,0 +1,1 @@
+"""URLs and character encodings of web pages."""

@@ -1,0 +1,1 @@
+"""Reading and writing models: import, export, safetensors."""

@@ -1,0 +1,1 @@
+"""The GPT-2 network and its loss."""

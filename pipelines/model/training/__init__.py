@@ -1,0 +1,1 @@
+"""Training: data order, optimizer, checkpoints, parallelism."""

@@ -1,0 +1,1 @@
+"""Trains GPT-2 on the token shards of a corpus."""

@@ -1,0 +1,1 @@
+"""Tokenizer file formats and encoding."""
