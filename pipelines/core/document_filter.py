@@ -17,7 +17,7 @@ from pipelines.core.run import TaskResult
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class DropReason:
     """Why a document is dropped."""
 
     reason: str
@@ -25,10 +25,10 @@ class Verdict:
 
 
 # Given a batch with `id` and `text` (and whatever else the input has): a verdict for each row to drop, None to keep it.
-Judge = Callable[[pa.RecordBatch], list[Verdict | None]]
+DocumentFilter = Callable[[pa.RecordBatch], list[DropReason | None]]
 
 
-def filter_shard(shard: inputs.DocumentShard, output: str, judge: Judge) -> TaskResult:
+def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: DocumentFilter) -> TaskResult:
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids."""
     schema = inputs.document_schema(shard)
     with (
@@ -37,7 +37,7 @@ def filter_shard(shard: inputs.DocumentShard, output: str, judge: Judge) -> Task
     ):
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(shard, drops):
-            verdicts = judge(batch)
+            verdicts = filter_batch(batch)
             for id, url, verdict in zip(batch.column("id").to_pylist(), urls_of(batch), verdicts, strict=True):
                 if verdict is not None:
                     drops.add(verdict.reason, id, url, verdict.detail)

@@ -57,7 +57,7 @@ class Executor(Protocol):
         The first error ends the map and is raised: a WebtextError as it is, another one as a TaskError with its name.
         """
 
-    def kept(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def persistent_workers(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """Keep worker processes from one map to the next inside a block, and start them when it begins.
 
         Each calls `prepare` first, which imports what its tasks need, while the caller goes on. What that raises ends
@@ -89,8 +89,8 @@ class SerialExecutor:
                 progress.set_sink(None)
             yield task, result
 
-    def kept(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """See `Executor.kept`: there are no worker processes."""
+    def persistent_workers(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """See `Executor.persistent_workers`: there are no worker processes."""
         return contextlib.nullcontext()
 
 
@@ -102,8 +102,8 @@ class LocalExecutor:
         self._kept: list[_Worker] | None = None
 
     @contextlib.contextmanager
-    def kept(self, prepare: Callable[[], None]) -> Iterator[None]:
-        """See `Executor.kept`."""
+    def persistent_workers(self, prepare: Callable[[], None]) -> Iterator[None]:
+        """See `Executor.persistent_workers`."""
         self._kept = []
         try:
             for _ in range(self.workers):
@@ -167,7 +167,7 @@ class _Worker:
         self.task: Any = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, self._counter, prepare), daemon=False)
-        with interrupts_held():
+        with sigint_blocked():
             self._process.start()
         theirs.close()
 
@@ -205,7 +205,7 @@ class _Worker:
         """Kill the process: whatever it still does is not wanted, and what it finished stands."""
         self._process.kill()
 
-    def clear_away(self) -> None:
+    def close(self) -> None:
         """Wait until the killed process is gone, and free what belongs to it."""
         self._process.join()
         self._process.close()
@@ -214,11 +214,11 @@ class _Worker:
 
 def _end(crew: list[_Worker]) -> None:
     """Kill all workers, and let a second Ctrl-C wait until none is left."""
-    with interrupts_held():
+    with sigint_blocked():
         for worker in crew:
             worker.kill()
         for worker in crew:
-            worker.clear_away()
+            worker.close()
 
 
 def _ready(crew: list[_Worker]) -> list[_Worker]:
@@ -236,7 +236,7 @@ def _report(crew: list[_Worker], on_progress: Callable[[int], None]) -> None:
 def _work(connection: Connection, counter: Any, prepare: Callable[[], None] | None = None) -> None:
     """Serve tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
-    die_with_parent()
+    exit_with_parent()
     lock = threading.Lock()  # a task may have threads; the parent only reads
 
     def add(units: int) -> None:
@@ -273,7 +273,7 @@ def _answer(function: Callable[[Any], Any], task: Any, failure: Exception | None
 
 
 @contextlib.contextmanager
-def interrupts_held() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Hold back Ctrl-C while a process is started.
 
     The child inherits this, so that it does not die of Ctrl-C with a traceback while it still imports; its parent ends
@@ -291,7 +291,7 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def die_with_parent() -> None:
+def exit_with_parent() -> None:
     """Make this process end when the one that started it is gone, even by `kill -9`."""
     parent = multiprocessing.parent_process()
     if parent is None:

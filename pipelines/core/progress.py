@@ -48,7 +48,7 @@ class Silent:
 
 
 @contextlib.contextmanager
-def shown(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
+def show_progress(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
     """Show a piece of work from its start to its end, and what its tasks note meanwhile."""
     global _note_sink
     progress.start(label, total, unit)

@@ -34,7 +34,7 @@ from pipelines.core.manifest import (
     read_manifest,
     write_manifest,
 )
-from pipelines.core.progress import Progress, Silent, shown
+from pipelines.core.progress import Progress, Silent, show_progress
 
 JOURNAL = "_journal"
 _WORK = "_work"
@@ -171,7 +171,7 @@ class StageRun:
         """How many tasks run at the same time."""
         return self._options.executor.workers
 
-    def announce(self, names: Sequence[str]) -> None:
+    def declare_outputs(self, names: Sequence[str]) -> None:
         """Note which files will be written into folders of the stage's own: after a kill they are known as its own."""
         self._write_header(names)
 
@@ -284,7 +284,7 @@ class StageRun:
             )
         # Closed at once where it ends early, so that no worker goes on beside what is said of the end.
         finishing = contextlib.closing(executor.map(function, todo, progress.advance))
-        with shown(progress, f"{self._identity.stage}: {phase}", total, unit), finishing as finished:
+        with show_progress(progress, f"{self._identity.stage}: {phase}", total, unit), finishing as finished:
             for task, result in finished:
                 fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
                 fields["dropped"] = dict(sorted(result.dropped.items()))

@@ -240,7 +240,7 @@ def test_kept_workers_live_through_several_maps_and_end_with_the_block(
     monkeypatch.setenv("STARTED", str(tmp_path))
     executor = LocalExecutor(2)
     seen: list[int] = []
-    with executor.kept(_prepare):
+    with executor.persistent_workers(_prepare):
         first = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
         assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
         second = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
@@ -255,7 +255,7 @@ def test_after_an_error_kept_workers_are_new_ones(
 ) -> None:
     monkeypatch.setenv("STARTED", str(tmp_path))
     executor = LocalExecutor(2)
-    with executor.kept(_prepare):
+    with executor.persistent_workers(_prepare):
         with pytest.raises(WebtextError):
             list(executor.map(ends_early, _TASKS, lambda _: None))
         assert all(_gone(int(path.name)) for path in tmp_path.iterdir())
@@ -281,7 +281,7 @@ def test_what_preparing_raises_is_the_error_of_a_task(
     prepare: Callable[[], None], kind: type[WebtextError], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     executor = LocalExecutor(2)
-    with executor.kept(prepare):
+    with executor.persistent_workers(prepare):
         with pytest.raises(kind, match=message):
             list(executor.map(_square, _TASKS, lambda _: None))
         # The workers after an error are new ones, which prepare nothing.
@@ -292,7 +292,7 @@ def test_what_preparing_raises_is_the_error_of_a_task(
 def test_with_debug_what_preparing_raises_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBTEXT_DEBUG", "1")
     executor = LocalExecutor(2)
-    with executor.kept(_cannot_prepare), pytest.raises(TaskError, match="in _cannot_prepare"):
+    with executor.persistent_workers(_cannot_prepare), pytest.raises(TaskError, match="in _cannot_prepare"):
         list(executor.map(_square, _TASKS, lambda _: None))
 
 

@@ -231,7 +231,7 @@ def _run_with_folder(
     stage, options = Stage("numbers", version, ("own",)), RunOptions(overwrite=overwrite)
     with stage_run(stage, _Config(), {"a": "1"}, str(output), options) as run:
         if not run.finished:
-            run.announce([f"own/{name}.txt" for name in names])
+            run.declare_outputs([f"own/{name}.txt" for name in names])
             run.once("write", write)
         run.finish()
     return _below(output)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.minhash.signatures import choose_bands
 from pipelines.core import inputs, shards, storage
-from pipelines.core.document_filter import Verdict, filter_shard
+from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.dedup.candidates import PartTask, count_pairs, find_pairs, parts_for
@@ -119,14 +119,14 @@ def _paths(run: StageRun, entries: Sequence[ShardEntry]) -> tuple[str, ...]:
 def _filter_shard(task: _FilterTask) -> TaskResult:
     members = shards.read_rows(task.clusters, ["row", "cluster", "kind"])
     verdicts = {
-        row["row"]: Verdict(f"{row['kind']}_duplicate", row["cluster"]) for row in members if row["kind"] != "kept"
+        row["row"]: DropReason(f"{row['kind']}_duplicate", row["cluster"]) for row in members if row["kind"] != "kept"
     }
     rows_read = 0
 
-    def judge(batch: pa.RecordBatch) -> list[Verdict | None]:
+    def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
         nonlocal rows_read
         start = rows_read
         rows_read += batch.num_rows
         return [verdicts.get(row) for row in range(start, rows_read)]
 
-    return filter_shard(task.shard, task.output, judge)
+    return filter_shard(task.shard, task.output, filter_batch)

@@ -24,7 +24,7 @@ from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.charset import decode_page
 from pipelines.core.errors import WebtextError
-from pipelines.core.executor import die_with_parent
+from pipelines.core.executor import exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
 
 # Parsers leak and caches grow; a fresh child now and then keeps the memory of a long task flat.
@@ -177,7 +177,7 @@ def _death_in_words(exit_code: int | None) -> str:
 def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None:
     """Answer pages in the child process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its child
-    die_with_parent()
+    exit_with_parent()
     # This process holds nothing but third-party parsers, and what they say of odd pages is no news.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -214,7 +214,7 @@ def _report_from_index(
 def _announce_clean(audit: Audit, run: StageRun) -> None:
     """Say which files the report writes in `clean/`, so that they are known for ours where the run is killed there."""
     if audit.config.write_clean == "benchmark":
-        run.announce(clean_names(audit.benchmarks))
+        run.declare_outputs(clean_names(audit.benchmarks))
 
 
 def _probe(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, storage
-from pipelines.core.document_filter import Verdict, filter_shard, urls_of
+from pipelines.core.document_filter import DropReason, filter_shard, urls_of
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -74,7 +74,7 @@ def _checked_domain(domain: str) -> str:
 def _filter_shard(task: _Task) -> TaskResult:
     judged = without_url = 0
 
-    def judge(batch: pa.RecordBatch) -> list[Verdict | None]:
+    def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
         nonlocal judged, without_url
         urls = urls_of(batch)
         judged += len(urls)
@@ -83,13 +83,13 @@ def _filter_shard(task: _Task) -> TaskResult:
         ends = urls_of(batch, "final_url")
         return [_verdict(url, task.domains) or _verdict(end, task.domains) for url, end in zip(urls, ends, strict=True)]
 
-    result = filter_shard(task.shard, task.output, judge)
+    result = filter_shard(task.shard, task.output, filter_batch)
     return dataclasses.replace(result, counts={"judged": judged, "without_url": without_url})
 
 
-def _verdict(url: str | None, domains: frozenset[str]) -> Verdict | None:
+def _verdict(url: str | None, domains: frozenset[str]) -> DropReason | None:
     if url is None:
         return None
     archived = _ARCHIVED.match(url)
     domain = registered_domain(f"http://{archived[1]}" if archived else url)
-    return Verdict("wikipedia_domain", domain) if domain in domains else None
+    return DropReason("wikipedia_domain", domain) if domain in domains else None

@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core import storage
 from pipelines.core.errors import UsageError
-from pipelines.core.progress import shown
+from pipelines.core.progress import show_progress
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
@@ -102,7 +102,7 @@ def survey_files(
     progress = options.progress
     total = sum(storage.size_bytes(task.file.path) for task in tasks)
     finishing = contextlib.closing(options.executor.map(function, tasks, progress.advance))
-    with shown(progress, label, total, "bytes"), finishing as finished:
+    with show_progress(progress, label, total, "bytes"), finishing as finished:
         done = {task.name: result for task, result in finished}
     return [done[task.name] for task in tasks]
 

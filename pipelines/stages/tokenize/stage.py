@@ -76,7 +76,7 @@ def _workers(source: inputs.DocumentInput, output: str, options: RunOptions) -> 
     """Start the workers of both phases, which import their libraries while the tokenizer is read; none for one task."""
     if len(source.shards) == 1 or has_manifest(output):
         return contextlib.nullcontext()
-    return options.executor.kept(prepare_worker)
+    return options.executor.persistent_workers(prepare_worker)
 
 
 def _vocabulary(path: str) -> _Vocabulary:
