@@ -1,0 +1,42 @@
+"""Formats sizes, durations, counts and plurals: the only formatters of messages, tables and reports."""
+
+from __future__ import annotations
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Format a size in decimal units with three significant digits: `1.49 GB`, `33 MB`, `512 bytes`."""
+    for size, unit in _SIZES:
+        if size_bytes >= size:
+            scaled = size_bytes / size
+            return f"{scaled:.3g} {unit}" if scaled < 999.5 else f"{scaled:,.0f} {unit}"
+    return plural(round(size_bytes), "byte")
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: `4.2 s`, `3 min 20 s`, `2 h 05 min`, `16 days 4 h`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 72:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def format_percent(share: float | None, digits: int = 1) -> str:
+    """Format a share between 0 and 1 as a percentage: `12.5%`; an en dash for None."""
+    return "–" if share is None else f"{share:.{digits}%}"
+
+
+def format_count(count: float | None) -> str:
+    """Format a whole number with thousands separators; an en dash for None."""
+    return "–" if count is None else f"{count:,.0f}"
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """Format a count with its noun: `1 file`, `2 files`, `3 entries` (with `nouns` given)."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

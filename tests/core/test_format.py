@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from pipelines.core.format import format_bytes, format_count, format_duration, format_percent, plural
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1 kB"), (33_400_000, "33.4 MB"), (1.494e9, "1.49 GB"),
+     (999_900, "1,000 kB"), (5e15, "5,000 TB")],
+)  # fmt: skip
+def test_sizes_have_three_significant_digits(size: float, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"),
+     (3600 * 24 * 16 + 4 * 3600, "16 days 4 h")],
+)  # fmt: skip
+def test_durations_use_two_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_counts_percentages_and_plurals() -> None:
+    assert (format_count(1234567), format_count(None)) == ("1,234,567", "–")
+    assert (format_percent(0.1254), format_percent(0.5, 0), format_percent(None)) == ("12.5%", "50%", "–")
+    assert [plural(1, "file"), plural(2000, "file"), plural(2, "entry", "entries")] == [
+        "1 file",
+        "2,000 files",
+        "2 entries",
+    ]
