@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
-from webtext_cli.overlap_tables import print_overlap
+from webtext_cli.tables.overlap import print_overlap
 
 _ODD = "a\x1b[2J\u202e\n:smile: [red]b"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webtext_cli.tokenizer_tables import print_card
+from webtext_cli.tables.tokenizer import print_card
 
 
 def _entry(token: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, batch
 from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
-from webtext_cli.batch_tables import print_batch
+from webtext_cli.tables.batch import print_batch
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from webtext_cli.options import Shared, config_options, named_path, path_list, s
 def _list_benchmarks(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    from webtext_cli.benchmark_tables import print_known_benchmarks
+    from webtext_cli.tables.benchmark import print_known_benchmarks
 
     print_known_benchmarks()
     context.exit()
@@ -85,7 +85,7 @@ def command(
         samples=samples or named_path(shared.corpus, "overlap-report", "samples"),
     )
     if not shared.as_json:
-        from webtext_cli.overlap_tables import print_overlap
+        from webtext_cli.tables.overlap import print_overlap
 
         print_overlap(storage.read_json(storage.join(output, REPORT)))
     print_summary(summary, shared.as_json)

@@ -90,7 +90,7 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
 
 def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -> None:
     from pipelines.stages.pretrain.stage import show_batch
-    from webtext_cli.batch_tables import print_batch
+    from webtext_cli.tables.batch import print_batch
 
     print_batch(show_batch(config, tokens=tokens, step=step), step, as_json)
 

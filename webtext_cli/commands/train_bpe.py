@@ -41,7 +41,7 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     """
     from pipelines.core.errors import UsageError
     from pipelines.stages.train_bpe.stage import report_card, train_bpe
-    from webtext_cli.tokenizer_tables import print_card
+    from webtext_cli.tables.tokenizer import print_card
 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
     if given_counts and shared.input:

@@ -15,7 +15,6 @@ from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.machine import Spent
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.reports.token_tally import Reference, require_comparable
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Words, counted_words, words_to_train_on
@@ -23,6 +22,7 @@ from pipelines.stages.train_bpe.counts_files import CountsInput, open_counts
 from pipelines.stages.train_bpe.files import FILES, TRANSFORMERS, check_written, tokenizer_files
 from pipelines.stages.train_bpe.gathering import Counted, count_documents, take_up_counts
 from pipelines.stages.train_bpe.sample import read_sample, texts_to_compare
+from pipelines.stages.train_bpe.token_tally import Reference, require_comparable
 from pipelines.tokenizers.formats import read_tokenizer
 
 _TOKENIZER, _REPORT, _PAGE, _TIMING = "tokenizer.json", "report.json", "report.html", "timing.json"
@@ -200,7 +200,7 @@ def _write_card(
     output: str,
     work_file: str,
 ) -> TaskResult:
-    from pipelines.reports.tokenizer_card import make_card
+    from pipelines.stages.train_bpe.report_card import make_card
 
     merges = learning.read_merges(output, work_file)
     card = make_card(

@@ -26,7 +26,7 @@ from pipelines.algorithms.bpe.token_statistics import (
     steps_to_check,
     verify_merges,
 )
-from pipelines.reports.token_tally import (
+from pipelines.stages.train_bpe.token_tally import (
     Description,
     Reference,
     Sample,

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.merges import Merges, learn_merges
-from pipelines.reports.token_tally import Reference
-from pipelines.reports.tokenizer_card import make_card
+from pipelines.stages.train_bpe.report_card import make_card
+from pipelines.stages.train_bpe.token_tally import Reference
 from pipelines.tokenizers.formats import token_characters
 from pipelines.tokenizers.formats import tokenizer_json as written
 
