@@ -206,7 +206,7 @@ def measure(case: Case, options: argparse.Namespace) -> Measured:
     config = case.config("cpu" if options.dry_run else "cuda")
     with contextlib.suppress(Enough):
         pretrain(config, tokens=options.tokens, output=options.output, options=RunOptions(progress=watch))
-    recipe = make_recipe(config)
+    recipe = make_recipe(config.preset, config.set, config.seed)
     cuda = not options.dry_run
     speed = recipe.batch_tokens / watch.step_s()
     parameters = parameter_count(recipe, _DRY_VOCAB_SIZE if options.dry_run else VOCAB_SIZE)

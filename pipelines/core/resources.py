@@ -9,5 +9,14 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 def data_path(name: str) -> str:
     """Return the path of a file or folder of `data/`."""
+    return str(_folder() / name)
+
+
+def data_names(folder: str) -> tuple[str, ...]:
+    """Return the names, without `.toml`, of the files in a folder of `data/`, in alphabetical order."""
+    return tuple(sorted(path.stem for path in (_folder() / folder).glob("*.toml")))
+
+
+def _folder() -> Path:
     installed = _PACKAGE / "_data"
-    return str((installed if installed.is_dir() else _PACKAGE.parent / "data") / name)
+    return installed if installed.is_dir() else _PACKAGE.parent / "data"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pipelines.core.errors import UsageError, WebtextError
+from pipelines.core.machine import available_memory_bytes
 from pipelines.model.training.data import Tokens
 
 
@@ -67,6 +68,13 @@ class Place:
             torch.default_generator.manual_seed(seed)
         else:
             getattr(torch, self.device.type).manual_seed(seed)
+
+    def free_memory_bytes(self, local_processes: int) -> int | None:
+        """Return the memory that this process can still allocate, None if unknown; processes share a CPU's evenly."""
+        if self.device.type == "cuda":
+            return torch.cuda.mem_get_info(self.device)[0]
+        available = available_memory_bytes()
+        return None if available is None else available // local_processes
 
     @property
     def name(self) -> str:

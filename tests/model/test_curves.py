@@ -9,7 +9,6 @@ import pytest
 from pipelines.model.diagnostics.reference_losses import count_text, nearest_references, references, where_it_stands
 from pipelines.model.network.gpt2 import Architecture, empty_model, initialise, next_token_loss
 from pipelines.model.training.recipe import make_recipe, parameter_count
-from pipelines.stages.pretrain.config import PretrainConfig
 
 GPT2 = 124_439_808
 
@@ -33,7 +32,7 @@ def test_the_references_are_those_that_were_published() -> None:
 
 @pytest.mark.parametrize("preset", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
 def test_each_preset_of_the_paper_has_a_reference_of_its_very_size(preset: str) -> None:
-    parameters = parameter_count(make_recipe(PretrainConfig(preset=preset)), 50_257)
+    parameters = parameter_count(make_recipe(preset), 50_257)
     assert {each.parameters for each in nearest_references(parameters)} == {parameters}
 
 

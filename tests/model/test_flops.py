@@ -11,13 +11,12 @@ import pytest
 from pipelines.core.resources import data_path
 from pipelines.model.diagnostics.flops import flops_per_token, peak_flops, utilisation, utilisation_text
 from pipelines.model.training.recipe import make_recipe, parameter_count
-from pipelines.stages.pretrain.config import PretrainConfig
 
 SIZES = [("gpt2", 0.860), ("gpt2-medium", 2.431), ("gpt2-large", 5.210), ("gpt2-xl", 10.289)]
 
 
 def flops_of(preset: str) -> int:
-    recipe = make_recipe(PretrainConfig(preset=preset))
+    recipe = make_recipe(preset)
     return flops_per_token(parameter_count(recipe, 50_257), recipe.layers, recipe.width, recipe.context)
 
 

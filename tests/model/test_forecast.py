@@ -30,14 +30,13 @@ from pipelines.model.network import token_loss
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
 from pipelines.model.training.optimizer import make_optimizer
 from pipelines.model.training.recipe import Recipe, make_recipe
-from pipelines.stages.pretrain.config import PretrainConfig
 
 GB = 10**9
 SHAPE = ("layers=3", "width=64", "heads=4", "context=64", "micro_batch=5", "batch_size=5")
 
 
 def recipe_of(preset: str, *sets: str) -> Recipe:
-    return make_recipe(PretrainConfig(preset=preset, set=sets))
+    return make_recipe(preset, sets)
 
 
 def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str = "cuda", **more: Any) -> Forecast:

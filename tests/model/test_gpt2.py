@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
-from pipelines.model.training.recipe import make_recipe, parameter_count
-from pipelines.stages.pretrain.config import PRESETS, PretrainConfig
+from pipelines.model.training.recipe import PRESETS, make_recipe, parameter_count
 
 SMALL = Architecture(layers=3, width=24, heads=4, context=20, vocab_size=97)
 
@@ -68,7 +67,7 @@ def uneven_weights(model: GPT2) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("preset", TRUE_COUNTS)
 def test_the_presets_have_the_true_numbers_of_parameters(preset: str) -> None:
-    recipe = make_recipe(PretrainConfig(preset=preset))
+    recipe = make_recipe(preset)
     with torch.device("meta"):
         model = GPT2(Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, 50_257))
     assert sum(weight.numel() for weight in model.parameters()) == TRUE_COUNTS[preset]

@@ -65,7 +65,8 @@ def test_trainers_are_compared() -> None:
 
 def test_every_case_of_the_card_makes_a_recipe() -> None:
     for case in (*bench_gpu.CASES, *bench_gpu.DRY_CASES):
-        recipe = bench_gpu.make_recipe(case.config("cuda"))
+        config = case.config("cuda")
+        recipe = bench_gpu.make_recipe(config.preset, config.set, config.seed)
         assert recipe.batch_size % recipe.micro_batch == 0
         assert recipe.dropout == case.dropout
 

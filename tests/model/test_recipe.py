@@ -9,8 +9,7 @@ import pytest
 from pipelines.core.errors import UsageError
 from pipelines.model.network.gpt2 import Architecture, empty_model
 from pipelines.model.training.optimizer import learning_rate, make_optimizer
-from pipelines.model.training.recipe import ORIGINS, Recipe, make_recipe, read_preset
-from pipelines.stages.pretrain.config import PRESETS, PretrainConfig
+from pipelines.model.training.recipe import ORIGINS, PRESETS, Recipe, make_recipe, read_preset
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -18,7 +17,7 @@ def test_a_preset_gives_every_value_and_where_it_is_from(preset: str) -> None:
     values = read_preset(preset)
     assert ["preset", "seed", *values] == [field.name for field in dataclasses.fields(Recipe)]
     assert all(entry.origin in ORIGINS and entry.note for entry in values.values())
-    assert make_recipe(PretrainConfig(preset=preset)).context == values["context"].value
+    assert make_recipe(preset).context == values["context"].value
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "tiny"])
@@ -30,15 +29,14 @@ def test_what_the_paper_states_is_marked_so(preset: str) -> None:
 
 
 def test_overrides_replace_values_of_the_preset() -> None:
-    recipe = make_recipe(PretrainConfig(preset="tiny", set=("steps=70", "learning-rate=1e-3", "steps=80")))
+    recipe = make_recipe("tiny", ("steps=70", "learning-rate=1e-3", "steps=80"))
     assert (recipe.steps, recipe.learning_rate) == (80, 0.001)
-    assert recipe.width == make_recipe(PretrainConfig(preset="tiny")).width
+    assert recipe.width == make_recipe("tiny").width
 
 
 def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
-    one = PretrainConfig(preset="tiny", set=("steps=80", "learning-rate = 1e-3"))
-    other = PretrainConfig(preset="tiny", set=("learning_rate=0.001", "steps=9", "steps=80", "width=128"))
-    assert make_recipe(one) == make_recipe(other)
+    other = ("learning_rate=0.001", "steps=9", "steps=80", "width=128")
+    assert make_recipe("tiny", ("steps=80", "learning-rate = 1e-3")) == make_recipe("tiny", other)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +58,12 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
 )
 def test_a_wrong_override_is_one_clear_line(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_recipe(PretrainConfig(preset="tiny", set=(text,)))
+        make_recipe("tiny", (text,))
 
 
 def test_the_learning_rate_warms_up_and_falls_along_a_cosine() -> None:
     overrides = ("steps=110", "warmup_steps=10", "learning_rate=1.0", "final_learning_rate=0.2")
-    recipe = make_recipe(PretrainConfig(preset="tiny", set=overrides))
+    recipe = make_recipe("tiny", overrides)
     rates = [learning_rate(step, recipe) for step in range(110)]
     assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
     assert rates[10] == pytest.approx(1.0)
@@ -76,13 +74,13 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine() -> None:
 
 
 def test_without_a_warm_up_the_first_rate_is_the_highest() -> None:
-    recipe = make_recipe(PretrainConfig(preset="tiny", set=("warmup_steps=0",)))
+    recipe = make_recipe("tiny", ("warmup_steps=0",))
     assert learning_rate(0, recipe) == recipe.learning_rate
 
 
 def test_only_matrices_decay() -> None:
     model = empty_model(Architecture(layers=1, width=8, heads=2, context=4, vocab_size=11))
-    optimizer = make_optimizer(model, make_recipe(PretrainConfig(preset="tiny")))
+    optimizer = make_optimizer(model, make_recipe("tiny"))
     decayed, kept = optimizer.param_groups
     names = {id(weight): name for name, weight in model.named_parameters()}
     assert {names[id(weight)] for weight in decayed["params"]} == {

@@ -107,7 +107,7 @@ def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:
     from pipelines.model.training.recipe import make_recipe, parameter_count, parse_overrides, read_preset
 
-    recipe, overrides = make_recipe(config), parse_overrides(config.set)
+    recipe, overrides = make_recipe(config.preset, config.set, config.seed), parse_overrides(config.set)
     rows = {
         key: {"value": getattr(recipe, key), "origin": entry.origin, "note": entry.note}
         if key not in overrides

@@ -22,8 +22,7 @@ from pipelines.model.io.hugging_face import from_hugging_face, read_config
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE, open_model
 from pipelines.model.network.gpt2 import GPT2, Architecture
 from pipelines.model.training.checkpoint import MODEL_FILE, read_tensors
-from pipelines.model.training.recipe import read_preset
-from pipelines.stages.pretrain.config import PRESETS
+from pipelines.model.training.recipe import PRESETS, read_preset
 
 _NANOGPT_FILE = "ckpt.pt"
 _PICKLE_FILE = "pytorch_model.bin"

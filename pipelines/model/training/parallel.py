@@ -33,6 +33,11 @@ class World:
     local_rank: int = 0
 
     @property
+    def local_size(self) -> int:
+        """Number of processes on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+
+    @property
     def leads(self) -> bool:
         """Whether this process writes the files and talks to the user."""
         return self.rank == 0

@@ -16,9 +16,9 @@ from typing import Any
 from pipelines.core import storage
 from pipelines.core.config import check_known, make_config, option
 from pipelines.core.errors import UsageError
-from pipelines.core.resources import data_path
-from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.core.resources import data_names, data_path
 
+PRESETS = data_names("presets")
 ORIGINS = ("stated", "inherited", "chosen")
 
 
@@ -93,10 +93,10 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)  # NaN and Infinity, which no range check would stop
 
 
-def make_recipe(config: PretrainConfig) -> Recipe:
-    """Return the recipe that a config means; raise UsageError where its values do not go together."""
-    values: dict[str, Any] = {key: entry.value for key, entry in read_preset(config.preset).items()}
-    values |= {"preset": config.preset, "seed": config.seed, **parse_overrides(config.set)}
+def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Recipe:
+    """Return the recipe of a preset with `--set` overrides; raise UsageError for values that contradict each other."""
+    values: dict[str, Any] = {key: entry.value for key, entry in read_preset(preset).items()}
+    values |= {"preset": preset, "seed": seed, **parse_overrides(overrides)}
     recipe = make_config(Recipe, values, {}, "--set")
     if recipe.width % recipe.heads:
         raise UsageError(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
-
-PRESETS = ("tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+from pipelines.model.training.recipe import PRESETS
 
 
 @dataclasses.dataclass(frozen=True)

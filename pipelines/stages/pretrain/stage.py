@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core import storage
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
-from pipelines.core.machine import available_memory_bytes
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.model.diagnostics.batch_documents import BatchBlock, batch_numbers, describe_blocks
 from pipelines.model.diagnostics.estimate import Forecast, check, forecast, forecast_lines
@@ -66,7 +64,7 @@ def pretrain(
 
     if config.tensorboard:
         require_tensorboard()
-    recipe, world = make_recipe(config), world_of_torchrun()
+    recipe, world = make_recipe(config.preset, config.set, config.seed), world_of_torchrun()
     place = _place(config, world)
     world.check_batch(recipe.batch_size, recipe.micro_batch)
     with joined(world, place.device), leading(world) as start:
@@ -94,7 +92,7 @@ def assist(config: PretrainConfig, *, tokens: str, output: str, init_from: str |
     from pipelines.model.training.parallel import joined, world_of_torchrun
     from pipelines.model.training.trainer import train
 
-    recipe, world = make_recipe(config), world_of_torchrun()
+    recipe, world = make_recipe(config.preset, config.set, config.seed), world_of_torchrun()
     place = _place(config, world)
     world.check_batch(recipe.batch_size, recipe.micro_batch)
     with joined(world, place.device):
@@ -126,7 +124,7 @@ def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchB
 
     Raises UsageError for a step that the recipe does not have.
     """
-    recipe = make_recipe(config)
+    recipe = make_recipe(config.preset, config.set, config.seed)
     _check_step(step, recipe)
     opened = open_tokens(tokens, verify=False)
     _check_size(recipe, opened)
@@ -153,7 +151,7 @@ def replay(
     from pipelines.model.training.parallel import World
     from pipelines.model.training.trainer import replay as replay_training
 
-    recipe, world = make_recipe(config), World()
+    recipe, world = make_recipe(config.preset, config.set, config.seed), World()
     _check_step(step, recipe)
     initial = _initial(init_from, recipe, tokens, note)
     _check_same_run(recipe, _inputs(tokens, initial), output)
@@ -339,16 +337,7 @@ def _foretell(
     )
     for line in forecast_lines(expected):
         run.note(line)
-    check(expected, _free_memory_bytes(place, world), _free_disk_bytes(run.output, expected))
-
-
-def _free_memory_bytes(place: Place, world: World) -> int | None:
-    import torch
-
-    if place.device.type == "cuda":
-        return torch.cuda.mem_get_info(place.device)[0]
-    available = available_memory_bytes()
-    return None if available is None else available // int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+    check(expected, place.free_memory_bytes(world.local_size), _free_disk_bytes(run.output, expected))
 
 
 def _free_disk_bytes(output: str, expected: Forecast) -> int | None:
