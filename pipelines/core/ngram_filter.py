@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, Bits
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, read_header
 from pipelines.algorithms.ngrams import hashing
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
 
@@ -49,10 +49,10 @@ class FilterFolder:
         return list(self.description.get("corpora", [self.corpus]))
 
     @property
-    def normalisation(self) -> Normalisation:
+    def normalization(self) -> Normalization:
         """How words were made; indexes from before there were options have the defaults."""
-        fields = (field.name for field in dataclasses.fields(Normalisation))
-        return Normalisation(**{name: self.description.get(name, getattr(DEFAULT, name)) for name in fields})
+        fields = (field.name for field in dataclasses.fields(Normalization))
+        return Normalization(**{name: self.description.get(name, getattr(DEFAULT, name)) for name in fields})
 
 
 def open_filter_folder(folder: str) -> FilterFolder:

@@ -13,17 +13,17 @@ def ngram_option() -> Any:
 
 
 def apostrophes_option() -> Any:
-    """Return the option for `Normalisation.apostrophes`."""
+    """Return the option for `Normalization.apostrophes`."""
     words = "An apostrophe within a word ends it (don, t), or is dropped from it (dont)."
     return option("split", words, choices=("split", "drop"))
 
 
 def letters_option() -> Any:
-    """Return the option for `Normalisation.letters`."""
+    """Return the option for `Normalization.letters`."""
     words = "Words are letters and digits of all scripts, or of ASCII, where all other characters end a word."
     return option("unicode", words, choices=("unicode", "ascii"))
 
 
 def lines_option() -> Any:
-    """Return the option for `Normalisation.lines`."""
+    """Return the option for `Normalization.lines`."""
     return option("cross", "N-grams go across line ends, or stop at them.", choices=("cross", "stop"))

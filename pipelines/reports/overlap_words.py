@@ -112,7 +112,7 @@ def size_in_words(size_bytes: float) -> str:
 
 
 def options_in_words(report: Report) -> list[tuple[str, str]]:
-    """Return each option of the normalisation: its name with its value, and what that means."""
+    """Return each option of the normalization: its name with its value, and what that means."""
     options = report["options"]
     said = [
         (f"{name} = {options[name]}", meanings.get(options[name], str(options[name])))

@@ -64,8 +64,8 @@ def test_the_layout_is_the_documented_one() -> None:
     st.integers(0, 2**64 - 1),
     st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4),
 )
-def test_every_value_comes_back(fill: float, bound: float, seed: int, normalisation: dict[str, str]) -> None:
-    header = dataclasses.replace(_HEADER, fill=fill, error_bound=bound, seed=seed, normalisation=normalisation)
+def test_every_value_comes_back(fill: float, bound: float, seed: int, normalization: dict[str, str]) -> None:
+    header = dataclasses.replace(_HEADER, fill=fill, error_bound=bound, seed=seed, normalisation=normalization)
     assert read_header(write_header(header), _SIZE) == header
 
 

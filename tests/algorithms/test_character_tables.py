@@ -16,13 +16,13 @@ from pipelines.algorithms.ngrams.character_tables import (
     WORD,
     character_tables,
 )
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 
 _CHARACTERS = [chr(code) for code in range(0x110000)]
 
 
-def _entries(normalisation: Normalisation) -> np.ndarray:
-    pages, entries = character_tables(normalisation)
+def _entries(normalization: Normalization) -> np.ndarray:
+    pages, entries = character_tables(normalization)
     codes = np.arange(0x110000)
     return entries[pages[codes >> 8], codes & 0xFF].astype(np.int64)
 
@@ -37,7 +37,7 @@ def test_letters_and_lower_case_are_those_of_python() -> None:
 
 
 def test_ascii_letters_are_those_that_are_so_in_lower_case() -> None:
-    found = {_CHARACTERS[code] for code in np.flatnonzero(_entries(Normalisation(letters="ascii")) & WORD)}
+    found = {_CHARACTERS[code] for code in np.flatnonzero(_entries(Normalization(letters="ascii")) & WORD)}
     alphabet = set("abcdefghijklmnopqrstuvwxyz0123456789")
     assert found == {character for character in _CHARACTERS if character.lower()[0] in alphabet}
     assert {"K", "İ"} < found
@@ -51,7 +51,7 @@ def test_no_other_character_decides_about_a_sigma(before: str, flags: int) -> No
 
 
 def test_no_character_grows_by_more_than_half_in_lower_case() -> None:
-    # Room for normalised text is measured by this.
+    # Room for normalized text is measured by this.
     for character in _CHARACTERS:
         if not "\ud800" <= character <= "\udfff" and ord(character) != DOTTED_I:
             size = len(character.encode())

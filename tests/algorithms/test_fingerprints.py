@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams import word_scan
 from pipelines.algorithms.ngrams.hashing import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngrams.words import Normalisation, segments, word_spans, words
+from pipelines.algorithms.ngrams.words import Normalization, segments, word_spans, words
 from pipelines.core.text_columns import arrays_of
 
 _64 = (1 << 64) - 1
 
-NORMALISATIONS = [
-    Normalisation(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
+NORMALIZATIONS = [
+    Normalization(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
 ]
 
 # Sigma among letters with and without case, marks and signs that are passed over; apostrophes; İ; growing letters.
@@ -64,14 +64,14 @@ def column_of(texts: Sequence[str]) -> tuple[Any, Any]:
     return arrays_of(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
 
 
-def _expected_words(texts: Sequence[str], normalisation: Normalisation, seed: int) -> dict[str, list[int]]:
+def _expected_words(texts: Sequence[str], normalization: Normalization, seed: int) -> dict[str, list[int]]:
     expected: dict[str, list[int]] = {"hashes": [], "starts": [], "ends": [], "documents": [0], "segments": []}
     base = len("Σ'before".encode())
     for text in texts:
-        for start, end in word_spans(text, normalisation):
+        for start, end in word_spans(text, normalization):
             expected["starts"].append(base + len(text[:start].encode()))
             expected["ends"].append(base + len(text[:end].encode()))
-        for run in segments(text, normalisation):
+        for run in segments(text, normalization):
             expected["segments"].append(len(expected["hashes"]))
             expected["hashes"] += [word_hash(word, seed) for word in run]
         expected["documents"].append(len(expected["hashes"]))
@@ -81,48 +81,48 @@ def _expected_words(texts: Sequence[str], normalisation: Normalisation, seed: in
 
 
 @settings(deadline=None, max_examples=400)
-@given(COLUMNS, st.sampled_from(NORMALISATIONS), st.sampled_from([SEED, 0, 1, _64]))
-@example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALISATIONS[-1], 0)
+@given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.sampled_from([SEED, 0, 1, _64]))
+@example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALIZATIONS[-1], 0)
 @example(
     ["x" * 63 + "Σ", "x" * 63 + "’y", "x" * 62 + "’yy", "x" * 64 + "'y", "é" * 31 + "İ" + "z" * 64],
-    NORMALISATIONS[5],
+    NORMALIZATIONS[5],
     0,
 )
-@example([], NORMALISATIONS[0], 0)
-@example(["", "", "a", ""], NORMALISATIONS[0], 0)
-def test_words_are_those_of_the_plain_reference(texts: list[str], normalisation: Normalisation, seed: int) -> None:
-    found = word_hashes(*column_of(texts), normalisation, seed=seed)
-    expected = _expected_words(texts, normalisation, seed)
+@example([], NORMALIZATIONS[0], 0)
+@example(["", "", "a", ""], NORMALIZATIONS[0], 0)
+def test_words_are_those_of_the_plain_reference(texts: list[str], normalization: Normalization, seed: int) -> None:
+    found = word_hashes(*column_of(texts), normalization, seed=seed)
+    expected = _expected_words(texts, normalization, seed)
     if not texts:
         expected["starts"] = expected["ends"] = []
     assert {field: array.tolist() for field, array in found._asdict().items()} == expected
 
 
 @settings(deadline=None, max_examples=200)
-@given(COLUMNS, st.sampled_from(NORMALISATIONS), st.integers(1, 13))
-def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalisation: Normalisation, n: int) -> None:
+@given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.integers(1, 13))
+def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
     hashes, positions, documents, first_words, seen = [], [], [0], [0], 0
     for text in texts:
-        for run in segments(text, normalisation):
+        for run in segments(text, normalization):
             for start in range(len(run) - n + 1):
                 hashes.append(ngram_hash(run[start : start + n], SEED))
                 positions.append(seen + start)
             seen += len(run)
         documents.append(len(hashes))
         first_words.append(seen)
-    found = ngram_hashes(word_hashes(*column_of(texts), normalisation, spans=False), n)
+    found = ngram_hashes(word_hashes(*column_of(texts), normalization, spans=False), n)
     assert [array.tolist() for array in found] == [hashes, positions, documents]
-    straight = text_ngram_hashes(*column_of(texts), n, normalisation)
+    straight = text_ngram_hashes(*column_of(texts), n, normalization)
     assert [array.tolist() for array in straight] == [hashes, documents, first_words]
 
 
-@pytest.mark.parametrize(("normalisation", "end"), [(NORMALISATIONS[0], 0x110000), (NORMALISATIONS[-1], 0x20000)])
-def test_every_character_is_read_as_python_reads_it(normalisation: Normalisation, end: int) -> None:
+@pytest.mark.parametrize(("normalization", "end"), [(NORMALIZATIONS[0], 0x110000), (NORMALIZATIONS[-1], 0x20000)])
+def test_every_character_is_read_as_python_reads_it(normalization: Normalization, end: int) -> None:
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
     texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
-    found = word_hashes(*arrays_of(pa.array(texts)), normalisation, seed=3)
-    expected = [words(text, normalisation) for text in texts]
+    found = word_hashes(*arrays_of(pa.array(texts)), normalization, seed=3)
+    expected = [words(text, normalization) for text in texts]
     assert np.diff(found.documents).tolist() == [len(each) for each in expected]
     distinct = {word: word_hash(word, 3) for each in expected for word in each}
     assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
@@ -136,7 +136,7 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
         assert word_hashes(*arrays_of(pa.array([text])), seed=0).hashes.tolist() == expected
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,15 +147,15 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
         "a\n" * 150_000,
     ],
 )
-def test_long_texts_are_cut_where_nothing_changes(text: str, normalisation: Normalisation) -> None:
+def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Normalization) -> None:
     assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
     column = arrays_of(pa.array(["a b", text, "c d"]))
-    found = word_hashes(*column, normalisation)
-    runs = [run for each in ("a b", text, "c d") for run in segments(each, normalisation)]
+    found = word_hashes(*column, normalization)
+    runs = [run for each in ("a b", text, "c d") for run in segments(each, normalization)]
     distinct = {word: word_hash(word, SEED) for run in runs for word in run}
     assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
     assert np.diff(found.segments).tolist() == [len(run) for run in runs]
-    apart, straight = ngram_hashes(found, 3), text_ngram_hashes(*column, 3, normalisation)
+    apart, straight = ngram_hashes(found, 3), text_ngram_hashes(*column, 3, normalization)
     np.testing.assert_array_equal(apart.hashes, straight.hashes)
     np.testing.assert_array_equal(apart.documents, straight.documents)
     np.testing.assert_array_equal(found.documents, straight.words)
@@ -192,18 +192,18 @@ def test_real_texts_are_read_as_the_plain_reference_reads_them(shared_data: Path
     with (shared_data / "text" / "docs.jsonl.zst").open("rb") as file:
         lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
     texts = [json.loads(line)["text"] for line in lines[:-1]]
-    for normalisation in (NORMALISATIONS[0], NORMALISATIONS[-1]):
-        found = word_hashes(*arrays_of(pa.array(texts)), normalisation)
-        expected = [words(text, normalisation) for text in texts]
+    for normalization in (NORMALIZATIONS[0], NORMALIZATIONS[-1]):
+        found = word_hashes(*arrays_of(pa.array(texts)), normalization)
+        expected = [words(text, normalization) for text in texts]
         distinct = {word: word_hash(word, SEED) for each in expected for word in each}
         assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
         # As many hashes as words: none collide.
         assert len(set(distinct.values())) == len(distinct)
-        hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), 8, normalisation).hashes
+        hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), 8, normalization).hashes
         distinct_ngrams = {
             tuple(run[at : at + 8])
             for text in texts
-            for run in segments(text, normalisation)
+            for run in segments(text, normalization)
             for at in range(len(run) - 7)
         }
         assert len(np.unique(hashes)) == len(distinct_ngrams)

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_fingerprints import NORMALISATIONS, TEXTS, column_of
+from test_fingerprints import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.ngrams.hashing import ngram_hashes, text_ngram_hashes, word_hashes
 from pipelines.algorithms.ngrams.index import ngram_text, scan
 from pipelines.algorithms.ngrams.index_builder import IndexBuilder
 from pipelines.algorithms.ngrams.word_bits import new_bits, reading_of
 from pipelines.algorithms.ngrams.word_scan import PIECE_BYTES, Count, Found, find_words, most_normal, most_words
-from pipelines.algorithms.ngrams.words import Normalisation, ngrams, segments, word_spans
+from pipelines.algorithms.ngrams.words import Normalization, ngrams, segments, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
 _UNITS = ["x", "Ⱥ", "Ab'9’"]
@@ -33,19 +33,19 @@ def _short(count: int) -> str:
     return " ".join(f"w{number % 40}" + "\n" * (number % 11 == 10) for number in range(count))
 
 
-def _aliased(text: str, normalisation: Normalisation) -> list[list[str]]:
+def _aliased(text: str, normalization: Normalization) -> list[list[str]]:
     """Return the text's runs of words, each word as a number, so that n-grams of long words are short."""
     numbers: dict[str, str] = {}
-    return [[numbers.setdefault(word, str(len(numbers))) for word in run] for run in segments(text, normalisation)]
+    return [[numbers.setdefault(word, str(len(numbers))) for word in run] for run in segments(text, normalization)]
 
 
-def _check_text(text: str, n: int, normalisation: Normalisation) -> None:
+def _check_text(text: str, n: int, normalization: Normalization) -> None:
     """Index a text and find all of its n-grams in it, as the plain reference has them."""
-    builder = IndexBuilder(n, normalisation)
+    builder = IndexBuilder(n, normalization)
     builder.add(*column_of([text]))
     index, examples = builder.finish()
     hits = scan(index, *column_of([text]))
-    runs, spans = _aliased(text, normalisation), word_spans(text, normalisation)
+    runs, spans = _aliased(text, normalization), word_spans(text, normalization)
     expected, firsts = [], []
     for run, first in zip(runs, np.cumsum([0, *map(len, runs)]), strict=False):
         expected += list(ngrams(run, n))
@@ -58,11 +58,11 @@ def _check_text(text: str, n: int, normalisation: Normalisation) -> None:
     offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
     assert hits.starts.tolist() == [offsets[spans[first][0]] for first in firsts]
     assert hits.ends.tolist() == [offsets[spans[first + n - 1][1]] for first in firsts]
-    words = [word for run in segments(text, normalisation) for word in run]
+    words = [word for run in segments(text, normalization) for word in run]
     for number in range(0, len(firsts), 1 + len(firsts) // 5):
         assert ngram_text(index, int(hits.ids[number])) == " ".join(words[firsts[number] : firsts[number] + n])
-    fused = text_ngram_hashes(*column_of([text]), n, normalisation)
-    separate = ngram_hashes(word_hashes(*column_of([text]), normalisation), n)
+    fused = text_ngram_hashes(*column_of([text]), n, normalization)
+    separate = ngram_hashes(word_hashes(*column_of([text]), normalization), n)
     np.testing.assert_array_equal(fused.hashes, separate.hashes)
     assert len(fused.hashes) == len(firsts)
 
@@ -70,25 +70,25 @@ def _check_text(text: str, n: int, normalisation: Normalisation) -> None:
 @pytest.mark.parametrize("n", [1, 2, 8, 100])
 @pytest.mark.parametrize("kilobytes", [10, 65, 140, 250, 300])
 def test_words_as_long_as_pieces_among_short_ones(kilobytes: int, n: int) -> None:
-    for number, normalisation in enumerate(NORMALISATIONS):
-        unit = _UNITS[(number + n) % 3 if normalisation.letters == "unicode" else 0]
+    for number, normalization in enumerate(NORMALIZATIONS):
+        unit = _UNITS[(number + n) % 3 if normalization.letters == "unicode" else 0]
         word = _long(unit, 1000 * kilobytes)
-        _check_text(f"{_short(120)} {word} {_short(30)}. {word}y {_short(110)}", n, normalisation)
+        _check_text(f"{_short(120)} {word} {_short(30)}. {word}y {_short(110)}", n, normalization)
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("before", [-65_000, -9, -1, 0, 1, 9])
-def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, normalisation: Normalisation) -> None:
+def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, normalization: Normalization) -> None:
     for n, unit in ((2, "x"), (8, "Ⱥ")):
         word, start = _long(unit, 65_000), PIECE_BYTES + before
         filler = "ab " * 1000 + " " * (start - 3000)
-        _check_text(f"{filler}{word} a b {word}{unit} c {word} {'de ' * 1000}", n, normalisation)
+        _check_text(f"{filler}{word} a b {word}{unit} c {word} {'de ' * 1000}", n, normalization)
 
 
 @pytest.mark.parametrize(("n", "size_bytes", "count"), [(8, 65_000, 20), (100, 65_000, 140), (8, 140_000, 12)])
 def test_a_text_of_long_words_alone(n: int, size_bytes: int, count: int) -> None:
     text = " ".join(_long(chr(ord("a") + number % 26), size_bytes) for number in range(count))
-    _check_text(text, n, NORMALISATIONS[0])
+    _check_text(text, n, NORMALIZATIONS[0])
 
 
 # A write past the end of an array shows at the latest when the array next to it is given back.
@@ -131,7 +131,7 @@ def _guarded(size: int, kind: type[np.generic]) -> tuple[npt.NDArray[np.uint8], 
     return around, around[_GUARD_BYTES : len(around) - _GUARD_BYTES].view(kind)
 
 
-def _find(text: str, normalisation: Normalisation, kept: Count, lacking: str = "") -> None:
+def _find(text: str, normalization: Normalization, kept: Count, lacking: str = "") -> None:
     """Find words with the least room that is allowed, or one entry less, and look at what is around it."""
     data = np.frombuffer(text.encode(), np.uint8)
     words = kept.words + most_words(len(data))
@@ -140,14 +140,14 @@ def _find(text: str, normalisation: Normalisation, kept: Count, lacking: str = "
     kinds = dict(zip(Found._fields, (np.uint64, np.int64, np.int64, np.int64, np.uint8, np.int64), strict=True))
     arrays = {name: _guarded(size - (name == lacking), kinds[name]) for name, size in sizes.items()}
     found = Found(*(array for _, array in arrays.values()))
-    bits, reading, span = new_bits(len(data)), reading_of(normalisation, 1), (np.int64(0), np.int64(len(data)))
+    bits, reading, span = new_bits(len(data)), reading_of(normalization, 1), (np.int64(0), np.int64(len(data)))
     try:
         count = find_words(data, span, span, reading, bits, found, kept, True)
     finally:
         for around, _ in arrays.values():
             assert (around[:_GUARD_BYTES] == 0xA5).all()
             assert (around[-_GUARD_BYTES:] == 0xA5).all()
-    expected = [word for run in segments(text, normalisation) for word in run]
+    expected = [word for run in segments(text, normalization) for word in run]
     assert found.normal[kept.normal : count.normal].tobytes() == "".join(f"{word} " for word in expected).encode()
     assert count.words == kept.words + len(expected)
 
@@ -157,21 +157,21 @@ _SOMETHING = Count(np.int64(7), np.int64(70_001), np.int64(3), False)
 
 
 @settings(deadline=None, max_examples=200)
-@given(TEXTS, st.integers(1, 70), st.sampled_from(NORMALISATIONS), st.sampled_from([_NOTHING, _SOMETHING]))
-@example("Ⱥ", 1, NORMALISATIONS[0], _NOTHING)
-@example("Ⱥ", 200, NORMALISATIONS[0], _SOMETHING)
-@example("ȺİȺİ", 200, NORMALISATIONS[0], _SOMETHING)
-@example("İ", 200, NORMALISATIONS[1], _SOMETHING)
-@example("a ", 200, NORMALISATIONS[0], _SOMETHING)
-@example("a\n", 200, NORMALISATIONS[3], _SOMETHING)
+@given(TEXTS, st.integers(1, 70), st.sampled_from(NORMALIZATIONS), st.sampled_from([_NOTHING, _SOMETHING]))
+@example("Ⱥ", 1, NORMALIZATIONS[0], _NOTHING)
+@example("Ⱥ", 200, NORMALIZATIONS[0], _SOMETHING)
+@example("ȺİȺİ", 200, NORMALIZATIONS[0], _SOMETHING)
+@example("İ", 200, NORMALIZATIONS[1], _SOMETHING)
+@example("a ", 200, NORMALIZATIONS[0], _SOMETHING)
+@example("a\n", 200, NORMALIZATIONS[3], _SOMETHING)
 def test_words_stay_in_the_least_room_that_is_allowed(
-    text: str, times: int, normalisation: Normalisation, kept: Count
+    text: str, times: int, normalization: Normalization, kept: Count
 ) -> None:
-    _find(text * times, normalisation, kept)
+    _find(text * times, normalization, kept)
 
 
 @pytest.mark.parametrize("lacking", Found._fields)
 @pytest.mark.parametrize("kept", [_NOTHING, _SOMETHING])
 def test_too_little_room_is_an_error_and_nothing_is_written(lacking: str, kept: Count) -> None:
     with pytest.raises(IndexError, match="no room"):
-        _find("a b c", NORMALISATIONS[0], kept, lacking)
+        _find("a b c", NORMALIZATIONS[0], kept, lacking)

@@ -1,4 +1,4 @@
-"""Words that no corpus holds: as many n-grams as asked for, all different, the same by every normalisation."""
+"""Words that no corpus holds: as many n-grams as asked for, all different, the same by every normalization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.random_ngrams import made_up_text
-from pipelines.algorithms.ngrams.words import Normalisation, words
+from pipelines.algorithms.ngrams.words import Normalization, words
 
 
 @pytest.mark.parametrize("n", [1, 2, 8])
@@ -25,11 +25,11 @@ def test_ngrams_are_as_many_as_asked_for_and_all_different(n: int) -> None:
     assert {len(word) for each in found for word in each} == {24 if n == 1 else 12}
 
 
-def test_every_normalisation_makes_the_same_hashes() -> None:
+def test_every_normalization_makes_the_same_hashes() -> None:
     text = made_up_text(0, 300, 8, seed=1)
     starts = np.array([0, len(text)])
     ways = itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
-    hashed = {text_ngram_hashes(text, starts, 8, Normalisation(*way)).hashes.tobytes() for way in ways}  # type: ignore[arg-type]
+    hashed = {text_ngram_hashes(text, starts, 8, Normalization(*way)).hashes.tobytes() for way in ways}  # type: ignore[arg-type]
     assert len(hashed) == 1
     assert len(next(iter(hashed))) == 300 * 8
 

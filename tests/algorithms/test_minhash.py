@@ -16,7 +16,7 @@ from pipelines.algorithms.minhash.signatures import (
     candidate_probability,
     choose_bands,
     jaccard,
-    normalised_text,
+    normalized_text,
     shingle_hashes,
     shingles_of,
     signature_of,
@@ -47,7 +47,7 @@ def test_words_are_compared_in_lower_case_and_one_unicode_form():
 
 
 def test_equal_texts_differ_only_in_white_space_and_unicode_form():
-    assert normalised_text(" cafe\u0301 \n\t au  lait\u00a0") == "café au lait"
+    assert normalized_text(" cafe\u0301 \n\t au  lait\u00a0") == "café au lait"
     assert text_hash("cafe\u0301\nau lait") == text_hash("café au  lait ")
     assert text_hash("Café au lait") != text_hash("café au lait")
     assert len(text_hash("")) == 16

@@ -13,12 +13,12 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_fingerprints import COLUMNS, NORMALISATIONS, column_of
+from test_fingerprints import COLUMNS, NORMALIZATIONS, column_of
 
 from pipelines.algorithms.ngrams import word_scan
 from pipelines.algorithms.ngrams.index import WHOLE_HASH, NgramIndex, ngram_text, scan, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams, word_spans, words
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, word_spans, words
 from pipelines.core.text_columns import arrays_of
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.
@@ -29,35 +29,35 @@ _MASKS = st.sampled_from([WHOLE_HASH, 3, 3 << 62, 0])
 
 
 def _built(
-    texts: Sequence[str], n: int, normalisation: Normalisation, mask: int = WHOLE_HASH, batch: int = 2
+    texts: Sequence[str], n: int, normalization: Normalization, mask: int = WHOLE_HASH, batch: int = 2
 ) -> tuple[NgramIndex, Examples]:
-    builder = IndexBuilder(n, normalisation, mask=mask)
+    builder = IndexBuilder(n, normalization, mask=mask)
     for start in range(0, len(texts), batch):
         builder.add(*column_of(texts[start : start + batch]))
     return builder.finish()
 
 
-def _check_examples(index: NgramIndex, examples: Examples, texts: Sequence[str], normalisation: Normalisation) -> None:
+def _check_examples(index: NgramIndex, examples: Examples, texts: Sequence[str], normalization: Normalization) -> None:
     n = settings_of(index).n
     distinct: set[str] = set()
-    assert examples.words.tolist() == np.cumsum([0, *(len(words(text, normalisation)) for text in texts)]).tolist()
+    assert examples.words.tolist() == np.cumsum([0, *(len(words(text, normalization)) for text in texts)]).tolist()
     for text, start, end in zip(texts, examples.words[:-1], examples.words[1:], strict=True):
         ids = examples.ids[start:end]
         found = [(position, ngram_text(index, id)) for position, id in enumerate(ids.tolist()) if id >= 0]
-        assert found == text_ngrams(text, n, normalisation)
+        assert found == text_ngrams(text, n, normalization)
         distinct.update(ngram for _, ngram in found)
     texts_of_ids = [ngram_text(index, id) for id in range(len(index.hashes))]
     assert len(texts_of_ids) == len(set(texts_of_ids))
     assert set(texts_of_ids) == distinct
 
 
-def _check_scan(index: NgramIndex, texts: Sequence[str], known: set[str], normalisation: Normalisation) -> int:
+def _check_scan(index: NgramIndex, texts: Sequence[str], known: set[str], normalization: Normalization) -> int:
     n = settings_of(index).n
     hits = scan(index, *column_of(texts))
     expected = []
     for number, text in enumerate(texts):
-        spans = word_spans(text, normalisation)
-        for position, ngram in text_ngrams(text, n, normalisation):
+        spans = word_spans(text, normalization)
+        for position, ngram in text_ngrams(text, n, normalization):
             if ngram in known:
                 start, end = spans[position][0], spans[position + n - 1][1]
                 expected.append((number, position, ngram, len(text[:start].encode()), len(text[:end].encode())))
@@ -65,39 +65,39 @@ def _check_scan(index: NgramIndex, texts: Sequence[str], known: set[str], normal
         hits.documents, hits.words, (ngram_text(index, id) for id in hits.ids), hits.starts, hits.ends, strict=True
     )
     assert [(int(a), int(b), c, int(d), int(e)) for a, b, c, d, e in found] == expected
-    assert hits.word_counts.tolist() == [len(words(text, normalisation)) for text in texts]
-    assert hits.ngram_counts.tolist() == [len(text_ngrams(text, n, normalisation)) for text in texts]
+    assert hits.word_counts.tolist() == [len(words(text, normalization)) for text in texts]
+    assert hits.ngram_counts.tolist() == [len(text_ngrams(text, n, normalization)) for text in texts]
     return len(expected)
 
 
 @settings(deadline=None, max_examples=300)
-@given(_EXAMPLES, _EXAMPLES, st.integers(1, 13), st.sampled_from(NORMALISATIONS), _MASKS)
-@example(["a b", "b a"], ["a b a"], 2, NORMALISATIONS[0], 0)
-@example([], ["a"], 1, NORMALISATIONS[0], WHOLE_HASH)
-@example(["a"], [], 1, NORMALISATIONS[0], WHOLE_HASH)
+@given(_EXAMPLES, _EXAMPLES, st.integers(1, 13), st.sampled_from(NORMALIZATIONS), _MASKS)
+@example(["a b", "b a"], ["a b a"], 2, NORMALIZATIONS[0], 0)
+@example([], ["a"], 1, NORMALIZATIONS[0], WHOLE_HASH)
+@example(["a"], [], 1, NORMALIZATIONS[0], WHOLE_HASH)
 def test_scan_finds_what_a_dictionary_finds(
-    examples: list[str], texts: list[str], n: int, normalisation: Normalisation, mask: int
+    examples: list[str], texts: list[str], n: int, normalization: Normalization, mask: int
 ) -> None:
-    index, places = _built(examples, n, normalisation, mask)
-    _check_examples(index, places, examples, normalisation)
-    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
-    _check_scan(index, texts + examples, known, normalisation)
+    index, places = _built(examples, n, normalization, mask)
+    _check_examples(index, places, examples, normalization)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalization)}
+    _check_scan(index, texts + examples, known, normalization)
 
 
 @settings(deadline=None, max_examples=100)
-@given(COLUMNS, COLUMNS, st.integers(1, 3), st.sampled_from(NORMALISATIONS), _MASKS)
+@given(COLUMNS, COLUMNS, st.integers(1, 3), st.sampled_from(NORMALIZATIONS), _MASKS)
 def test_scan_of_any_text_finds_what_a_dictionary_finds(
-    examples: list[str], texts: list[str], n: int, normalisation: Normalisation, mask: int
+    examples: list[str], texts: list[str], n: int, normalization: Normalization, mask: int
 ) -> None:
-    index, places = _built(examples, n, normalisation, mask)
-    _check_examples(index, places, examples, normalisation)
-    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
-    _check_scan(index, [*texts, *examples, " ".join(examples)], known, normalisation)
+    index, places = _built(examples, n, normalization, mask)
+    _check_examples(index, places, examples, normalization)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalization)}
+    _check_scan(index, [*texts, *examples, " ".join(examples)], known, normalization)
 
 
 def test_ngrams_that_share_a_hash_are_told_apart() -> None:
     examples = ["one two three four five", "six seven", "two three one"]
-    index, _ = _built(examples, 2, NORMALISATIONS[0], mask=0)
+    index, _ = _built(examples, 2, NORMALIZATIONS[0], mask=0)
     assert set(index.hashes.tolist()) == {0}
     assert len(index.hashes) == 6
     known = {ngram for text in examples for _, ngram in text_ngrams(text, 2)}
@@ -107,43 +107,43 @@ def test_ngrams_that_share_a_hash_are_told_apart() -> None:
         for left in "one two three four five six seven".split()
         for right in "one two three four five six seven".split()
     ]
-    assert _check_scan(index, every_pair, known, NORMALISATIONS[0]) == 6
+    assert _check_scan(index, every_pair, known, NORMALIZATIONS[0]) == 6
 
 
 @settings(deadline=None, max_examples=50)
 @given(_EXAMPLES, st.integers(1, 4), st.integers(1, 6))
 def test_the_index_does_not_depend_on_the_batches(examples: list[str], n: int, batch: int) -> None:
-    one, other = (_built(examples, n, NORMALISATIONS[1], batch=size) for size in (batch, max(1, len(examples))))
+    one, other = (_built(examples, n, NORMALIZATIONS[1], batch=size) for size in (batch, max(1, len(examples))))
     for left, right in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
         np.testing.assert_array_equal(left, right)
         assert left.dtype == right.dtype
 
 
-@pytest.mark.parametrize("normalisation", [NORMALISATIONS[0], NORMALISATIONS[-1]])
-def test_long_texts_are_scanned_in_pieces(normalisation: Normalisation) -> None:
+@pytest.mark.parametrize("normalization", [NORMALIZATIONS[0], NORMALIZATIONS[-1]])
+def test_long_texts_are_scanned_in_pieces(normalization: Normalization) -> None:
     text = " ".join(f"Word{number % 5000}'s É" + "\n" * (number % 7 == 0) for number in range(30_000))
     assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
     examples = [text[start : start + 100] for start in range(0, len(text), 20_000)]
-    index, places = _built([*examples, text], 5, normalisation)
-    _check_examples(index, places, [*examples, text], normalisation)
-    index, _ = _built(examples, 5, normalisation)
-    known = {ngram for example in examples for _, ngram in text_ngrams(example, 5, normalisation)}
-    assert _check_scan(index, ["word1 word2", text, text[:999]], known, normalisation) > 50
+    index, places = _built([*examples, text], 5, normalization)
+    _check_examples(index, places, [*examples, text], normalization)
+    index, _ = _built(examples, 5, normalization)
+    known = {ngram for example in examples for _, ngram in text_ngrams(example, 5, normalization)}
+    assert _check_scan(index, ["word1 word2", text, text[:999]], known, normalization) > 50
 
 
 def test_a_stored_index_is_mapped_into_memory(tmp_path: Path) -> None:
-    index, _ = _built(["the quick brown fox"], 2, NORMALISATIONS[4])
+    index, _ = _built(["the quick brown fox"], 2, NORMALIZATIONS[4])
     for name, array in index._asdict().items():
         np.save(tmp_path / f"{name}.npy", array)
     mapped = NgramIndex(*(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in NgramIndex._fields))
     assert settings_of(mapped) == settings_of(index)
-    assert settings_of(mapped).normalisation == NORMALISATIONS[4]
+    assert settings_of(mapped).normalization == NORMALIZATIONS[4]
     hits = scan(mapped, *column_of(["A quick, brown one"]))
     assert [ngram_text(mapped, id) for id in hits.ids] == ["quick brown"]
 
 
 def test_an_index_of_another_version_is_refused() -> None:
-    index, _ = _built(["a b"], 1, NORMALISATIONS[0])
+    index, _ = _built(["a b"], 1, NORMALIZATIONS[0])
     settings = index.settings.copy()
     settings[0] = 99
     with pytest.raises(ValueError, match="of version 99"):
@@ -176,20 +176,20 @@ def _real_texts(shared_data: Path) -> list[str]:
     return [json.loads(line)["text"] for line in text.split("\n")[:-1]]
 
 
-@pytest.mark.parametrize(("n", "normalisation"), [(8, NORMALISATIONS[0]), (4, NORMALISATIONS[-1])])
+@pytest.mark.parametrize(("n", "normalization"), [(8, NORMALIZATIONS[0]), (4, NORMALIZATIONS[-1])])
 def test_real_texts_and_benchmarks_against_a_dictionary(
-    shared_data: Path, n: int, normalisation: Normalisation
+    shared_data: Path, n: int, normalization: Normalization
 ) -> None:
     examples, texts = _benchmarks(shared_data), _real_texts(shared_data)
-    index, places = _built(examples, n, normalisation, batch=1000)
-    _check_examples(index, places, examples, normalisation)
-    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalisation)}
+    index, places = _built(examples, n, normalization, batch=1000)
+    _check_examples(index, places, examples, normalization)
+    known = {ngram for text in examples for _, ngram in text_ngrams(text, n, normalization)}
     assert len(index.hashes) == len(known)
-    assert _check_scan(index, texts[:200] + examples[:3000], known, normalisation) > 1000
+    assert _check_scan(index, texts[:200] + examples[:3000], known, normalization) > 1000
 
 
 def test_threads_scan_at_the_same_time(shared_data: Path) -> None:
-    index, _ = _built(_benchmarks(shared_data)[:3000], 4, NORMALISATIONS[0], batch=1000)
+    index, _ = _built(_benchmarks(shared_data)[:3000], 4, NORMALIZATIONS[0], batch=1000)
     column = column_of(_real_texts(shared_data)[:100])
     expected, found = scan(index, *column), []
     threads = [threading.Thread(target=lambda: found.append(scan(index, *column))) for _ in range(3)]

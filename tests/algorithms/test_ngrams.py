@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams.words import (
     DEFAULT,
-    NORMALISATION,
-    Normalisation,
+    NORMALIZATION,
+    Normalization,
     describe,
     ngrams,
     segments,
@@ -88,18 +88,18 @@ def test_spans_count_characters_that_grow_when_lowered() -> None:
     assert [text[start:end] for start, end in word_spans(text)] == ["İ", "stanbul", "İ", "X", "end"]
 
 
-_NORMALISATIONS = [
-    Normalisation(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
+_NORMALIZATIONS = [
+    Normalization(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
 ]
 
 
-def _segments_by_characters(text: str, normalisation: Normalisation) -> list[list[str]]:
+def _segments_by_characters(text: str, normalization: Normalization) -> list[list[str]]:
     """The definition with its options, character by character."""
 
     def belongs(at: int) -> bool:
         if not 0 <= at < len(lowered):
             return False
-        if normalisation.letters == "ascii":
+        if normalization.letters == "ascii":
             return lowered[at] in "abcdefghijklmnopqrstuvwxyz0123456789"
         return lowered[at].isalnum()
 
@@ -108,45 +108,45 @@ def _segments_by_characters(text: str, normalisation: Normalisation) -> list[lis
     for at, character in enumerate(lowered):
         if belongs(at):
             found[-1][-1] += character
-        elif normalisation.lines == "stop" and character in "\n\r":
+        elif normalization.lines == "stop" and character in "\n\r":
             found.append([""])
-        elif not (normalisation.apostrophes == "drop" and character in "'’" and belongs(at - 1) and belongs(at + 1)):
+        elif not (normalization.apostrophes == "drop" and character in "'’" and belongs(at - 1) and belongs(at + 1)):
             found[-1].append("")
     runs = [[word for word in run if word] for run in found]
     return [run for run in runs if run]
 
 
 @settings(deadline=None)
-@given(_TEXTS, st.sampled_from(_NORMALISATIONS), st.integers(1, 4))
-def test_each_normalisation_is_its_definition(text: str, normalisation: Normalisation, n: int) -> None:
-    runs = _segments_by_characters(text, normalisation)
-    assert segments(text, normalisation) == runs
-    assert words(text, normalisation) == [word for run in runs for word in run]
+@given(_TEXTS, st.sampled_from(_NORMALIZATIONS), st.integers(1, 4))
+def test_each_normalization_is_its_definition(text: str, normalization: Normalization, n: int) -> None:
+    runs = _segments_by_characters(text, normalization)
+    assert segments(text, normalization) == runs
+    assert words(text, normalization) == [word for run in runs for word in run]
     firsts = itertools.accumulate((len(run) for run in runs), initial=0)
-    assert text_ngrams(text, n, normalisation) == [
+    assert text_ngrams(text, n, normalization) == [
         (first + at, " ".join(run[at : at + n]))
         for first, run in zip(firsts, runs, strict=False)
         for at in range(len(run) - n + 1)
     ]
-    spans = word_spans(text, normalisation)
+    spans = word_spans(text, normalization)
     assert len(spans) == sum(len(run) for run in runs)
-    for (start, end), word in zip(spans, words(text, normalisation), strict=True):
+    for (start, end), word in zip(spans, words(text, normalization), strict=True):
         assert word.casefold() in text[start:end].lower().replace("'", "").replace("’", "").casefold()
 
 
 @pytest.mark.parametrize(
-    ("normalisation", "expected"),
+    ("normalization", "expected"),
     [
         (DEFAULT, [["don", "t", "naïve", "k", "it", "s"]]),
-        (Normalisation(apostrophes="drop"), [["dont", "naïve", "k", "its"]]),
-        (Normalisation(letters="ascii"), [["don", "t", "na", "ve", "k", "it", "s"]]),
-        (Normalisation(lines="stop"), [["don", "t", "naïve"], ["k", "it", "s"]]),
+        (Normalization(apostrophes="drop"), [["dont", "naïve", "k", "its"]]),
+        (Normalization(letters="ascii"), [["don", "t", "na", "ve", "k", "it", "s"]]),
+        (Normalization(lines="stop"), [["don", "t", "naïve"], ["k", "it", "s"]]),
     ],
 )
-def test_options_on_a_plain_example(normalisation: Normalisation, expected: list[list[str]]) -> None:
-    assert segments("Don't 'naïve'\r\n\u212a IT’S'", normalisation) == expected
+def test_options_on_a_plain_example(normalization: Normalization, expected: list[list[str]]) -> None:
+    assert segments("Don't 'naïve'\r\n\u212a IT’S'", normalization) == expected
 
 
-def test_each_normalisation_has_a_description_of_its_own() -> None:
-    assert NORMALISATION == "lower-cased alphanumeric words (Unicode), one space between words"
-    assert len({describe(normalisation) for normalisation in _NORMALISATIONS}) == 8
+def test_each_normalization_has_a_description_of_its_own() -> None:
+    assert NORMALIZATION == "lower-cased alphanumeric words (Unicode), one space between words"
+    assert len({describe(normalization) for normalization in _NORMALIZATIONS}) == 8

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from datasketch import MinHash
 
-from pipelines.algorithms.minhash.signatures import choose_bands, normalised_text, shingles_of
+from pipelines.algorithms.minhash.signatures import choose_bands, normalized_text, shingles_of
 from pipelines.core.errors import ChangedRunError
 from pipelines.core.executor import SerialExecutor, make_executor
 from pipelines.core.run import RunOptions
@@ -94,7 +94,7 @@ def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tup
     near: dict[int, set[int]] = defaultdict(set)
     for members in _buckets(rows, shingles, config):
         for one, other in itertools.combinations(members, 2):
-            same_text = normalised_text(rows[one]["text"]) == normalised_text(rows[other]["text"])
+            same_text = normalized_text(rows[one]["text"]) == normalized_text(rows[other]["text"])
             union = shingles[one] | shingles[other]
             if same_text or len(shingles[one] & shingles[other]) / len(union) >= config.threshold:
                 near[one].add(other)
@@ -104,7 +104,7 @@ def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tup
         best = min(cluster, key=lambda number: _rank(rows[number]))
         kept.append(rows[best]["id"])
         for number in cluster - {best}:
-            same_text = normalised_text(rows[number]["text"]) == normalised_text(rows[best]["text"])
+            same_text = normalized_text(rows[number]["text"]) == normalized_text(rows[best]["text"])
             dropped.append((rows[number]["id"], f"{'exact' if same_text else 'near'}_duplicate", rows[best]["id"]))
     return sorted(kept), sorted(dropped)
 
@@ -113,7 +113,7 @@ def _buckets(rows: list[Row], shingles: list[set[str]], config: DedupConfig) -> 
     bands, width = choose_bands(config.num_perm, config.threshold)
     buckets: dict[object, list[int]] = defaultdict(list)
     for number, (row, each) in enumerate(zip(rows, shingles, strict=True)):
-        buckets[normalised_text(row["text"])].append(number)
+        buckets[normalized_text(row["text"])].append(number)
         if each:
             signature = MinHash(config.num_perm, config.seed)
             signature.update_batch([shingle.encode() for shingle in each])

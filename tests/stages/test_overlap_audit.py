@@ -1,4 +1,4 @@
-"""What the audit does beyond its figures: normalisations, train splits, common n-grams, clean copies, its self-test."""
+"""What the audit does beyond its figures: normalizations, train splits, common n-grams, clean copies, its self-test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
@@ -70,12 +70,12 @@ def _report(
     return summary, json.loads((folder / "report.json").read_text())
 
 
-def _held(texts: Sequence[str], n: int, normalisation: Normalisation) -> set[str]:
-    return {ngram for text in texts for _, ngram in text_ngrams(text, n, normalisation)}
+def _held(texts: Sequence[str], n: int, normalization: Normalization) -> set[str]:
+    return {ngram for text in texts for _, ngram in text_ngrams(text, n, normalization)}
 
 
-def _percent(texts: Sequence[str], held: set[str], n: int, normalisation: Normalisation) -> float:
-    each = [ngram for text in texts for _, ngram in text_ngrams(text, n, normalisation)]
+def _percent(texts: Sequence[str], held: set[str], n: int, normalization: Normalization) -> float:
+    each = [ngram for text in texts for _, ngram in text_ngrams(text, n, normalization)]
     return round(100 * sum(ngram in held for ngram in each) / len(each), 6) if each else 0.0
 
 
@@ -95,9 +95,9 @@ def test_the_table_of_sensitivity_is_what_each_way_to_count_gives(tmp_path: Path
     rows = report["sensitivity"]
     assert len({(row["n"], row["apostrophes"], row["letters"], row["lines"]) for row in rows}) == len(rows) == 17
     for row in rows:
-        normalisation = Normalisation(row["apostrophes"], row["letters"], row["lines"])
-        held = _held(corpus, row["n"], normalisation)
-        assert row["benchmarks"][0]["percent_positions"] == _percent(examples, held, row["n"], normalisation)
+        normalization = Normalization(row["apostrophes"], row["letters"], row["lines"])
+        held = _held(corpus, row["n"], normalization)
+        assert row["benchmarks"][0]["percent_positions"] == _percent(examples, held, row["n"], normalization)
     assert rows[0]["n"] == 3
     assert rows[0]["benchmarks"][0]["percent_positions"] == report["benchmarks"][0]["percent_positions"]
     assert len({row["benchmarks"][0]["percent_positions"] for row in rows}) > 3
@@ -112,13 +112,13 @@ def test_options_of_words_are_those_of_the_plain_reference(tmp_path: Path, optio
     documents = _documents(tmp_path / "docs.parquet", corpus)
     benchmark = _jsonl(tmp_path / "b.jsonl", examples)
     _, report = _report(tmp_path / "out", documents, [f"b={benchmark}"], **{"ngram": 3, **options})
-    held = _held(corpus, config.ngram, config.normalisation)
-    assert report["benchmarks"][0]["percent_positions"] == _percent(examples, held, config.ngram, config.normalisation)
+    held = _held(corpus, config.ngram, config.normalization)
+    assert report["benchmarks"][0]["percent_positions"] == _percent(examples, held, config.ngram, config.normalization)
     hits = pq.read_table(tmp_path / "out" / "hits.parquet").to_pylist()
     expected = [
         (number, position, ngram)
         for number, text in enumerate(examples)
-        for position, ngram in text_ngrams(text, config.ngram, config.normalisation)
+        for position, ngram in text_ngrams(text, config.ngram, config.normalization)
         if ngram in held
     ]
     assert [(hit["example"], hit["position"], hit["ngram"]) for hit in hits] == expected
@@ -130,7 +130,7 @@ def test_a_test_set_is_held_against_its_own_train_set(tmp_path: Path) -> None:
     named = [f"b:test={_jsonl(tmp_path / 'test.jsonl', test)}", f"b:train={_jsonl(tmp_path / 'train.jsonl', train)}"]
     _, report = _report(tmp_path / "out", documents, named, ngram=3)
     (row,) = report["benchmarks"]
-    every = Normalisation()
+    every = Normalization()
     assert row["split"] == "test"
     assert row["percent_positions"] == _percent(test, _held(corpus, 3, every), 3, every)
     assert row["own_train"]["split"] == "train"
@@ -305,7 +305,7 @@ def test_samples_stand_beside_held_out_documents(tmp_path: Path) -> None:
     summary, report = _report(
         tmp_path / "out", documents, [f"b={benchmark}"], ngram=4, held_out=0.2, samples=sampled, workers=2
     )
-    every = Normalisation()
+    every = Normalization()
     held = _held(kept, 4, every)
     assert summary.dropped == {"held_out": len(apart)}
     dropped = pq.read_table(tmp_path / "out" / "dropped-00000.parquet")

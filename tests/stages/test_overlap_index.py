@@ -15,7 +15,7 @@ import pytest
 from pipelines.algorithms.bloom.blocked import contains, measure
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES, check_bits
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core import storage
 from pipelines.core.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
@@ -85,7 +85,7 @@ def _holds(output: Path, texts: Sequence[str]) -> list[bool]:
     folder = open_filter_folder(str(output))
     header = folder.header
     assert header is not None
-    hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), folder.n, folder.normalisation).hashes
+    hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), folder.n, folder.normalization).hashes
     answers: list[bool] = contains(map_bits(folder.file.path, header), hashes, header.k, header.seed).tolist()
     return answers
 
@@ -100,22 +100,22 @@ def _described(output: Path) -> dict[str, Any]:
 
 
 _WAYS = [
-    Normalisation(),
-    Normalisation(apostrophes="drop"),
-    Normalisation(letters="ascii"),
-    Normalisation(lines="stop"),
-    Normalisation("drop", "ascii", "stop"),
+    Normalization(),
+    Normalization(apostrophes="drop"),
+    Normalization(letters="ascii"),
+    Normalization(lines="stop"),
+    Normalization("drop", "ascii", "stop"),
 ]
 
 
 @pytest.mark.parametrize("way", _WAYS, ids=lambda way: f"{way.apostrophes}-{way.letters}-{way.lines}")
-def test_nothing_is_missed_and_the_rest_is_found_as_often_as_the_bound_says(way: Normalisation, tmp_path: Path) -> None:
+def test_nothing_is_missed_and_the_rest_is_found_as_often_as_the_bound_says(way: Normalization, tmp_path: Path) -> None:
     texts = [_real_text(number, 1500) for number in range(10)]
     documents = _write(tmp_path / "docs.parquet", texts)
     options = {"apostrophes": way.apostrophes, "letters": way.letters, "lines": way.lines}
     summary = _index(documents, tmp_path / "index", ngram=3, error_rate=1e-2, **options)
     held = {ngram for text in texts for _, ngram in text_ngrams(text, 3, way)}
-    asked = {ngram for _, ngram in text_ngrams(_real_text(99, 60_000), 3, Normalisation("drop", "ascii"))} - held
+    asked = {ngram for _, ngram in text_ngrams(_real_text(99, 60_000), 3, Normalization("drop", "ascii"))} - held
     assert all(_holds(tmp_path / "index", sorted(held)))
     found = _holds(tmp_path / "index", sorted(asked))
     described = _described(tmp_path / "index")
@@ -147,7 +147,7 @@ def test_header_and_index_json_tell_how_it_was_made(tmp_path: Path) -> None:
     check_bits(header, bits)
     measured = measure(bits, header.k)
     assert (header.fill, header.items, header.error_bound) == (measured.fill, measured.items, measured.error_bound)
-    assert folder.normalisation == Normalisation(lines="stop")
+    assert folder.normalization == Normalization(lines="stop")
     assert described["normalisation"].endswith("n-grams end where lines end")
     # 50 different words in a row, of which any 4 neighbours make one n-gram.
     assert described["items"] == pytest.approx(50, abs=2)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pybloom_live import BloomFilter
 
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.ngram_filter import open_filter_folder
@@ -81,7 +81,7 @@ def test_index_json_tells_how_it_was_made(tmp_path: Path) -> None:
     assert described["error_bound"] == pytest.approx(described["fill"] ** bloom.num_slices, rel=0.5)
     folder = open_filter_folder(str(tmp_path / "index"))
     assert folder.header is None
-    assert folder.normalisation == Normalisation(apostrophes="drop")
+    assert folder.normalization == Normalization(apostrophes="drop")
 
 
 def test_a_filter_that_is_full_keeps_its_error_rate(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES, read_header, write_header
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
 from pipelines.algorithms.ngrams.index_builder import IndexBuilder
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core import progress
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions
@@ -52,8 +52,8 @@ def _index(folder: Path, output: Path | str, **config: Any) -> str:
     return str(output)
 
 
-def _asked(texts: Sequence[str], n: int = 4, normalisation: Normalisation | None = None) -> NgramIndex:
-    builder = IndexBuilder(n, normalisation or Normalisation())
+def _asked(texts: Sequence[str], n: int = 4, normalization: Normalization | None = None) -> NgramIndex:
+    builder = IndexBuilder(n, normalization or Normalization())
     builder.add(*arrays_of(pa.array(texts)))
     return builder.finish()[0]
 
@@ -150,13 +150,13 @@ def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["blocked", "pybloom-live"])
 def test_another_kind_of_ngram_is_refused_with_the_options_to_give(tmp_path: Path, kind: str) -> None:
     answers = open_filter(_index(tmp_path, tmp_path / "index", ngram=13, apostrophes="drop", filter=kind))
-    answers.require(13, Normalisation(apostrophes="drop"))
+    answers.require(13, Normalization(apostrophes="drop"))
     with pytest.raises(
         UsageError, match=r"ngram 13, not 8, apostrophes drop, not split; .* --ngram 13 --apostrophes drop"
     ):
-        answers.require(8, Normalisation())
+        answers.require(8, Normalization())
     with pytest.raises(UsageError, match=r"letters unicode, not ascii; .* with --letters unicode$"):
-        answers.require(13, Normalisation(apostrophes="drop", letters="ascii"))
+        answers.require(13, Normalization(apostrophes="drop", letters="ascii"))
 
 
 def test_an_index_of_before_there_were_options_is_read(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_index_of_before_there_were_options_is_read(tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 1}))
     answers = open_filter(str(folder))
-    answers.require(4, Normalisation())
+    answers.require(4, Normalization())
     assert answers.contains(_asked(_HELD)).all()
     certificate = answers.certificate(probes=20_000)
     assert certificate.keys() == _FIELDS

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.algorithms.ngrams.words import Normalisation, text_ngrams, words
+from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, words
 from pipelines.core.run import RunOptions
 from pipelines.stages.overlap_report import self_test
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.stage import overlap_report
 
-_DEFAULT = Normalisation()
+_DEFAULT = Normalization()
 
 
 def _self_test(folder: Path, examples: Sequence[str], documents: Sequence[str] = ("nothing of it",)) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def test_every_twelfth_word_is_replaced_or_the_middle_one(count: int) -> None:
 def test_words_are_those_of_the_audit_not_what_stands_between_spaces() -> None:
     dashed = "-".join(f"w{number}" for number in range(24))
     assert self_test._edited(dashed, _DEFAULT) == dashed.replace("w11", "edited").replace("w23", "edited")
-    assert self_test._edited("it’s\nso", Normalisation(apostrophes="drop")) == "it’s\nedited"
+    assert self_test._edited("it’s\nso", Normalization(apostrophes="drop")) == "it’s\nedited"
     assert self_test._edited("漢字，漢，字。", _DEFAULT) == "漢字，edited，字。"
-    assert self_test._edited("é a", Normalisation(letters="ascii")) == "é edited"
+    assert self_test._edited("é a", Normalization(letters="ascii")) == "é edited"
     assert self_test._edited(" … ", _DEFAULT) == " … "
 
 

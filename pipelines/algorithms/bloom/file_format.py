@@ -29,7 +29,7 @@ _CHECKED_BYTES = HEADER_BYTES - _CHECKSUM_BYTES
 class Header:
     """What a filter holds and how it was made.
 
-    An n-gram is `n` words under `normalisation`, hashed to 64 bits by the function that `ngram_hash` names; `seed` and
+    An n-gram is `n` words under `normalization`, hashed to 64 bits by the function that `ngram_hash` names; `seed` and
     `k` are those of `blocked_bloom.add`, `blocks` the blocks of 512 bytes. `error_rate` was asked for, for
     `sketch_items` distinct hashes; `items`, `fill` and `error_bound` were measured when all were in. `documents` is how
     many were indexed, `corpus` the fingerprint of them, `bits_sha256` the checksum of the bits in hexadecimal.

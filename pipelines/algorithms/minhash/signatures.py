@@ -24,14 +24,14 @@ _UPDATE_SHINGLES = 8192
 _MOST_BANDS_RECALL = 0.99
 
 
-def normalised_text(text: str) -> str:
+def normalized_text(text: str) -> str:
     """Return text in Unicode form NFC with each run of white space as one space, and none at the ends."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def text_hash(text: str) -> bytes:
-    """Return a 128-bit hash of the normalised text."""
-    return hashlib.blake2b(normalised_text(text).encode(), digest_size=16).digest()
+    """Return a 128-bit hash of the normalized text."""
+    return hashlib.blake2b(normalized_text(text).encode(), digest_size=16).digest()
 
 
 def words_of(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 
 CODE = 0x1FFFFF
 # Part of a word once it is lower-cased; not its own lower-case form; and the two classes that decide about a sigma.
@@ -43,9 +43,9 @@ class CharacterTables(NamedTuple):
     entries: npt.NDArray[np.uint32]
 
 
-def character_tables(normalisation: Normalisation) -> CharacterTables:
-    """Return the tables for the letters that a normalisation has; they are made at the first call, in some 20 ms."""
-    return _tables(normalisation.letters)
+def character_tables(normalization: Normalization) -> CharacterTables:
+    """Return the tables for the letters that a normalization has; they are made at the first call, in some 20 ms."""
+    return _tables(normalization.letters)
 
 
 @functools.cache

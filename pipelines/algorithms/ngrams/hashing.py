@@ -33,7 +33,7 @@ from pipelines.algorithms.ngrams.word_scan import (
     new_found,
     piece_end,
 )
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 
 SEED = 0x2545F4914F6CDD1D
 # What a file that keeps hashes of n-grams calls them; another hash needs another name.
@@ -88,13 +88,13 @@ class NgramHashes(NamedTuple):
 def word_hashes(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[Any],
-    normalisation: Normalisation = DEFAULT,
+    normalization: Normalization = DEFAULT,
     *,
     seed: int = SEED,
     spans: bool = True,
 ) -> Words:
     """Return the words of texts (UTF-8; int32 or int64 `starts`): 64-bit hashes and, if asked for, where they stand."""
-    found = _all_words(*arrays_to_scan(data, starts), reading_of(normalisation, seed), spans)
+    found = _all_words(*arrays_to_scan(data, starts), reading_of(normalization, seed), spans)
     return Words(*found)
 
 
@@ -107,12 +107,12 @@ def text_ngram_hashes(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[Any],
     n: int,
-    normalisation: Normalisation = DEFAULT,
+    normalization: Normalization = DEFAULT,
     *,
     seed: int = SEED,
 ) -> NgramHashes:
     """Return the hashes of the n-grams of texts as `ngram_hashes(word_hashes(...), n)` has them, without the words."""
-    return NgramHashes(*_ngrams_of_texts(*arrays_to_scan(data, starts), n, reading_of(normalisation, seed)))
+    return NgramHashes(*_ngrams_of_texts(*arrays_to_scan(data, starts), n, reading_of(normalization, seed)))
 
 
 def arrays_to_scan(

@@ -1,7 +1,7 @@
 """An exact index of the n-grams of benchmarks, past which a corpus is streamed once: no false positives.
 
 The index holds each distinct n-gram's 64-bit hash, in ascending order, and where its words stand in the benchmarks'
-normalised text. To `scan` a text is to normalise it, to hash each n-gram, to ask a small Bloom filter (the sieve) that
+normalized text. To `scan` a text is to normalize it, to hash each n-gram, to ask a small Bloom filter (the sieve) that
 fits the processor's cache, and then, seldom, to look the hash up and to compare the words, byte by byte. N-grams that
 share a hash are distinct entries. It is made of plain arrays, which can be stored and mapped into memory as they are.
 """
@@ -30,7 +30,7 @@ from pipelines.algorithms.ngrams.word_scan import (
     piece_end,
     with_normal_room,
 )
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 
 VERSION = 1
 WHOLE_HASH = (1 << 64) - 1
@@ -60,10 +60,10 @@ class NgramIndex(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an index was made with: words of an n-gram, normalisation, the hash's seed, and which of its bits count."""
+    """What an index was made with: words of an n-gram, normalization, the hash's seed, and which of its bits count."""
 
     n: int
-    normalisation: Normalisation
+    normalization: Normalization
     seed: int
     mask: int
 
@@ -89,17 +89,17 @@ def settings_of(index: NgramIndex) -> Settings:
     version, n, seed, mask, apostrophes, letters, lines = (int(value) for value in index.settings)
     if version != VERSION:
         raise ValueError(f"the index of n-grams is of version {version}, not {VERSION}")
-    normalisation = Normalisation(_APOSTROPHES[apostrophes], _LETTERS[letters], _LINES[lines])  # type: ignore[arg-type]
-    return Settings(n, normalisation, seed, mask)
+    normalization = Normalization(_APOSTROPHES[apostrophes], _LETTERS[letters], _LINES[lines])  # type: ignore[arg-type]
+    return Settings(n, normalization, seed, mask)
 
 
 def settings_array(settings: Settings) -> npt.NDArray[np.uint64]:
     """Return settings as an index holds them."""
-    normalisation = settings.normalisation
+    normalization = settings.normalization
     codes = (
-        _APOSTROPHES.index(normalisation.apostrophes),
-        _LETTERS.index(normalisation.letters),
-        _LINES.index(normalisation.lines),
+        _APOSTROPHES.index(normalization.apostrophes),
+        _LETTERS.index(normalization.letters),
+        _LINES.index(normalization.lines),
     )
     return np.array([VERSION, settings.n, settings.seed, settings.mask, *codes], np.uint64)
 
@@ -124,7 +124,7 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
     """
     settings = settings_of(index)
     arrays = NgramIndex(*(as_read_only(array) for array in index))
-    reading = reading_of(settings.normalisation, settings.seed)
+    reading = reading_of(settings.normalization, settings.seed)
     return Hits(*_scan(arrays, *arrays_to_scan(data, starts), settings.n, np.uint64(settings.mask), reading))
 
 

@@ -31,7 +31,7 @@ from pipelines.algorithms.ngrams.word_scan import (
     most_words,
     piece_end,
 )
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalisation
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 
 # About as many n-grams are sorted at a time as fit the processor's cache; more parts than these would thrash it.
 _PART_NGRAMS = 1 << 15
@@ -52,7 +52,7 @@ class Examples(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """What is kept of a batch: normalised text, where its words begin, n-grams, runs of words, first words of texts."""
+    """What is kept of a batch: normalized text, where its words begin, n-grams, runs of words, first words of texts."""
 
     text: npt.NDArray[np.uint8]
     word_starts: npt.NDArray[Any]
@@ -70,16 +70,16 @@ class IndexBuilder:
     """
 
     def __init__(
-        self, n: int, normalisation: Normalisation = DEFAULT, *, seed: int = SEED, mask: int = WHOLE_HASH
+        self, n: int, normalization: Normalization = DEFAULT, *, seed: int = SEED, mask: int = WHOLE_HASH
     ) -> None:
-        self._settings = Settings(n, normalisation, seed, mask)
+        self._settings = Settings(n, normalization, seed, mask)
         self._batches: list[_Batch] = []
 
     def add(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any]) -> None:
         """Add a batch of examples (UTF-8; int32 or int64 `starts`, one more than examples)."""
-        n, normalisation, seed, mask = self._settings
-        reading = reading_of(normalisation, seed)
-        text, word_starts, *rest = _normalise(*arrays_to_scan(data, starts), n, np.uint64(mask), reading)
+        n, normalization, seed, mask = self._settings
+        reading = reading_of(normalization, seed)
+        text, word_starts, *rest = _normalize(*arrays_to_scan(data, starts), n, np.uint64(mask), reading)
         # Room that was not needed is given back.
         self._batches.append(_Batch(text.copy(), word_starts.astype(_offsets(len(text))), *rest))
 
@@ -153,8 +153,8 @@ def _parted(
 
 
 @kernel
-def _normalise(buffer, starts, n, mask, reading):  # type: ignore[no-untyped-def]
-    """Return a batch's normalised text, where each word begins in it, n-grams, runs of words, and words by text."""
+def _normalize(buffer, starts, n, mask, reading):  # type: ignore[no-untyped-def]
+    """Return a batch's normalized text, where each word begins in it, n-grams, runs of words, and words by text."""
     longest = longest_piece(buffer, starts)
     bits = new_bits(longest)
     size = starts[-1] - starts[0] if len(starts) else 0

@@ -1,7 +1,7 @@
 """Text of words that no corpus holds, to ask a filter of n-grams how often it finds what is not there.
 
 A word is 12 letters and digits that stand for 60 random bits, or a multiple of that. It is one word by every
-normalisation. An n-gram of such words is in a corpus with the chance that someone guessed all of its bits.
+normalization. An n-gram of such words is in a corpus with the chance that someone guessed all of its bits.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pipelines.algorithms.kernels.byte_scan import byte_at, lowest_bit
 from pipelines.algorithms.kernels.compilation import kernel
 from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, WORD, character_tables
 from pipelines.algorithms.ngrams.word_blocks import BLOCK, apostrophe_bits, ascii_word_bits, lead_bits, line_end_bits
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 
 APOSTROPHE, CURLY_APOSTROPHE = 0x27, 0x2019
 
@@ -46,10 +46,10 @@ class Bits(NamedTuple):
     last: npt.NDArray[np.uint8]
 
 
-def reading_of(normalisation: Normalisation, seed: int) -> Reading:
-    """Return a normalisation as kernels take it."""
-    tables = character_tables(normalisation)
-    drop, stop = normalisation.apostrophes == "drop", normalisation.lines == "stop"
+def reading_of(normalization: Normalization, seed: int) -> Reading:
+    """Return a normalization as kernels take it."""
+    tables = character_tables(normalization)
+    drop, stop = normalization.apostrophes == "drop", normalization.lines == "stop"
     return Reading(tables.pages, tables.entries, drop, stop, np.uint64(seed))
 
 

@@ -29,7 +29,7 @@ from pipelines.algorithms.ngrams.word_blocks import BLOCK, put_byte, put_word
 
 # A longer text is cut where an ASCII character is that no word holds, if there is one: memory is bounded by pieces.
 PIECE_BYTES = 1 << 17
-# What stores past the end of the normalised text may overwrite.
+# What stores past the end of the normalized text may overwrite.
 SLACK = 32
 
 _SPACE = 0x20
@@ -45,7 +45,7 @@ _SHIFT = np.uint64(29)
 class Found(NamedTuple):
     """Room for the words of a piece.
 
-    `hashes`; where the words begin and end in the buffer; where each begins in the normalised text, which has a space
+    `hashes`; where the words begin and end in the buffer; where each begins in the normalized text, which has a space
     after each word, and last where that ends; and the numbers of the words with which the runs of words begin that
     n-grams do not leave.
     """
@@ -119,13 +119,13 @@ def most_words(size):  # type: ignore[no-untyped-def]
 
 @kernel
 def most_normal(size):  # type: ignore[no-untyped-def]
-    """Return how many bytes the normalised text of so many bytes may have: a character of 2 bytes may grow to 3."""
+    """Return how many bytes the normalized text of so many bytes may have: a character of 2 bytes may grow to 3."""
     return size + size // 2 + 2 + SLACK
 
 
 @kernel
 def new_found(words, normal):  # type: ignore[no-untyped-def]
-    """Return room for so many words and bytes of normalised text."""
+    """Return room for so many words and bytes of normalized text."""
     return Found(
         np.empty(words, np.uint64),
         np.empty(words, np.int64),
@@ -138,7 +138,7 @@ def new_found(words, normal):  # type: ignore[no-untyped-def]
 
 @kernel
 def with_normal_room(found, normal):  # type: ignore[no-untyped-def]
-    """Return room for so many bytes of normalised text, and the same room for words; what is there stays."""
+    """Return room for so many bytes of normalized text, and the same room for words; what is there stays."""
     if normal <= len(found.normal):
         return found
     larger = at_least(found.normal, max(normal, 2 * len(found.normal)))
@@ -248,7 +248,7 @@ def _absorb(state, first, second):  # type: ignore[no-untyped-def]
 
 @kernel
 def _hash_normal(normal, start, end, seed):  # type: ignore[no-untyped-def]
-    """Return the hash of a normalised word, 16 bytes at a time, zeros after the last; `normal` has 16 more bytes."""
+    """Return the hash of a normalized word, 16 bytes at a time, zeros after the last; `normal` has 16 more bytes."""
     state = seed
     while end - start > 16:
         state = _absorb(state, word_at(normal, start), word_at(normal, start + 8))

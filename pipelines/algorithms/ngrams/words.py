@@ -3,7 +3,7 @@
 The paper (section 4) speaks of "lower-cased alphanumeric words with a single space as a delimiter" and leaves the rest
 open. Here a text is lower-cased as a whole (`str.lower`), and a word is a longest run of characters that are letters or
 digits in Unicode's sense (`str.isalnum`). Everything else, an apostrophe or a combining mark too, ends a word.
-`Normalisation` has the other readings.
+`Normalization` has the other readings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """What the paper leaves open about words and n-grams; the defaults are what is reported by default.
 
     `apostrophes`: "split" ends a word at an apostrophe (U+0027, U+2019) as at any other sign; "drop" leaves it out
@@ -31,18 +31,18 @@ class Normalisation:
     lines: Literal["cross", "stop"] = "cross"
 
 
-DEFAULT = Normalisation()
+DEFAULT = Normalization()
 
 
-def describe(normalisation: Normalisation) -> str:
-    """Return what a normalisation does, in one line for reports."""
-    letters = {"unicode": "Unicode", "ascii": "a-z and 0-9 only"}[normalisation.letters]
-    apostrophes = {"split": "", "drop": ", apostrophes within words left out"}[normalisation.apostrophes]
-    lines = {"cross": "", "stop": ", n-grams end where lines end"}[normalisation.lines]
+def describe(normalization: Normalization) -> str:
+    """Return what a normalization does, in one line for reports."""
+    letters = {"unicode": "Unicode", "ascii": "a-z and 0-9 only"}[normalization.letters]
+    apostrophes = {"split": "", "drop": ", apostrophes within words left out"}[normalization.apostrophes]
+    lines = {"cross": "", "stop": ", n-grams end where lines end"}[normalization.lines]
     return f"lower-cased alphanumeric words ({letters}), one space between words{apostrophes}{lines}"
 
 
-NORMALISATION = describe(DEFAULT)
+NORMALIZATION = describe(DEFAULT)
 
 # For strings, \w is `str.isalnum` and the underscore.
 _CHARACTERS = {"unicode": r"[^\W_]", "ascii": "[a-z0-9]"}
@@ -50,9 +50,9 @@ _APOSTROPHE = re.compile("['\u2019]")
 _LINE_END = re.compile("[\n\r]")
 
 
-def words(text: str, normalisation: Normalisation = DEFAULT) -> list[str]:
+def words(text: str, normalization: Normalization = DEFAULT) -> list[str]:
     """Return the lower-cased alphanumeric words of a text, in order. Paper, section 4."""
-    return _lowered_words(text.lower(), normalisation)
+    return _lowered_words(text.lower(), normalization)
 
 
 def ngrams(words: Sequence[str], n: int) -> Iterator[str]:
@@ -60,29 +60,29 @@ def ngrams(words: Sequence[str], n: int) -> Iterator[str]:
     return map(" ".join, zip(*(itertools.islice(words, start, None) for start in range(n)), strict=False))
 
 
-def segments(text: str, normalisation: Normalisation = DEFAULT) -> list[list[str]]:
+def segments(text: str, normalization: Normalization = DEFAULT) -> list[list[str]]:
     """Return `words(text)` in the runs that an n-gram does not leave, none of them empty."""
     # Lower-cased before it is cut into lines: what a final sigma becomes may depend on the next line.
     lowered = text.lower()
-    lines = [lowered] if normalisation.lines == "cross" else _LINE_END.split(lowered)
-    runs = (_lowered_words(line, normalisation) for line in lines)
+    lines = [lowered] if normalization.lines == "cross" else _LINE_END.split(lowered)
+    runs = (_lowered_words(line, normalization) for line in lines)
     return [run for run in runs if run]
 
 
-def text_ngrams(text: str, n: int, normalisation: Normalisation = DEFAULT) -> list[tuple[int, str]]:
+def text_ngrams(text: str, n: int, normalization: Normalization = DEFAULT) -> list[tuple[int, str]]:
     """Return the n-grams of a text, each with the number of its first word in `words(text)`."""
     found: list[tuple[int, str]] = []
     first = 0
-    for run in segments(text, normalisation):
+    for run in segments(text, normalization):
         found += enumerate(ngrams(run, n), first)
         first += len(run)
     return found
 
 
-def word_spans(text: str, normalisation: Normalisation = DEFAULT) -> list[tuple[int, int]]:
+def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[int, int]]:
     """Return where each word of `words(text)` stands in the text as it is written: (start, end) in characters."""
     lowered = text.lower()
-    spans = [match.span() for match in _word_pattern(normalisation).finditer(lowered)]
+    spans = [match.span() for match in _word_pattern(normalization).finditer(lowered)]
     if len(lowered) == len(text):
         return spans
     # A few characters grow when they are lower-cased (İ becomes two), which moves all that follows.
@@ -91,13 +91,13 @@ def word_spans(text: str, normalisation: Normalisation = DEFAULT) -> list[tuple[
 
 
 @functools.cache
-def _word_pattern(normalisation: Normalisation) -> re.Pattern[str]:
-    run = _CHARACTERS[normalisation.letters] + "+"
-    return re.compile(f"{run}(?:['\u2019]{run})*" if normalisation.apostrophes == "drop" else run)
+def _word_pattern(normalization: Normalization) -> re.Pattern[str]:
+    run = _CHARACTERS[normalization.letters] + "+"
+    return re.compile(f"{run}(?:['\u2019]{run})*" if normalization.apostrophes == "drop" else run)
 
 
-def _lowered_words(lowered: str, normalisation: Normalisation) -> list[str]:
-    found: list[str] = _word_pattern(normalisation).findall(lowered)
-    if normalisation.apostrophes == "drop":
+def _lowered_words(lowered: str, normalization: Normalization) -> list[str]:
+    found: list[str] = _word_pattern(normalization).findall(lowered)
+    if normalization.apostrophes == "drop":
         return [_APOSTROPHE.sub("", word) for word in found]
     return found

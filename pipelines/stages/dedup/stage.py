@@ -42,7 +42,7 @@ class _FilterTask:
 def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
     """Write the documents without duplicates, a list of those dropped, and `clusters.parquet`.
 
-    Documents whose normalised texts are equal, or whose sets of word shingles have a Jaccard similarity of at least
+    Documents whose normalized texts are equal, or whose sets of word shingles have a Jaccard similarity of at least
     the threshold, form clusters (connected components). Each keeps its document of highest score, then of earliest
     creation, then of smallest id. Paper, section 2.1.
     """

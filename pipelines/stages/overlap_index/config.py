@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core.config import option
 from pipelines.core.ngram_options import apostrophes_option, letters_option, lines_option, ngram_option
 
@@ -42,6 +42,6 @@ class OverlapIndexConfig:
     text_field: str = option("text", "The column or field that holds the text.")
 
     @property
-    def normalisation(self) -> Normalisation:
+    def normalization(self) -> Normalization:
         """How words are made of text."""
-        return Normalisation(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]
+        return Normalization(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from pipelines.algorithms.bloom.blocked import (
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, write_header
 from pipelines.algorithms.bloom.sizing import FilterSize
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalisation, describe
+from pipelines.algorithms.ngrams.words import Normalization, describe
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry, ShardEntry
@@ -72,7 +72,7 @@ class AddTask:
     shards: tuple[inputs.DocumentShard, ...]
     size: FilterSize
     ngram: int
-    normalisation: Normalisation
+    normalization: Normalization
     output: str
     work: str
 
@@ -110,7 +110,7 @@ def add_part(task: AddTask) -> TaskResult:
     bits = empty_bits(task.range.blocks)
     for shard in task.shards:
         for batch in inputs.read_documents(shard, Drops()):
-            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalisation).hashes
+            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalization).hashes
             add_range(bits, hashes, task.size.k, SEED, task.range.first, task.size.blocks)
             progress.advance(batch.num_rows)
     return _written(bits, task.output, task.work, task.range)
@@ -171,10 +171,10 @@ def write_description(description: dict[str, object], output: str) -> FileEntry:
 
 def _description(header: Header, corpora: Sequence[str]) -> dict[str, object]:
     fields = dataclasses.asdict(header)
-    normalisation = {name: value for name, value in fields.pop("normalisation").items() if name != "unicode"}
+    normalization = {name: value for name, value in fields.pop("normalisation").items() if name != "unicode"}
     return {
         "format": BLOCKED,
-        "normalisation": describe(Normalisation(**normalisation)),
+        "normalisation": describe(Normalization(**normalization)),
         **header.normalisation,
         "capacity": fields.pop("sketch_items"),
         "hashes": fields.pop("k"),

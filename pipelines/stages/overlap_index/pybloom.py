@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
-from pipelines.algorithms.ngrams.words import Normalisation, describe, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization, describe, text_ngrams
 from pipelines.core import inputs, progress, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import WebtextError
@@ -31,7 +31,7 @@ class _AddTask:
     index: int
     shards: tuple[inputs.DocumentShard, ...]
     ngram: int
-    normalisation: Normalisation
+    normalization: Normalization
     capacity: int
     error_rate: float
     output: str
@@ -76,7 +76,7 @@ def _add_tasks(
     count = len(source.shards)
     parts = min(_PARTS, count)
     bounds = [count * part // parts for part in range(parts + 1)]
-    made = (config.ngram, config.normalisation, capacity, config.error_rate, run.output, storage.basename(run.work))
+    made = (config.ngram, config.normalization, capacity, config.error_rate, run.output, storage.basename(run.work))
     return [
         _AddTask(part, source.shards[start:end], *made) for part, (start, end) in enumerate(itertools.pairwise(bounds))
     ]
@@ -88,7 +88,7 @@ def _add_part(task: _AddTask) -> TaskResult:
     bloom = BloomFilter(task.capacity, task.error_rate)
     for shard in task.shards:
         for text in _texts(shard):
-            for _, ngram in text_ngrams(text, task.ngram, task.normalisation):
+            for _, ngram in text_ngrams(text, task.ngram, task.normalization):
                 # It counts repeats too, and refuses more than its capacity; the whole filter gets its own figure.
                 bloom.count = 0
                 bloom.add(ngram, skip_check=True)
@@ -113,8 +113,8 @@ def _join_parts(
     description = {
         "format": PYBLOOM_LIVE,
         "n": config.ngram,
-        "normalisation": describe(config.normalisation),
-        **dataclasses.asdict(config.normalisation),
+        "normalisation": describe(config.normalization),
+        **dataclasses.asdict(config.normalization),
         "error_rate": config.error_rate,
         "error_bound": false_positive_rate(bloom),
         "fill": fill(bloom),

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.algorithms.bloom import hyperloglog as distinct_count
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
@@ -27,7 +27,7 @@ class SketchTask:
 
     shard: inputs.DocumentShard
     ngram: int
-    normalisation: Normalisation
+    normalization: Normalization
     output: str
     work: str
 
@@ -54,7 +54,7 @@ def sketch_shard(task: SketchTask) -> TaskResult:
     with shards.write_shard(task.output, shards.shard_name("dropped", task.shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(task.shard, drops):
-            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalisation).hashes
+            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalization).hashes
             distinct_count.add(registers, hashes)
             documents += batch.num_rows
             found += len(hashes)

@@ -88,7 +88,7 @@ def overlap_index(
 def _sketch(config: OverlapIndexConfig, source: inputs.DocumentInput, run: StageRun) -> tuple[Counted, float]:
     """Count the n-grams, and the seconds that it took: 0 where some of it was done before."""
     work = storage.basename(run.work)
-    tasks = [SketchTask(shard, config.ngram, config.normalisation, run.output, work) for shard in source.shards]
+    tasks = [SketchTask(shard, config.ngram, config.normalization, run.output, work) for shard in source.shards]
     fresh = not any(run.known("sketch", task.name) for task in tasks)
     started = time.monotonic()
     entries = run.map(sketch_shard, tasks, phase="sketch", work=True, total=source.records)
@@ -123,12 +123,12 @@ def _write_filter(
     _say_size(size, ranges, counted, items, seconds, run)
     work = storage.basename(run.work)
     tasks = [
-        AddTask(each, source.shards, size, config.ngram, config.normalisation, run.output, work) for each in ranges
+        AddTask(each, source.shards, size, config.ngram, config.normalization, run.output, work) for each in ranges
     ]
     parts = run.map(add_part, tasks, phase="add", work=True, total=counted.documents * len(tasks))
     header = Header(
         n=config.ngram,
-        normalisation={**dataclasses.asdict(config.normalisation), "unicode": unicodedata.unidata_version},
+        normalisation={**dataclasses.asdict(config.normalization), "unicode": unicodedata.unidata_version},
         ngram_hash=hashing.NAME,
         seed=SEED,
         error_rate=config.error_rate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core.config import option
 from pipelines.core.ngram_options import apostrophes_option, letters_option, lines_option, ngram_option
 
@@ -33,7 +33,7 @@ class OverlapReportConfig:
         maximum=0.9,
     )
     sensitivity: bool = option(
-        False, "Also count with every normalisation, and with n-grams of 8 and of 13 words, in the same pass."
+        False, "Also count with every normalization, and with n-grams of 8 and of 13 words, in the same pass."
     )
     self_test: bool = option(
         False, "Also plant copies of examples in a sample of the corpus, and tell how many are found."
@@ -53,6 +53,6 @@ class OverlapReportConfig:
     text_field: str = option("text", "The column or field of the documents that holds the text.")
 
     @property
-    def normalisation(self) -> Normalisation:
+    def normalization(self) -> Normalization:
         """How words are made of text."""
-        return Normalisation(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]
+        return Normalization(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.ngrams.index import NgramIndex
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import progress, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
@@ -39,7 +39,7 @@ class Variant:
 
     number: int
     n: int
-    normalisation: Normalisation
+    normalization: Normalization
     of_samples: bool = False
 
 
@@ -60,15 +60,15 @@ class Extent(NamedTuple):
     last: int
 
 
-def variants_of(n: int, normalisation: Normalisation, *, sensitivity: bool, samples: bool) -> list[Variant]:
+def variants_of(n: int, normalization: Normalization, *, sensitivity: bool, samples: bool) -> list[Variant]:
     """Return the indexes: that of the report, for the table of sensitivity all ways to count, and that of samples."""
-    ways = [(n, normalisation)]
+    ways = [(n, normalization)]
     if sensitivity:
         options = itertools.product(_SENSITIVITY_NGRAMS, ("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
-        each = ((n, Normalisation(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
+        each = ((n, Normalization(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
         ways += [way for way in each if way != ways[0]]
     variants = [Variant(number, *way) for number, way in enumerate(ways)]
-    return [*variants, Variant(len(ways), n, normalisation, of_samples=True)] if samples else variants
+    return [*variants, Variant(len(ways), n, normalization, of_samples=True)] if samples else variants
 
 
 def places_name(work: str, number: int) -> str:
@@ -91,7 +91,7 @@ def write_indexes(
     files: list[FileEntry] = []
     counts: list[int] = []
     for variant in variants:
-        builder = IndexBuilder(variant.n, variant.normalisation)
+        builder = IndexBuilder(variant.n, variant.normalization)
         texts, before = (samples, len(benchmarks)) if variant.of_samples else (benchmarks, 0)
         for number, benchmark in enumerate(texts, before):
             batches = read_example_batches(benchmark, example)

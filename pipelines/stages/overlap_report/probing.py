@@ -24,7 +24,7 @@ from pipelines.algorithms.bloom.pybloom import false_positive_rate, fill
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
 from pipelines.algorithms.ngrams.random_ngrams import made_up_text
-from pipelines.algorithms.ngrams.words import Normalisation, ngrams
+from pipelines.algorithms.ngrams.words import Normalization, ngrams
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers
@@ -60,7 +60,7 @@ class Answers(Protocol):
     def documents(self) -> int:
         """How many documents were indexed."""
 
-    def require(self, n: int, normalisation: Normalisation) -> None:
+    def require(self, n: int, normalization: Normalization) -> None:
         """Raise UsageError, naming the options to give, where the index holds n-grams of another kind."""
 
     def contains(self, index: NgramIndex) -> npt.NDArray[np.bool_]:
@@ -92,9 +92,9 @@ class _BlockedAnswers:
         self._copies = contextlib.ExitStack()
         self.fingerprint, self.corpus, self.documents = folder.fingerprint, folder.corpus, folder.documents
 
-    def require(self, n: int, normalisation: Normalisation) -> None:
+    def require(self, n: int, normalization: Normalization) -> None:
         """See `Answers.require`."""
-        _require(self._folder, n, normalisation)
+        _require(self._folder, n, normalization)
 
     def contains(self, index: NgramIndex) -> npt.NDArray[np.bool_]:
         """See `Answers.contains`."""
@@ -156,7 +156,7 @@ class _BlockedAnswers:
     def _made_up(self, batch: range) -> npt.NDArray[np.uint64]:
         text = made_up_text(batch.start, len(batch), self._folder.n, _SEED)
         starts = np.array([0, len(text)])
-        return text_ngram_hashes(text, starts, self._folder.n, self._folder.normalisation).hashes
+        return text_ngram_hashes(text, starts, self._folder.n, self._folder.normalization).hashes
 
 
 class _PybloomAnswers:
@@ -166,9 +166,9 @@ class _PybloomAnswers:
         self._folder = folder
         self.fingerprint, self.corpus, self.documents = folder.fingerprint, folder.corpus, folder.documents
 
-    def require(self, n: int, normalisation: Normalisation) -> None:
+    def require(self, n: int, normalization: Normalization) -> None:
         """See `Answers.require`."""
-        _require(self._folder, n, normalisation)
+        _require(self._folder, n, normalization)
 
     def contains(self, index: NgramIndex) -> npt.NDArray[np.bool_]:
         """See `Answers.contains`."""
@@ -210,9 +210,9 @@ class _PybloomAnswers:
             return BloomFilter.fromfile(stream)
 
 
-def _require(folder: FilterFolder, n: int, normalisation: Normalisation) -> None:
-    held = {"ngram": folder.n} | {name: getattr(folder.normalisation, name) for name in _NAMES}
-    asked = {"ngram": n} | {name: getattr(normalisation, name) for name in _NAMES}
+def _require(folder: FilterFolder, n: int, normalization: Normalization) -> None:
+    held = {"ngram": folder.n} | {name: getattr(folder.normalization, name) for name in _NAMES}
+    asked = {"ngram": n} | {name: getattr(normalization, name) for name in _NAMES}
     wrong = [name for name in held if held[name] != asked[name]]
     if wrong:
         flags = " ".join(f"--{name} {held[name]}" for name in wrong)

@@ -47,7 +47,7 @@ class Audit:
         """The indexes that are made: first that of the report."""
         config = self.config
         return variants_of(
-            config.ngram, config.normalisation, sensitivity=config.sensitivity, samples=bool(self.samples)
+            config.ngram, config.normalization, sensitivity=config.sensitivity, samples=bool(self.samples)
         )
 
 
@@ -104,7 +104,7 @@ def make_report(
                 "own_train": None if train is None else results.own_train(each, _splits(audit.trains[label]), train),
                 "paper": dataclasses.asdict(each.benchmark.paper) if each.benchmark.paper else None,
                 "scores": score_rows(scores.get(label, {}), counts.overlapping, counts.tested),
-                "passages": results.passages(each, config.example, config.ngram, config.normalisation, held, found),
+                "passages": results.passages(each, config.example, config.ngram, config.normalization, held, found),
             }
         )
         if config.write_clean == "benchmark":
@@ -116,7 +116,7 @@ def make_report(
         "corpus": corpus.fingerprint,
         "method": corpus.method,
         "n": config.ngram,
-        "normalisation": describe(config.normalisation),
+        "normalisation": describe(config.normalization),
         "error_bound": corpus.error_bound,
         "options": {
             name: getattr(config, name) for name in ("apostrophes", "letters", "lines", "example", "ignore_common")
@@ -155,7 +155,7 @@ def sensitivity_table(
 ) -> list[dict[str, Any]]:
     """Return a row for each way to count, by the words of an n-gram and then in the order of the options."""
     rows = [
-        results.sensitivity_row(variant.n, variant.normalisation, parts_of(audit, stored), flags)
+        results.sensitivity_row(variant.n, variant.normalization, parts_of(audit, stored), flags)
         for variant, stored, flags in zip(variants, indexes, found, strict=True)
         if not variant.of_samples
     ]

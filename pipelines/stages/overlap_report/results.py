@@ -14,7 +14,7 @@ from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.index import NgramIndex
 from pipelines.algorithms.ngrams.index_builder import Examples
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs
-from pipelines.algorithms.ngrams.words import Normalisation
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.text_columns import arrays_of
@@ -83,14 +83,14 @@ def own_train(each: Audited, split: str | None, found: npt.NDArray[np.bool_]) ->
 
 
 def passages(
-    each: Audited, example: str, n: int, normalisation: Normalisation, held: Holdings, found: npt.NDArray[np.bool_]
+    each: Audited, example: str, n: int, normalization: Normalization, held: Holdings, found: npt.NDArray[np.bool_]
 ) -> list[dict[str, Any]]:
     """Return the longest passages of a benchmark that the corpus holds, with what stands around each, longest first."""
     runs = longest_runs(each.ids, each.words, found, _PASSAGES)
     found_in = runs.examples.tolist()
     rows: dict[int, dict[str, Any]] = {}
     for example_number, text, place in _texts_of(each.benchmark, example, set(found_in)):
-        data, words = _words_of(text, normalisation)
+        data, words = _words_of(text, normalization)
         for number in (number for number, found_there in enumerate(found_in) if found_there == example_number):
             rows[number] = _passage(each, n, held, runs, number, data, words, place)
     return [rows[number] for number in range(len(found_in))]
@@ -137,14 +137,14 @@ def ignored(parts: Sequence[Audited], flags: npt.NDArray[np.bool_], above: int) 
 
 
 def sensitivity_row(
-    n: int, normalisation: Normalisation, parts: Sequence[Audited], found: npt.NDArray[np.bool_]
+    n: int, normalization: Normalization, parts: Sequence[Audited], found: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
     """Return the shares of all benchmarks for one way to count."""
     rows = [benchmark_row(each, each.counts(found), found) for each in parts]
     kept = ("name", "split", "ngrams", "percent_positions", "percent_distinct")
     return {
         "n": n,
-        **dataclasses.asdict(normalisation),
+        **dataclasses.asdict(normalization),
         "benchmarks": [{name: row[name] for name in kept} for row in rows],
     }
 
@@ -195,12 +195,12 @@ def _texts_of(benchmark: Benchmark, example: str, wanted: set[int]) -> Iterator[
             return
 
 
-def _words_of(text: pa.StringArray, normalisation: Normalisation) -> tuple[npt.NDArray[np.uint8], Spans]:
+def _words_of(text: pa.StringArray, normalization: Normalization) -> tuple[npt.NDArray[np.uint8], Spans]:
     """Return the bytes of a text, and where each word begins and ends in them."""
     data, starts = arrays_of(text)
     first, last = int(starts[0]), int(starts[-1])
     alone = data[first:last]
-    words = word_hashes(alone, np.array([0, last - first], np.int64), normalisation)
+    words = word_hashes(alone, np.array([0, last - first], np.int64), normalization)
     return alone, (words.starts, words.ends)
 
 

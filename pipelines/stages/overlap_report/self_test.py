@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.ngrams.index import NgramIndex, scan, settings_of
-from pipelines.algorithms.ngrams.words import Normalisation, word_spans
+from pipelines.algorithms.ngrams.words import Normalization, word_spans
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.text_columns import arrays_of
@@ -51,14 +51,14 @@ def measure_recall(
     `unplanted_found` are the n-grams that were neither in the document nor in what was planted there.
     """
     planted, too_short = _examples(parts, example, index)
-    normalisation = settings_of(index).normalisation
+    normalization = settings_of(index).normalization
     documents = _documents(sources, held_out)
     own = _ids(index, documents)
     kinds = []
     strangers = 0
     for kind, copy in _COPIES.items():
         hosts = [number % len(documents) for number in range(len(planted))]
-        copies = [copy(each.text, normalisation) for each in planted]
+        copies = [copy(each.text, normalization) for each in planted]
         texts = [_plant(documents[host], text, kind) for host, text in zip(hosts, copies, strict=True)]
         found = ngrams = ngrams_found = 0
         for host, each, of_copy, ids in zip(hosts, planted, _ids(index, copies), _ids(index, texts), strict=True):
@@ -151,21 +151,21 @@ def _plant(document: str, copy: str, kind: str) -> str:
     return f"{document[:middle]}{between}{copy}{between}{document[middle:]}"
 
 
-def _verbatim(text: str, _: Normalisation) -> str:
+def _verbatim(text: str, _: Normalization) -> str:
     return text
 
 
-def _wrapped(text: str, _: Normalisation) -> str:
+def _wrapped(text: str, _: Normalization) -> str:
     return "\n".join(_LINE.findall(" ".join(text.split())))
 
 
-def _embedded(text: str, _: Normalisation) -> str:
+def _embedded(text: str, _: Normalization) -> str:
     return " ".join(text.split())
 
 
-def _edited(text: str, normalisation: Normalisation) -> str:
+def _edited(text: str, normalization: Normalization) -> str:
     """Replace every twelfth word; of fewer words the middle one, so that no copy is left as it is."""
-    spans = word_spans(text, normalisation)
+    spans = word_spans(text, normalization)
     edited = spans[_EDITED_EVERY - 1 :: _EDITED_EVERY] or spans[len(spans) // 2 :][:1]
     pieces = []
     at = 0
@@ -175,7 +175,7 @@ def _edited(text: str, normalisation: Normalisation) -> str:
     return "".join([*pieces, text[at:]])
 
 
-_COPIES: dict[str, Callable[[str, Normalisation], str]] = {
+_COPIES: dict[str, Callable[[str, Normalization], str]] = {
     "verbatim": _verbatim,
     "wrapped": _wrapped,
     "embedded": _embedded,

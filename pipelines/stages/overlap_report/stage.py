@@ -197,7 +197,7 @@ def _report_from_index(
     config = audit.config
     _refuse_what_needs_documents(config)
     answers = open_filter(index)
-    answers.require(config.ngram, config.normalisation)
+    answers.require(config.ngram, config.normalization)
     read = {"index": answers.fingerprint}
     with stage_run(STAGE, config, read, output, options, parts=fingerprints, of_all_parts=_PHASES) as run:
         if not run.finished:
