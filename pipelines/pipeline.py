@@ -1,7 +1,7 @@
-"""The line: every stage, in order, and what it reads from the corpus folder.
+"""The pipeline: every stage in order, and what it reads from the corpus folder.
 
-The one table that `webtext build`, `webtext status`, `webtext init` and the contract tests share. A stage's module is
-only loaded when it is asked for.
+`webtext build`, `webtext status`, `webtext init` and the contract tests share this table. A stage's module is only
+imported when it is used.
 """
 
 from __future__ import annotations
@@ -16,79 +16,61 @@ from pipelines.core.run import Summary
 
 @dataclasses.dataclass(frozen=True)
 class StageSpec:
-    """One stage: where it lives, its inputs (parameter -> the stage that writes it), and what else it reads.
+    """One stage: its name and inputs.
 
-    `files` names a list of paths that is both a parameter of the function and a key of the stage's TOML table; so does
-    each of `paths` a single one, which may take the place of an input.
+    The name determines the package and the function (`train_bpe`) and the config class (`TrainBpeConfig`). `reads` maps
+    a parameter of the function to the stage whose folder it takes.
+
+    `files` is a parameter that takes a list of paths, and the key of the stage's TOML table that lists them. If
+    `file_table` is set, that key holds a table `NAME = "PATH"` instead, passed as `NAME=PATH`. `paths` are parameters
+    that take one path each, and keys of the TOML table; such a key may replace an input of `reads`.
     """
 
     name: str
-    package: str
-    function: str
-    config: str
-    reads: Mapping[str, str]
+    reads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     files: str | None = None
+    file_table: str | None = None
     paths: tuple[str, ...] = ()
+
+    @property
+    def path_keys(self) -> tuple[str, ...]:
+        """The keys of the stage's TOML table that name files instead of options."""
+        files_key = self.file_table or self.files
+        return (*([files_key] if files_key else []), *self.paths)
+
+    @property
+    def function(self) -> str:
+        """The name of the stage's function, which is also the name of its package."""
+        return self.name.replace("-", "_")
 
     def load(self) -> Callable[..., Summary]:
         """Import and return the stage's function."""
-        loaded: Callable[..., Summary] = getattr(importlib.import_module(f"{self.package}.stage"), self.function)
-        return loaded
+        module = importlib.import_module(f"pipelines.stages.{self.function}.stage")
+        function: Callable[..., Summary] = getattr(module, self.function)
+        return function
 
     def config_type(self) -> type[Any]:
         """Import and return the stage's config dataclass."""
-        loaded: type[Any] = getattr(importlib.import_module(f"{self.package}.config"), self.config)
-        return loaded
+        module = importlib.import_module(f"pipelines.stages.{self.function}.config")
+        config_type: type[Any] = getattr(module, self.name.title().replace("-", "") + "Config")
+        return config_type
 
-
-_STAGES = "pipelines.stages"
 
 PIPELINE = (
-    StageSpec("scrape", f"{_STAGES}.scrape", "scrape", "ScrapeConfig", {}, files="dumps"),
-    StageSpec("fetch", f"{_STAGES}.fetch", "fetch", "FetchConfig", {"links": "scrape"}),
-    StageSpec("extract", f"{_STAGES}.extract", "extract", "ExtractConfig", {"pages": "fetch", "links": "scrape"}),
-    StageSpec("dedup", f"{_STAGES}.dedup", "dedup", "DedupConfig", {"documents": "extract"}),
-    StageSpec(
-        "remove-wikipedia",
-        f"{_STAGES}.remove_wikipedia",
-        "remove_wikipedia",
-        "RemoveWikipediaConfig",
-        {"documents": "dedup"},
-    ),
-    StageSpec(
-        "train-bpe",
-        f"{_STAGES}.train_bpe",
-        "train_bpe",
-        "TrainBpeConfig",
-        {"documents": "remove-wikipedia"},
-        files="counts",
-        paths=("compare",),
-    ),
-    StageSpec(
-        "tokenize",
-        f"{_STAGES}.tokenize",
-        "tokenize",
-        "TokenizeConfig",
-        {"documents": "remove-wikipedia", "tokenizer": "train-bpe"},
-        paths=("tokenizer",),
-    ),
-    StageSpec(
-        "pretrain", f"{_STAGES}.pretrain", "pretrain", "PretrainConfig", {"tokens": "tokenize"}, paths=("init_from",)
-    ),
-    StageSpec(
-        "overlap-index",
-        f"{_STAGES}.overlap_index",
-        "overlap_index",
-        "OverlapIndexConfig",
-        {"documents": "remove-wikipedia"},
-    ),
+    StageSpec("scrape", files="dumps"),
+    StageSpec("fetch", {"links": "scrape"}),
+    StageSpec("extract", {"pages": "fetch", "links": "scrape"}),
+    StageSpec("dedup", {"documents": "extract"}),
+    StageSpec("remove-wikipedia", {"documents": "dedup"}),
+    StageSpec("train-bpe", {"documents": "remove-wikipedia"}, files="counts", paths=("compare",)),
+    StageSpec("tokenize", {"documents": "remove-wikipedia", "tokenizer": "train-bpe"}, paths=("tokenizer",)),
+    StageSpec("pretrain", {"tokens": "tokenize"}, paths=("init_from",)),
+    StageSpec("overlap-index", {"documents": "remove-wikipedia"}),
     StageSpec(
         "overlap-report",
-        f"{_STAGES}.overlap_report",
-        "overlap_report",
-        "OverlapReportConfig",
         {"documents": "remove-wikipedia"},
         files="benchmarks",
+        file_table="benchmark",
         paths=("index", "samples"),
     ),
 )

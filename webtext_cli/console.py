@@ -21,9 +21,10 @@ _LEAST_SHORTENED = 8
 
 
 class PlainProgress:
-    """Writes a line at the start, every ten seconds and at the end of a piece of work."""
+    """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self._brief = brief
         self._label = ""
         self._unit = ""
         self._total: int | None = None
@@ -35,7 +36,8 @@ class PlainProgress:
         """See `Progress.start`."""
         self._label, self._total, self._unit, self._done, self._shown_done = label, total, unit, 0, 0
         self._started = self._shown = time.monotonic()
-        click.echo(f"{label} ...", err=True)
+        if not self._brief:
+            click.echo(f"{label} ...", err=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -56,6 +58,8 @@ class PlainProgress:
         if not complete:
             so_far = f", {done_of(self._done, self._total, self._unit)} done" if self._done else ""
             click.echo(f"{self._label}: stopped after {duration(seconds)}{so_far}", err=True)
+        elif self._brief:
+            pass
         elif self._done:
             # A total may have been an estimate.
             self._total = self._total and self._done
@@ -74,9 +78,10 @@ class PlainProgress:
 
 
 class BarProgress:
-    """A bar on a terminal with what is done, the rate and the time left."""
+    """A bar on a terminal with what is done, the rate and the time left; `brief`: a finished bar disappears."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self._brief = brief
         self._bar: Any = None
         self._task: Any = None
 
@@ -98,7 +103,7 @@ class BarProgress:
                 return Text(f"{done_of(task.completed, task.total, unit)}{rate}{left}", no_wrap=True)
 
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Words())
-        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
         self._bar.start()
         self._task = self._bar.add_task(label, total=total, counted=True)
 
@@ -134,11 +139,11 @@ class QuietProgress(Silent):
         click.echo(f"note: {message}", err=True)
 
 
-def make_progress(quiet: bool = False) -> Progress:
-    """Return a bar where standard error is a terminal, plain lines elsewhere."""
+def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
+    """Return a bar where standard error is a terminal, plain lines elsewhere; `brief` shows only work in progress."""
     if quiet:
         return QuietProgress()
-    return BarProgress() if sys.stderr.isatty() else PlainProgress()
+    return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
 
 
 def amount(number: float, unit: str) -> str:

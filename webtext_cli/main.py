@@ -1,4 +1,4 @@
-"""The `webtext` command: a group that loads a command's module only when that command is called."""
+"""The `webtext` command group. A command's module is imported only when that command is called."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from typing import Any
 
 import click
 
-# name -> (module, short help). The help stands here too, so that `webtext --help` imports no command; a test holds the
-# two equal.
+# Command -> short help, repeated from the command so that `webtext --help` imports no command; a test compares them.
 COMMANDS = {
     "scrape": "Collect the links that Reddit users gave at least 3 karma.",
     "fetch": "Download the pages behind the links as WARC.",
     "extract": "Extract the main text of the pages.",
     "dedup": "Remove duplicate and near-duplicate documents.",
     "remove-wikipedia": "Remove the documents of Wikipedia and its mirrors.",
-    "train-bpe": "Train a byte-level BPE tokenizer as GPT-2's.",
-    "tokenize": "Turn documents into token shards.",
+    "train-bpe": "Train a byte-level BPE tokenizer like GPT-2's.",
+    "tokenize": "Encode documents into token shards.",
     "pretrain": "Train a GPT-2 on token shards.",
     "generate": "Sample text from a trained model.",
     "export": "Write a trained model as a Hugging Face folder.",
     "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
-    "overlap-report": "Report which 8-grams of a benchmark the corpus holds.",
+    "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
     "init": "Write a commented webtext.toml for a new corpus.",
-    "build": "Run the stages of webtext.toml in order.",
-    "status": "Show what each stage of a corpus has made.",
-    "demo": "Run the whole line on a small real web, offline.",
+    "build": "Run the stages listed in webtext.toml, in order.",
+    "status": "Show the state of each stage of a corpus.",
+    "demo": "Run the whole pipeline on a small local web, offline.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of `webtext_cli.commands`, imported on use."""
+    """A group whose commands are modules of `webtext_cli.commands`, imported on use."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Return the names in the order of the line."""
+        """Return the command names in pipeline order."""
         return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -49,14 +48,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first argument; name the nearest one for a typing error."""
+        """Resolve the command of the first argument; suggest the nearest one for a typo."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -69,7 +68,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with `webtext demo`, or with `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
+    epilog="Start with `webtext demo` or `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
 )
 @click.version_option(package_name="webtext-kit", prog_name="webtext")
 def webtext() -> None:
@@ -87,25 +86,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _explain_usage(error, argv)
     except (KeyboardInterrupt, click.Abort):
         _ignore_further_interrupts()
-        click.echo("interrupted; what is finished is kept: run the same command again to go on", err=True)
+        click.echo("interrupted; completed work is kept: re-run the same command to resume", err=True)
         return 130
-    except Exception as error:  # noqa: BLE001 - the outermost place: every failure ends as one line
+    except Exception as error:  # noqa: BLE001 - top level: every failure ends as one line
         return _explain_failure(error)
     return result if isinstance(result, int) else 0
 
 
 def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
-    # click's parser does not say of which command an option lacks its argument.
-    named = f"webtext {argv[0]}" if argv and argv[0] in COMMANDS else "webtext"
-    where = context.command_path if context else named
+    # click's parser does not say which command's option lacks its argument.
+    default = f"webtext {argv[0]}" if argv and argv[0] in COMMANDS else "webtext"
+    command = context.command_path if context else default
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
     takes_input = context is not None and any("--input" in option.opts for option in context.command.params)
-    hint = "; files are named with --input" if takes_input and "unexpected extra arg" in error.format_message() else ""
+    hint = "; name files with --input" if takes_input and "unexpected extra arg" in error.format_message() else ""
     click.echo(f"error: {error.format_message()}{hint}", err=True)
-    click.echo(f"see `{where} --help`", err=True)
+    click.echo(f"see `{command} --help`", err=True)
     return error.exit_code
 
 
@@ -122,18 +121,18 @@ def _explain_failure(error: Exception) -> int:
     if isinstance(error, MemoryError):
         click.echo("error: out of memory; try fewer --workers", err=True)
         return 1
-    click.echo(f"error: {type(error).__name__}: {error}; run again with --debug to see where, and report it", err=True)
+    click.echo(f"error: {type(error).__name__}: {error}; re-run with --debug for a traceback, and report it", err=True)
     return 1
 
 
 def run() -> None:
-    """Enter from the console script; a polite request to end (SIGTERM) is taken like Ctrl-C."""
+    """Run from the console script; SIGTERM is handled like Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())
 
 
 def _ignore_further_interrupts() -> None:
-    """Let a second Ctrl-C add no traceback of what Python does at its end; only where the process is ours to end."""
+    """Keep a second Ctrl-C from printing a traceback during exit; only if `run` started this process."""
     if signal.getsignal(signal.SIGTERM) is _interrupt:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The options that commands share, and those that are made from a stage's config."""
+"""Options that commands share, and options generated from a stage's config dataclass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import corpus_tables, other_keys, stage_files, stage_paths, stage_table
-from pipelines.core.config import CONFIG_FILE, Config, OptionSpec, field_types, make_config, spec_of
+from pipelines.build import CorpusConfig
+from pipelines.core.config import Config, OptionSpec, field_types, spec_of
 from pipelines.core.errors import UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
@@ -37,14 +37,11 @@ class Shared:
     output: str | None = None
 
     def stage_output(self, stage: str) -> str:
-        """Return `--output`, or the stage's folder in the corpus.
-
-        Raises UsageError where that folder lies in an input, or an input in it.
-        """
+        """Return `--output`, or the stage's folder in the corpus; raise UsageError if it overlaps an input."""
         output = self.output or join(self.corpus, stage)
-        check_apart(output, self.input)
+        check_disjoint(output, self.input)
         if self.output and not self.input and stage in BY_NAME:
-            check_apart(output, [join(self.corpus, each) for each in BY_NAME[stage].reads.values()])
+            check_disjoint(output, [join(self.corpus, source) for source in BY_NAME[stage].reads.values()])
         return output
 
     def stage_input(self, stage: str) -> str:
@@ -52,24 +49,19 @@ class Shared:
         return join(self.corpus, stage)
 
     def input_or(self, stage: str) -> list[str]:
-        """Return `--input`, or the folder of the stage before."""
+        """Return `--input`, or the folder of an earlier stage in the corpus."""
         return list(self.input) or [self.stage_input(stage)]
 
     def run_options(self) -> RunOptions:
-        """Return how to run a stage."""
+        """Return the executor, progress display and overwrite flag for a stage."""
         return RunOptions(make_executor(self.workers), self.overwrite, make_progress(self.quiet))
 
 
-def check_apart(output: str, inputs: Sequence[str]) -> None:
-    """Raise UsageError where a command would write into what it reads."""
-    ours = _parts(output)
+def check_disjoint(output: str, inputs: Sequence[str]) -> None:
+    """Raise UsageError if an input lies in the output folder, or the output folder in an input."""
     for path in inputs:
-        theirs = _parts(path)
-        shorter = min(len(ours), len(theirs))
-        if path != "-" and ours[:shorter] == theirs[:shorter]:
-            raise UsageError(
-                f"{path}: is read and {output} is written, and one lies in the other; choose an --output apart"
-            )
+        if path != "-" and all(part == other for part, other in zip(_parts(output), _parts(path), strict=False)):
+            raise UsageError(f"{path}: input and output ({output}) overlap; choose another --output")
 
 
 def _parts(path: str) -> list[str]:
@@ -81,11 +73,11 @@ def corpus_option(command: Command, default: str = ".") -> Command:
     return click.option(
         "--corpus",
         metavar="DIR",
-        # A command with a folder of its own (the demo) must not take a real corpus from the environment.
+        # A command with its own default folder (demo) must not write into a real corpus named by the environment.
         envvar="WEBTEXT_CORPUS" if default == "." else None,
         default=default,
         show_default="the current folder" if default == "." else default,
-        help="The corpus folder; each stage reads and writes a folder of its own in it."
+        help="Corpus folder; every stage writes to a folder of its own inside it."
         + (" [env: WEBTEXT_CORPUS]" if default == "." else ""),
     )(command)
 
@@ -96,26 +88,27 @@ def json_option(command: Command) -> Command:
 
 
 def debug_option(command: Command) -> Command:
-    """Add `--debug`, which `webtext_cli.main` acts on."""
-    return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(command)
+    """Add `--debug`, which `webtext_cli.main` handles."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")(command)
 
 
 def stage_options(
     reads: str | None = None, *, only_corpus: bool = False, corpus: str = "."
 ) -> Callable[[Command], Callable[..., Any]]:
-    """Add the options of every stage and pass them as `shared`.
+    """Add the options that all stages have, and pass them to the command as `shared`.
 
-    `reads` words what `--input` takes; `only_corpus` leaves out `--input` and `--output`; `corpus` is the default.
+    `reads` describes what `--input` takes (None: the command has no `--input`); `only_corpus` omits `--input` and
+    `--output`; `corpus` is the default of `--corpus`.
     """
 
     def decorate(command: Command) -> Callable[..., Any]:
         @functools.wraps(command)
-        def gathered(**values: Any) -> Any:
+        def wrapper(**values: Any) -> Any:
             names = [field.name for field in dataclasses.fields(Shared)]
             shared = Shared(**{name: values.pop(name) for name in names if name in values})
             return command(shared=shared, **values)
 
-        decorated: Callable[..., Any] = gathered
+        decorated: Callable[..., Any] = wrapper
         for add in reversed(_stage_option_list(reads, only_corpus, corpus)):
             decorated = add(decorated)
         return decorated
@@ -130,29 +123,33 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
             click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
         )
     if not only_corpus:
-        added.append(click.option("--output", "-o", metavar="DIR", help="Write here, not into the corpus folder."))
+        added.append(
+            click.option(
+                "--output", "-o", metavar="DIR", help="Output folder, instead of the stage's folder in the corpus."
+            )
+        )
     return [
         *added,
         click.option(
             "--workers",
             type=click.IntRange(1),
             default=default_workers,
-            show_default="the cores",
-            help="Worker processes.",
+            show_default="number of cores",
+            help="Number of worker processes.",
         ),
         click.option(
             "--overwrite",
             is_flag=True,
-            help="Replace an output folder that holds another result (one that holds this result is kept).",
+            help="Replace an existing result that was built with other options or inputs. A current result is kept.",
         ),
         json_option,
-        click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
+        click.option("--quiet", "-q", is_flag=True, help="Hide progress."),
         debug_option,
     ]
 
 
 def config_options(config_type: type[Any]) -> Callable[[Command], Command]:
-    """Add one flag for each field of a stage's config; those that are given arrive as keyword arguments."""
+    """Add one flag per field of a stage's config; flags that the user set arrive as keyword arguments."""
 
     def decorate(command: Command) -> Command:
         kinds = field_types(config_type)
@@ -168,23 +165,22 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
     return spec_of(field).flag or "--" + field.name.replace("_", "-")
 
 
-def stage_config(config_type: type[Config], stage: str, corpus: str, given: dict[str, Any]) -> Config:
-    """Build a stage's config from its table in the corpus's `webtext.toml` and the flags that were given."""
-    tables = corpus_tables(corpus)
+def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict[str, Any]) -> Config:
+    """Build a stage's config from its table in the corpus's `webtext.toml`, overridden by flags."""
     names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    flags = {name: value for name, value in given.items() if name in names and value not in (None, ())}
-    where = f"{join(corpus, CONFIG_FILE)} [{stage}]"
-    return make_config(config_type, stage_table(tables, stage), flags, where, other_keys(stage))
+    values = {name: value for name, value in flags.items() if name in names and value not in (None, ())}
+    config: Config = CorpusConfig(corpus).options(stage, config_type, values)
+    return config
 
 
-def path_list(corpus: str, stage: str) -> list[str]:
-    """Return the files that a stage's table of `webtext.toml` names; relative ones are meant from the corpus folder."""
-    return stage_files(corpus, corpus_tables(corpus), stage)
+def config_files(corpus: str, stage: str) -> list[str]:
+    """Return the files that a stage's table in `webtext.toml` lists; relative paths start at the corpus folder."""
+    return CorpusConfig(corpus).files(stage)
 
 
-def named_path(corpus: str, stage: str, key: str) -> str | None:
-    """Return a file or folder that a stage's table of `webtext.toml` names, if it does."""
-    return stage_paths(corpus, corpus_tables(corpus), stage).get(key)
+def config_path(corpus: str, stage: str, key: str) -> str | None:
+    """Return the file or folder that a key of a stage's table in `webtext.toml` names, or None."""
+    return CorpusConfig(corpus).paths(stage).get(key)
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:
@@ -194,8 +190,8 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -
         names = f"{flag}/--no-{flag[2:]}" if default else flag
         shown = "on" if default else None
         return click.option(names, field.name, is_flag=True, default=None, help=_help(spec, shown), show_default=False)
-    many = typing.get_origin(kind) is tuple
-    if many:
+    multiple = typing.get_origin(kind) is tuple
+    if multiple:
         shown = ", ".join(typing.cast(tuple[str, ...], default)) or None
     else:
         shown = None if default in (None, "") else f"{default:g}" if isinstance(default, float) else str(default)
@@ -203,9 +199,9 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -
         flag,
         field.name,
         type=click.Choice(spec.choices) if spec.choices else _click_type(kind, spec),
-        multiple=many,
+        multiple=multiple,
         default=None,
-        help=_help(spec, shown) + (" (repeatable)" if many else ""),
+        help=_help(spec, shown) + (" (repeatable)" if multiple else ""),
     )
 
 
@@ -215,7 +211,7 @@ def _help(spec: OptionSpec, default: str | None) -> str:
 
 def _click_type(kind: Any, spec: OptionSpec) -> Any:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = next(each for each in typing.get_args(kind) if each is not type(None))
+        kind = next(member for member in typing.get_args(kind) if member is not type(None))
     if kind is int and (spec.minimum is not None or spec.maximum is not None):
         low = None if spec.minimum is None else int(spec.minimum)
         high = None if spec.maximum is None else int(spec.maximum)

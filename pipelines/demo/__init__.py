@@ -1,1 +1,1 @@
-"""The demo: the whole line on a real web that every machine with Python has, its own documentation server."""
+"""The demo: the whole pipeline on the pages of Python's own documentation server."""

@@ -1,4 +1,4 @@
-"""Lays out the demo's corpus folder: its `webtext.toml`, the dump, and the texts for the overlap report."""
+"""Writes the demo's corpus folder: its `webtext.toml`, the dump, and the texts for the overlap report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipelines.pipeline import PIPELINE
 VOCABULARY_SIZE = 4096
 
 _MARKER = "demo.txt"
-_MARKER_TEXT = b"This folder was made by `webtext demo`; its pages are Python's own documentation. It can be deleted.\n"
+_MARKER_TEXT = b"Created by `webtext demo` from Python's own documentation; it can be deleted.\n"
 
 _TOML = """\
-# The demo's corpus: the whole line on the pages of Python's documentation server.
-# `webtext build` in this folder runs what is missing; the pages themselves are only there while `webtext demo` runs.
+# The demo's corpus: the whole pipeline on the pages of Python's documentation server.
+# The pages can only be fetched while `webtext demo` runs; `webtext build` re-runs the other stages.
 
 [build]
 stages = {stages}
@@ -29,7 +29,7 @@ dumps = ["dumps/{dump}"]
 shards = 4
 
 [fetch]
-# One host is one machine here, and it is ours: no pause between its pages.
+# All hosts are this machine, so no delay between requests is needed.
 per_host_delay_s = 0.0
 contact = "https://modules.pydoc.example/"
 
@@ -38,23 +38,25 @@ vocab_size = {vocabulary_size}
 
 [pretrain]
 preset = "tiny"
+set = ["steps=600"]
 checkpoint_every = 300
-log_every = 100
+log_every = 0
 
-[overlap-report]
-benchmarks = ["language-reference=benchmarks/language-reference.jsonl", "builtins=benchmarks/builtins.jsonl"]
+[overlap-report.benchmark]
+language-reference = "benchmarks/language-reference.jsonl"
+builtins = "benchmarks/builtins.jsonl"
 """
 
 
 def write_demo_corpus(corpus: str) -> None:
-    """Write what the demo's stages read, where it is not there yet.
+    """Write the inputs of the demo's stages that do not exist yet.
 
-    Raises UsageError for a folder that holds anything but a demo: the demo must never touch a real corpus.
+    Raises UsageError for a folder that contains anything but a demo, so that the demo never touches a real corpus.
     """
     marker = storage.join(corpus, _MARKER)
     if not storage.exists(marker):
         if names := storage.list_folder(corpus):
-            raise UsageError(f"{corpus}: is not empty ({names[0]}, ...) and no demo's; name a new folder with --corpus")
+            raise UsageError(f"{corpus}: contains other files ({names[0]}, ...); name a new folder with --corpus")
         storage.write_bytes(marker, _MARKER_TEXT)
     stages = json.dumps([stage.name for stage in PIPELINE])
     text = _TOML.format(stages=stages, dump=DUMP_NAME, vocabulary_size=VOCABULARY_SIZE)
@@ -71,8 +73,8 @@ def _builtin_docstrings() -> dict[str, str]:
     """Return the docstrings of the built-in functions and types."""
     import builtins
 
-    named = {name: inspect.getdoc(getattr(builtins, name)) for name in sorted(dir(builtins)) if name[0] != "_"}
-    return {name: doc for name, doc in named.items() if doc}
+    docstrings = {name: inspect.getdoc(getattr(builtins, name)) for name in sorted(dir(builtins)) if name[0] != "_"}
+    return {name: docstring for name, docstring in docstrings.items() if docstring}
 
 
 def _write_lines(path: str, texts: dict[str, str]) -> None:

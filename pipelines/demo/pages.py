@@ -1,4 +1,4 @@
-"""Which pages the demo's web has, by the URLs that the submissions name."""
+"""The pages of the demo's web: their URLs, and the paths at which pydoc serves them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIRROR_HOST = "mirror.example"
 WIKIPEDIA_HOST = "en.wikipedia.org"
 
 # Documenting a module imports it: these open a window or a browser, print, or are Python's own test suite.
-_LEFT_OUT = {"antigravity", "idlelib", "lib2to3", "pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}
+_EXCLUDED = {"antigravity", "idlelib", "lib2to3", "pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}
 _PACKAGES = (
     "asyncio", "collections", "concurrent", "ctypes", "email", "html", "http", "importlib", "json", "logging",
     "multiprocessing", "sqlite3", "unittest", "urllib", "wsgiref", "xml", "zoneinfo",
@@ -23,20 +23,20 @@ _PACKAGES = (
 
 
 def module_names() -> list[str]:
-    """Return the public top-level modules of the standard library that this Python has."""
-    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _LEFT_OUT)
+    """Return the public top-level modules of this Python's standard library."""
+    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _EXCLUDED)
     return [name for name in names if importlib.util.find_spec(name) is not None]
 
 
 def submodule_names() -> list[str]:
     """Return the public modules one level inside the larger packages of the standard library."""
-    found = []
+    names = []
     for package in _PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.submodule_search_locations:
-            inside = pkgutil.iter_modules(spec.submodule_search_locations)
-            found += [f"{package}.{module.name}" for module in inside if not module.name.startswith("_")]
-    return sorted(found)
+            modules = pkgutil.iter_modules(spec.submodule_search_locations)
+            names += [f"{package}.{module.name}" for module in modules if not module.name.startswith("_")]
+    return sorted(names)
 
 
 def topic_keys() -> list[str]:
@@ -47,18 +47,18 @@ def topic_keys() -> list[str]:
 
 
 def topic_texts() -> dict[str, str]:
-    """Return the prose of Python's language reference, by topic, as this Python carries it."""
+    """Return the texts of Python's language reference by topic."""
     return dict(sorted(pydoc_data.topics.topics.items()))
 
 
 def demo_routes() -> dict[str, str]:
-    """Return every page of the demo's web: its URL, and the path at which pydoc serves it."""
+    """Return the path at which pydoc serves each page of the demo's web, by URL."""
     modules, topics = module_names(), topic_keys()
     routes = {f"http://{MODULES_HOST}/{name}.html": f"/{name}.html" for name in modules}
     routes |= {f"http://{PACKAGES_HOST}/{name}.html": f"/{name}.html" for name in submodule_names()}
-    # Half of the topics only: the overlap report is to find a part of the reference, not all of it.
+    # Only half of the topics, so that the overlap report finds part of the reference.
     routes |= {f"http://{TOPICS_HOST}/{key}": f"/topic?key={quote(key)}" for key in topics[::2]}
-    # A mirror that serves some pages again, and the address of an encyclopedia with prose of the reference behind it.
+    # A mirror of some pages, and URLs under wikipedia.org that serve topics of the reference.
     routes |= {f"http://{MIRROR_HOST}/python/{name}.html": f"/{name}.html" for name in modules[::12]}
     routes |= {f"http://{WIKIPEDIA_HOST}/wiki/{key.title()}": f"/topic?key={quote(key)}" for key in topics[1:12:4]}
     return routes

@@ -1,4 +1,4 @@
-"""Writes the demo's dump: submissions in Reddit's format, with links to its web and with what a corpus leaves out."""
+"""Writes the demo's dump: submissions in Reddit's format that link to its web, and some that scrape drops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipelines.core import storage
 from pipelines.demo.pages import demo_routes
 
 DUMP_NAME = "RS_2017-11.zst"
-_FIRST_SECOND = 1509494400  # 2017-11-01, the last month but one before the paper's limit
+_START_UTC = 1509494400  # 2017-11-01, the last full month but one before the paper's cutoff
 _SUBREDDITS = ("Python", "programming", "learnpython", "compsci")
 
 
 def write_dump(path: str) -> int:
-    """Write a dump of one month and return its number of submissions; the same bytes on every call."""
+    """Write a dump of one month and return its number of submissions; deterministic."""
     lines = [json.dumps(row, sort_keys=True) for row in _submissions()]
     storage.write_bytes(path, zstandard.ZstdCompressor(level=6).compress(("\n".join(lines) + "\n").encode()))
     return len(lines)
@@ -30,9 +30,9 @@ def _submissions() -> Iterator[dict[str, Any]]:
 
 
 def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield URLs, each with the fields in which its submission differs from an ordinary one."""
+    """Yield URLs with the fields in which their submissions differ from an ordinary one."""
     for number, url in enumerate(demo_routes()):
-        score = zlib.crc32(url.encode()) % 40  # three of forty lie below the limit of 3
+        score = zlib.crc32(url.encode()) % 40  # three in forty are below the minimum score of 3
         yield url, {"score": score}
         if number % 7 == 0:
             yield f"{url}?utm_source=reddit&utm_medium=social", {"score": score + 1, "subreddit": "programming"}
@@ -55,7 +55,7 @@ def _submission(number: int, url: str, **fields: Any) -> dict[str, Any]:
     subreddit = fields.get("subreddit", _SUBREDDITS[number % len(_SUBREDDITS)])
     return {
         "id": f"demo{number:04d}",
-        "created_utc": _FIRST_SECOND + 977 * number,
+        "created_utc": _START_UTC + 977 * number,
         "subreddit": subreddit,
         "author": f"user{number % 97}",
         "domain": f"self.{subreddit}" if fields.get("is_self") else url.split("/")[2],

@@ -1,6 +1,6 @@
-"""A small real web on loopback: Python's documentation server, behind a proxy that gives its pages names.
+"""A small web on loopback: Python's documentation server behind a proxy that maps host names to its pages.
 
-The proxy answers for the demo's host names and for nothing else, so the demo asks no name server and no other machine.
+The proxy only answers for the demo's host names, so the demo needs no name server and connects to no other machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.core.errors import WebtextError
 from pipelines.demo.pages import demo_routes
 
 _SERVERS = 2
-# `python -m pydoc -n 127.0.0.1 -p 0`, which ends when the process that started it is gone.
+# `python -m pydoc -n 127.0.0.1 -p 0`, which exits when its parent process is gone.
 _SERVER = """
 import os, pydoc, sys, threading, time
 parent = os.getppid()
@@ -38,7 +38,7 @@ _ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
 
 @contextlib.contextmanager
 def demo_web() -> Iterator[None]:
-    """Serve the demo's pages while the block runs; HTTP requests of this process and its children go to them."""
+    """Serve the demo's pages while the block runs; HTTP requests of this process and its children are sent there."""
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(_pydoc_server()) for _ in range(_SERVERS)]
         proxy = _Proxy(demo_routes(), ports)
@@ -51,7 +51,7 @@ def demo_web() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pydoc_server() -> Iterator[int]:
-    """Run pydoc's server on a free port of loopback and yield the port; it ends with this process."""
+    """Run pydoc's server on a free loopback port and yield the port; it exits with this process."""
     command = [sys.executable, "-W", "ignore", "-c", _SERVER]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -64,7 +64,7 @@ def _pydoc_server() -> Iterator[int]:
             raise WebtextError(
                 f"Python's documentation server (pydoc) did not start ({greeting.strip() or 'no output'})"
             )
-        # What pydoc prints of the modules that it imports must not fill the pipe and stop it.
+        # Drain what imported modules print, or the full pipe would block pydoc.
         threading.Thread(target=server.stdout.read, daemon=True).start()
         try:
             yield int(greeting.rstrip().rstrip("/").rsplit(":", 1)[1])
@@ -74,21 +74,21 @@ def _pydoc_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _proxy_environment(proxy: str) -> Iterator[None]:
-    """Point the proxy variables of this process at a proxy, and put them back afterwards."""
+    """Point the proxy variables of this process at a proxy, and restore them afterwards."""
     names = (*_PROXY_VARIABLES, *_NO_PROXY_VARIABLES)
-    before = {name: os.environ.pop(name, None) for name in names}
+    saved = {name: os.environ.pop(name, None) for name in names}
     os.environ.update(dict.fromkeys(_PROXY_VARIABLES, proxy))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in saved.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
 
 class _Proxy(http.server.ThreadingHTTPServer):
-    """Answers absolute-URI requests for the demo's pages from the documentation servers."""
+    """Answers absolute-URI requests for the demo's pages from the pydoc servers."""
 
     daemon_threads = True
 
@@ -104,7 +104,7 @@ class _ProxyHandler(http.server.BaseHTTPRequestHandler):
     server: _Proxy
 
     def do_GET(self) -> None:
-        """Answer a page, robots.txt, 404 for another path of a known host, 502 for an unknown host."""
+        """Answer with a page or robots.txt; 404 for other paths of a known host, 502 for an unknown host."""
         parts = urlsplit(self.path)
         hosts = {urlsplit(url).netloc for url in self.server.routes}
         if parts.netloc not in hosts:
@@ -121,7 +121,7 @@ class _ProxyHandler(http.server.BaseHTTPRequestHandler):
         self._answer(502, "text/plain", b"the demo's web has no https\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
+        """Log nothing."""
 
     def _pydoc_page(self, path: str) -> bytes:
         number = len(path) % len(self.server.ports)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.build import DEFAULT_STAGES, build_stages
+from pipelines.build import DEFAULT_STAGES, CorpusConfig
 from pipelines.core.errors import UsageError
 from webtext_cli.main import main
 
@@ -25,7 +25,9 @@ from webtext_cli.main import main
     ],
 )
 def test_the_stages_of_a_build(tables: dict[str, Any], first: str | None, last: str | None, stages: list[str]) -> None:
-    assert build_stages(tables, first, last) == stages
+    config = CorpusConfig("nowhere")
+    config.tables = tables
+    assert config.stages(first, last) == stages
 
 
 @pytest.mark.parametrize(
@@ -36,14 +38,16 @@ def test_the_stages_of_a_build(tables: dict[str, Any], first: str | None, last: 
         ({"stage": ["scrape"]}, r"\[build\]: unknown option 'stage'; did you mean stages\?"),
     ],
 )
-def test_a_wrong_list_of_stages_is_named(table: dict[str, Any], message: str) -> None:
+def test_an_invalid_list_of_stages_is_refused(table: dict[str, Any], message: str) -> None:
+    config = CorpusConfig("nowhere")
+    config.tables = {"build": table}
     with pytest.raises(UsageError, match=message):
-        build_stages({"build": table}, None, None)
+        config.stages(None, None)
 
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A corpus folder of documents that are past dedup, as if someone else had made them."""
+    """A corpus folder with one dump and a webtext.toml that lists one stage."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "corpus"
     (folder / "dumps").mkdir(parents=True)
@@ -62,34 +66,36 @@ def _json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return value
 
 
-def test_paths_of_the_toml_are_meant_from_the_corpus(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_relative_paths_of_the_toml_start_at_the_corpus(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "--json", "-q"]) == 0
     (summary,) = _json(capsys)["stages"]
     assert (summary["stage"], summary["records_in"], summary["records_out"]) == ("scrape", 5, 5)
     assert (corpus / "scrape" / "links-00001.parquet").exists()
 
 
-def test_status_says_what_is_done_begun_and_damaged(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     (corpus / "fetch" / "_journal").mkdir(parents=True)
     capsys.readouterr()
     assert main(["status", "--corpus", "corpus", "--verify", "--json"]) == 0
     states = {stage["stage"]: stage for stage in _json(capsys)["stages"]}
-    assert (states["scrape"]["state"], states["fetch"]["state"], states["dedup"]["state"]) == ("done", "begun", "-")
+    assert (states["scrape"]["state"], states["fetch"]["state"], states["dedup"]["state"]) == (
+        "done",
+        "unfinished",
+        "-",
+    )
     assert (states["scrape"]["records_in"], states["scrape"]["records_out"]) == (5, 5)
     assert states["scrape"]["size_bytes"] > 0
     (corpus / "scrape" / "links-00001.parquet").unlink()
     assert main(["status", "--corpus", "corpus", "--verify"]) == 1
     printed = capsys.readouterr()
     assert "links-00001.parquet: is missing" in printed.err
-    assert "begun" in printed.out
+    assert "unfinished" in printed.out
     assert "damaged" in printed.out
-    assert "run the stage again" in printed.err
+    assert "re-run the stage" in printed.err
 
 
-def test_a_changed_option_is_refused_and_overwrite_makes_it_anew(
-    corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_option_is_refused_and_overwrite_rebuilds(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     text = (corpus / "webtext.toml").read_text()
     (corpus / "webtext.toml").write_text(text.replace("shards = 2", "shards = 3"))
@@ -103,32 +109,35 @@ def test_every_config_is_checked_before_the_first_stage(corpus: Path, capsys: py
     text = (corpus / "webtext.toml").read_text().replace('["scrape"]', '["scrape", "overlap-report"]')
     (corpus / "webtext.toml").write_text(text)
     assert main(["build", "--corpus", "corpus", "-q"]) == 2
-    assert "[overlap-report] names no benchmarks" in capsys.readouterr().err
+    assert '[overlap-report] has no benchmark; add benchmark = { NAME = "PATH" }' in capsys.readouterr().err
     (corpus / "there.txt").write_text("x")
-    (corpus / "webtext.toml").write_text(text + '[overlap-report]\nbenchmarks = ["x=there.txt"]\n')
+    (corpus / "webtext.toml").write_text(text + '[overlap-report]\nbenchmark = { x = "there.txt" }\n')
     assert main(["build", "--corpus", "corpus", "-q"]) == 2
     assert "overlap-report reads remove-wikipedia, which is neither finished nor among" in capsys.readouterr().err
     every = '["scrape", "fetch", "extract", "dedup", "remove-wikipedia", "overlap-report"]'
     text = (corpus / "webtext.toml").read_text().replace('["scrape", "overlap-report"]', every).replace("there", "gone")
     (corpus / "webtext.toml").write_text(text)
     assert main(["build", "--corpus", "corpus", "-q"]) == 1
-    assert "corpus/gone.txt: no such file; [overlap-report] of corpus/webtext.toml names it" in capsys.readouterr().err
+    assert (
+        "corpus/gone.txt: no such file; it is named in [overlap-report] of corpus/webtext.toml"
+        in capsys.readouterr().err
+    )
     assert not (corpus / "scrape").exists()
 
 
-def test_a_listing_of_the_api_needs_no_dumps(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_api_source_needs_no_dumps(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (corpus / "webtext.toml").write_text('[build]\nstages = ["scrape"]\n[scrape]\nsource = "praw"\n')
     assert main(["build", "--corpus", "corpus", "-q"]) == 2
     assert "--source praw needs at least one --subreddit" in capsys.readouterr().err
 
 
-def test_the_flag_stands_over_the_toml(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_overrides_the_toml(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scrape", "--corpus", "corpus", "--shards", "1", "--workers", "1", "--json", "-q"]) == 0
     assert _json(capsys)["records_out"] == 5
     assert not (corpus / "scrape" / "links-00001.parquet").exists()
 
 
-def test_a_tokenizer_of_the_toml_takes_the_place_of_the_stage(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"id": f"d{number}", "url": f"http://a.com/{number}", "text": f"some words of document {number}, and some more"}
         for number in range(40)
@@ -140,11 +149,11 @@ def test_a_tokenizer_of_the_toml_takes_the_place_of_the_stage(corpus: Path, caps
     table = '[build]\nstages = ["tokenize"]\n[tokenize]\ntokenizer = "{}"\n'
     (corpus / "webtext.toml").write_text(table.format("nowhere"))
     assert main(["build", "--corpus", "corpus", "-q"]) == 1
-    assert "corpus/nowhere: no such file or folder; [tokenize] tokenizer names it" in capsys.readouterr().err
+    assert "corpus/nowhere: no such file or folder; it is named by tokenizer in [tokenize]" in capsys.readouterr().err
     (corpus / "webtext.toml").write_text(table.format("other"))
     assert main(["build", "--corpus", "corpus", "-q"]) == 0
-    used = (corpus / "tokenize" / "tokenizer.json").read_bytes()
-    assert used == (corpus / "other" / "tokenizer.json").read_bytes()
+    copied = (corpus / "tokenize" / "tokenizer.json").read_bytes()
+    assert copied == (corpus / "other" / "tokenizer.json").read_bytes()
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 0
     (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2

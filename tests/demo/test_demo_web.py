@@ -49,8 +49,8 @@ def _get(url: str) -> tuple[int, str]:
     ],
 )
 def test_pages_of_known_hosts_are_served_and_no_others(url: str, status: int, text: str) -> None:
-    found_status, body = _get(url)
-    assert found_status == status
+    actual_status, body = _get(url)
+    assert actual_status == status
     assert text in body
 
 
@@ -65,7 +65,7 @@ def test_every_host_of_the_routes_has_a_page() -> None:
         assert (status, "could not find object" in body) == (200, False), url
 
 
-def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     before = dict(os.environ)
@@ -78,7 +78,7 @@ def test_there_are_hundreds_of_pages() -> None:
     assert len(pages.demo_routes()) > 300
 
 
-def test_the_dump_has_what_a_corpus_keeps_and_what_it_leaves_out(tmp_path: Path) -> None:
+def test_the_dump_has_links_and_every_kind_of_drop(tmp_path: Path) -> None:
     count = submissions.write_dump(str(tmp_path / "one.zst"))
     submissions.write_dump(str(tmp_path / "two.zst"))
     data = (tmp_path / "one.zst").read_bytes()
@@ -97,17 +97,17 @@ def test_the_dump_has_what_a_corpus_keeps_and_what_it_leaves_out(tmp_path: Path)
         assert any(part in url for url in urls), part
 
 
-def test_a_folder_that_is_no_demo_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "RS_2017-11.zst").write_bytes(b"a real dump")
-    with pytest.raises(UsageError, match=r"is not empty \(dumps, ...\) and no demo's; name a new folder with --corpus"):
+    with pytest.raises(UsageError, match=r"contains other files \(dumps, ...\); name a new folder with --corpus"):
         write_demo_corpus(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["dumps"]
     assert (tmp_path / "dumps" / "RS_2017-11.zst").read_bytes() == b"a real dump"
 
 
-def test_the_demo_takes_no_corpus_from_the_environment() -> None:
-    (option,) = [each for each in demo_command.params if each.name == "corpus"]
+def test_the_demo_ignores_the_corpus_of_the_environment() -> None:
+    (option,) = [parameter for parameter in demo_command.params if parameter.name == "corpus"]
     assert option.envvar is None
 
 

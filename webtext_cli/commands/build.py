@@ -6,20 +6,19 @@ import json
 
 import click
 
-from pipelines.core.run import Summary
 from webtext_cli.console import print_summary, say
 from webtext_cli.options import Shared, stage_options
 
 
 @click.command("build")
-@click.option("--from", "first", metavar="STAGE", help="Begin with this stage.")
-@click.option("--to", "last", metavar="STAGE", help="End with this stage.")
+@click.option("--from", "first", metavar="STAGE", help="First stage to run.")
+@click.option("--to", "last", metavar="STAGE", help="Last stage to run.")
 @stage_options(only_corpus=True)
 def command(shared: Shared, first: str | None, last: str | None) -> None:
-    """Run the stages of webtext.toml in order.
+    """Run the stages listed in webtext.toml, in order.
 
-    A stage that is finished is only verified by its checksums; one that was interrupted goes on. A stage whose options
-    or inputs have changed is refused, unless --overwrite: then it, and what follows from it, is made anew.
+    Finished stages are only verified by their checksums; an interrupted stage resumes. A stage whose options or inputs
+    have changed is refused; with --overwrite, it and all stages downstream of it are rebuilt.
 
     \b
     Example:
@@ -27,13 +26,11 @@ def command(shared: Shared, first: str | None, last: str | None) -> None:
       webtext build --corpus my-corpus
       webtext build --corpus my-corpus --from dedup --to tokenize --overwrite
     """
-    from pipelines.build import build, build_stages, corpus_tables
+    from pipelines.build import CorpusConfig, build
 
-    def show(summary: Summary) -> None:
-        if not shared.as_json:
-            print_summary(summary, as_json=False)
-
-    stages = build_stages(corpus_tables(shared.corpus), first, last)
-    summaries = build(shared.corpus, stages, shared.run_options(), show)
+    stages = CorpusConfig(shared.corpus).stages(first, last)
     if shared.as_json:
+        summaries = build(shared.corpus, stages, shared.run_options())
         say(json.dumps({"stages": [summary.to_json() for summary in summaries]}, ensure_ascii=False))
+    else:
+        build(shared.corpus, stages, shared.run_options(), lambda summary: print_summary(summary, as_json=False))

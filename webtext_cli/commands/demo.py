@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,29 +10,31 @@ import sys
 
 import click
 
+from pipelines.core.format import format_duration
 from pipelines.core.run import Summary
-from webtext_cli.console import duration, print_summary, print_table, say
+from webtext_cli.console import make_progress, say
 from webtext_cli.options import Shared, stage_options
 
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
+_SHOWN_DROPS = 3
 
 
 @click.command("demo")
 @stage_options(only_corpus=True, corpus="webtext-demo")
 def command(shared: Shared) -> None:
-    """Run the whole line on a small real web, offline.
+    """Run the whole pipeline on a small local web, offline.
 
-    The web is the documentation server that every Python carries, on loopback: some 380 real pages. The demo writes a
-    submissions dump that links to them and runs every stage on it, down to a small GPT-2, a sample of its text, and an
-    overlap report. It asks no other machine. A second run goes on where the first stopped.
+    The web is Python's own documentation server on loopback: about 380 pages. The demo writes a submissions dump that
+    links to them and runs every stage on it, down to a small GPT-2, a sample of its text, and an overlap report. It
+    connects to no other machine. Re-run it to resume.
 
     \b
     Example:
       webtext demo
       webtext demo --corpus my-demo
     """
-    from pipelines.build import build, build_stages, corpus_tables
+    from pipelines.build import CorpusConfig, build
     from pipelines.core import storage
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
@@ -43,58 +46,52 @@ def command(shared: Shared) -> None:
 
     def show(summary: Summary) -> None:
         if not shared.as_json:
-            print_summary(summary, as_json=False)
+            say(_stage_line(summary))
 
     write_demo_corpus(shared.corpus)
+    options = dataclasses.replace(shared.run_options(), progress=make_progress(shared.quiet, brief=True))
     with demo_web():
-        stages = build_stages(corpus_tables(shared.corpus), None, None)
-        summaries = build(shared.corpus, stages, shared.run_options(), show)
+        stages = CorpusConfig(shared.corpus).stages(None, None)
+        summaries = build(shared.corpus, stages, options, show)
     model = storage.join(shared.corpus, "pretrain")
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
     if shared.as_json:
-        value = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
-        say(json.dumps(value, ensure_ascii=False))
+        result = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
+        say(json.dumps(result, ensure_ascii=False))
     else:
-        _print_end(shared.corpus, summaries, sample.prompt + sample.text)
+        _print_end(shared.corpus, sample.prompt + sample.text)
 
 
-def _program() -> str:
-    """Return what to type for `webtext`: the name where a shell finds it, else the path it was called by."""
-    return "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
+def _stage_line(summary: Summary) -> str:
+    """Return one line about a stage: records in, records out, time, and the most frequent reasons for drops."""
+    drops = sorted(summary.dropped.items(), key=lambda drop: -drop[1])
+    reasons = [f"{count:,} {reason}" for reason, count in drops[:_SHOWN_DROPS]]
+    if other := sum(count for _, count in drops[_SHOWN_DROPS:]):
+        reasons.append(f"{other:,} other")
+    counts = f"{summary.records_in:>5,} in {summary.records_out:>5,} out  {format_duration(summary.seconds):>8}"
+    return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
 
 
-def _print_end(corpus: str, summaries: list[Summary], sample: str) -> None:
-    say(f"\nA sample of the model's text, from the prompt {_PROMPT!r}:\n\n{_indented(sample)}\n")
-    rows = [
-        [
-            summary.stage,
-            f"{summary.records_in:,}",
-            _drops(summary),
-            f"{summary.records_out:,}",
-            duration(summary.seconds),
-        ]
-        for summary in summaries
-    ]
-    print_table(["stage", "in", "dropped", "out", "time"], rows, title="The line, from a submission to a model")
-    program = _program()
+def _print_end(corpus: str, sample: str) -> None:
+    """Print the sample, the results worth opening, and what to run next."""
+    text = "\n".join("    " + line for line in sample.splitlines())
+    # The name if the shell finds it, else the path it was called by.
+    program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
     say(
-        f"""Look at:
-  {corpus}/scrape/links-00000.parquet            a link for each page, with its score and its submissions
-  {corpus}/fetch/pages-00000.warc.gz             the pages as received
-  {corpus}/dedup/clusters.parquet                which documents were duplicates of which
-  {corpus}/train-bpe/report.html                 the tokenizer's report card: open in a browser
-  {corpus}/pretrain/training.html                the loss, step by step: open in a browser
-  {corpus}/overlap-report/report.html            what the corpus holds of Python's language reference: open in a browser
+        f"""
+A sample of the model's text, from the prompt {_PROMPT!r}:
+
+{text}
+
+Results:
+  {corpus}/scrape/links-00000.parquet     links with their scores and submissions
+  {corpus}/fetch/pages-00000.warc.gz      the pages as received
+  {corpus}/dedup/clusters.parquet         which documents were duplicates of which
+  {corpus}/train-bpe/report.html          the tokenizer report (open in a browser)
+  {corpus}/pretrain/training.html         the training curves (open in a browser)
+  {corpus}/overlap-report/report.html     overlap with Python's language reference (open in a browser)
 Next:
   {program} status --corpus {corpus} --verify
   {program} generate --corpus {corpus} --prompt "The module"
-  {program} init my-corpus        and name your own dumps in my-corpus/webtext.toml"""
+  {program} init my-corpus"""
     )
-
-
-def _drops(summary: Summary) -> str:
-    return f"{sum(summary.dropped.values()):,}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join("    " + line for line in text.splitlines())

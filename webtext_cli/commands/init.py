@@ -13,7 +13,7 @@ from webtext_cli.options import debug_option
 def command(folder: str) -> None:
     """Write a commented webtext.toml for a new corpus.
 
-    Every option of every stage stands in it with its default, its meaning and its bounds, commented out.
+    The file lists every option of every stage with its meaning, range and default, commented out.
 
     \b
     Example:
@@ -26,6 +26,6 @@ def command(folder: str) -> None:
 
     path = storage.join(folder, CONFIG_FILE)
     if storage.exists(path):
-        raise UsageError(f"{path}: is there already; edit it, or name another folder")
+        raise UsageError(f"{path}: already exists; edit it, or name another folder")
     storage.write_bytes(path, config_template().encode())
     click.echo(f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`")

@@ -9,7 +9,7 @@ import click
 
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_apart, config_options, flag_of, stage_config, stage_options
+from webtext_cli.options import Shared, check_disjoint, config_options, flag_of, stage_config, stage_options
 
 # Options that change nothing about a merged index, or how it is made.
 _WITH_MERGE = ("memory_limit_mb",)
@@ -43,7 +43,7 @@ def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
         _require_no_documents(shared, given)
     config = stage_config(OverlapIndexConfig, "overlap-index", shared.corpus, given)
     output = shared.stage_output("overlap-index")
-    check_apart(output, merge)
+    check_disjoint(output, merge)
     summary = overlap_index(
         config,
         documents=None if merge else shared.input_or("remove-wikipedia"),

@@ -9,7 +9,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, named_path, path_list, stage_config, stage_options
+from webtext_cli.options import Shared, config_files, config_options, config_path, stage_config, stage_options
 
 
 def _list_benchmarks(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -56,10 +56,10 @@ def command(
     samples: str | None,
     **given: Any,
 ) -> None:
-    """Report which 8-grams of a benchmark the corpus holds.
+    """Report which 8-grams of a benchmark occur in the corpus.
 
     Exact, as it reads the whole corpus. report.html shows the longest passages and where they are, hits.parquet lists
-    every one. Benchmarks may stand in webtext.toml: [overlap-report] benchmarks = ["NAME=PATH"].
+    every one. In webtext.toml: [overlap-report] benchmark = { NAME = "PATH" }.
 
     \b
     Example:
@@ -70,19 +70,19 @@ def command(
     from pipelines.stages.overlap_report.stage import REPORT, overlap_report
 
     if index is None and not shared.input:
-        index = named_path(shared.corpus, "overlap-report", "index")
+        index = config_path(shared.corpus, "overlap-report", "index")
     if index is not None and shared.input:
         raise UsageError("--index and --input exclude each other: the index stands for the documents")
     output = shared.stage_output("overlap-report")
     summary = overlap_report(
         stage_config(OverlapReportConfig, "overlap-report", shared.corpus, given),
         documents=None if index is not None else shared.input_or("remove-wikipedia"),
-        benchmarks=benchmarks or path_list(shared.corpus, "overlap-report"),
+        benchmarks=benchmarks or config_files(shared.corpus, "overlap-report"),
         output=output,
         options=shared.run_options(),
         index=index,
         scores=scores,
-        samples=samples or named_path(shared.corpus, "overlap-report", "samples"),
+        samples=samples or config_path(shared.corpus, "overlap-report", "samples"),
     )
     if not shared.as_json:
         from webtext_cli.tables.overlap import print_overlap

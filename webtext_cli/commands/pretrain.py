@@ -11,7 +11,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_apart, config_options, named_path, stage_config, stage_options
+from webtext_cli.options import Shared, check_disjoint, config_options, config_path, stage_config, stage_options
 
 
 @click.command("pretrain")
@@ -64,7 +64,7 @@ def command(
     folders = shared.input_or("tokenize")
     if len(folders) > 1:
         raise UsageError("--input: pretrain reads one folder of tokenize")
-    initial = init_from or named_path(shared.corpus, "pretrain", "init_from")
+    initial = init_from or config_path(shared.corpus, "pretrain", "init_from")
     if show_batch is not None:
         _show_batch(config, folders[0], show_batch, shared.as_json)
     elif replay is not None:
@@ -78,7 +78,7 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
     from pipelines.stages.pretrain.stage import assist, pretrain
 
     output = shared.stage_output("pretrain")
-    check_apart(output, [init_from] if init_from else [])
+    check_disjoint(output, [init_from] if init_from else [])
     if shared.quiet:
         config = dataclasses.replace(config, log_every=0)
     if is_assistant():

@@ -9,7 +9,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, path_list, stage_config, stage_options
+from webtext_cli.options import Shared, config_files, config_options, stage_config, stage_options
 
 
 @click.command("scrape")
@@ -45,7 +45,7 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
     config = stage_config(ScrapeConfig, "scrape", shared.corpus, given)
     named = [*dumps, *shared.input]
     if not named and config.needs_files:
-        named = path_list(shared.corpus, "scrape")
+        named = config_files(shared.corpus, "scrape")
     call: dict[str, Any] = {"dumps": named, "output": shared.stage_output("scrape"), "options": shared.run_options()}
     if explain is not None:
         return _explain(config, explain, shared.as_json, call)

@@ -9,7 +9,7 @@ import click
 
 from pipelines.stages.tokenize.config import TokenizeConfig
 from webtext_cli.console import print_summary, say
-from webtext_cli.options import Shared, config_options, named_path, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, config_path, stage_config, stage_options
 
 
 @click.command("tokenize")
@@ -29,7 +29,7 @@ from webtext_cli.options import Shared, config_options, named_path, stage_config
 @config_options(TokenizeConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
 def command(shared: Shared, tokenizer: str | None, place: str | None, **given: Any) -> None:
-    """Turn documents into token shards.
+    """Encode documents into token shards.
 
     Writes train-*.bin and held-out-*.bin of a fixed number of tokens each, which nanoGPT reads as they are (llm.c and
     NumPy with --format), a table of the documents in each, and tokens.json, which describes them.
@@ -49,7 +49,7 @@ def command(shared: Shared, tokenizer: str | None, place: str | None, **given: A
     summary = tokenize(
         config,
         documents=shared.input_or("remove-wikipedia"),
-        tokenizer=tokenizer or named_path(shared.corpus, "tokenize", "tokenizer") or shared.stage_input("train-bpe"),
+        tokenizer=tokenizer or config_path(shared.corpus, "tokenize", "tokenizer") or shared.stage_input("train-bpe"),
         output=shared.stage_output("tokenize"),
         options=shared.run_options(),
     )

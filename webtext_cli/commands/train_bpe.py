@@ -8,7 +8,15 @@ import click
 
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_apart, config_options, named_path, path_list, stage_config, stage_options
+from webtext_cli.options import (
+    Shared,
+    check_disjoint,
+    config_files,
+    config_options,
+    config_path,
+    stage_config,
+    stage_options,
+)
 
 
 @click.command("train-bpe")
@@ -28,7 +36,7 @@ from webtext_cli.options import Shared, check_apart, config_options, named_path,
 @config_options(TrainBpeConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
 def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, **given: Any) -> None:
-    """Train a byte-level BPE tokenizer as GPT-2's.
+    """Train a byte-level BPE tokenizer like GPT-2's.
 
     The folder holds one tokenizer in the form of each library that reads such, the counts of all words, which --counts
     takes up again, and a report card. Ids are laid out as in GPT-2: 256 bytes, the merges, <|endoftext|> last.
@@ -46,10 +54,10 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
     if given_counts and shared.input:
         raise UsageError("--input and --counts exclude each other: counts stand for documents that were read before")
-    counts = list(given_counts) or ([] if shared.input else path_list(shared.corpus, "train-bpe"))
-    compare = compare or named_path(shared.corpus, "train-bpe", "compare")
+    counts = list(given_counts) or ([] if shared.input else config_files(shared.corpus, "train-bpe"))
+    compare = compare or config_path(shared.corpus, "train-bpe", "compare")
     output = shared.stage_output("train-bpe")
-    check_apart(output, [*counts, *([compare] if compare else [])])
+    check_disjoint(output, [*counts, *([compare] if compare else [])])
     summary = train_bpe(
         config,
         documents=shared.input_or("remove-wikipedia"),
