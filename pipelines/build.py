@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_tables
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
 from pipelines.pipeline import BY_NAME, PIPELINE, StageSpec
@@ -158,8 +159,7 @@ def string_list(value: Any, name: str) -> list[str]:
 
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     if not has_manifest(folder):
-        unfinished = storage.exists(storage.join(folder, "_journal"))
-        return StageStatus(name, "unfinished" if unfinished else "-")
+        return StageStatus(name, "unfinished" if is_unfinished(folder) else "-")
     manifest = read_manifest(folder)
     problems = [problem for file in manifest.files if (problem := check_file(folder, file))] if verify else []
     return StageStatus(

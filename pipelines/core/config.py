@@ -1,7 +1,7 @@
 """A stage's config: one frozen dataclass, filled from a table of `webtext.toml`, then from flags.
 
-A field made with `option` carries its own help, bounds and choices. The command line, the `webtext.toml` that
-`webtext init` writes, and the docs are all made from these fields, so that they cannot disagree.
+A field declared with `option` carries its help, bounds and choices. The command line, the `webtext.toml` that
+`webtext init` writes, and the reference are generated from these fields, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Config = TypeVar("Config")
 
 @dataclasses.dataclass(frozen=True)
 class OptionSpec:
-    """What is known of one option beside its type and default.
+    """Everything about an option except its type and default.
 
-    `identity` tells whether the option is part of what a result is (False for speed and politeness, which only change
-    how it is made). `example` is a value to show where there is no default.
+    `identity` says whether the option changes the result (False for speed and politeness). `example` is a value to show
+    where there is no default. `renamed_from` is an earlier key, which is refused with a hint at the new one.
     """
 
     help: str
@@ -38,6 +38,7 @@ class OptionSpec:
     maximum: float | None = None
     flag: str | None = None
     example: Any = None
+    renamed_from: str | None = None
 
 
 def option(
@@ -50,9 +51,10 @@ def option(
     maximum: float | None = None,
     flag: str | None = None,
     example: Any = None,
+    renamed_from: str | None = None,
 ) -> Any:
     """Declare a field of a config dataclass; see `OptionSpec`."""
-    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag, example)
+    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag, example, renamed_from)
     return dataclasses.field(default=default, metadata={"option": spec})
 
 
@@ -69,7 +71,7 @@ def field_types(config_type: type) -> dict[str, Any]:
 
 
 def identity_of(config: Any) -> dict[str, Any]:
-    """Return the values that are part of what a result is, as JSON values."""
+    """Return the values that determine the result, as JSON values."""
     return {
         field.name: list(value) if isinstance(value := getattr(config, field.name), tuple) else value
         for field in dataclasses.fields(config)
@@ -85,7 +87,7 @@ def read_tables(path: str) -> dict[str, dict[str, Any]]:
         raise UsageError(f"{path}: is not valid TOML ({error})") from error
     for name, table in parsed.items():
         if not isinstance(table, dict):
-            raise UsageError(f"{path}: {name} stands outside a table; put it under one such as [scrape]")
+            raise UsageError(f"{path}: {name} is outside any table; move it into one such as [scrape]")
     return parsed
 
 
@@ -105,16 +107,18 @@ def make_config(
     where: str,
     other_keys: Sequence[str] = (),
 ) -> Config:
-    """Build a config from a TOML table and, over it, the flags that were given.
+    """Build a config from a TOML table, overridden by command-line flags.
 
-    `other_keys` are keys that the file may have in this table beside the options; they are named to who mistypes them.
+    `other_keys` are keys that the table may have in addition to the options; they are suggested for a mistyped key.
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
     fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
+    renamed = {spec_of(field).renamed_from: name for name, field in fields.items()}
     for key in table:
+        if new_name := renamed.get(key.replace("-", "_")):
+            raise UsageError(f"{where}: {key} was renamed to {new_name}; rename it in this file")
         check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
-    given = {key.replace("-", "_"): value for key, value in table.items()}
-    values = {name: (where, value) for name, value in given.items()}
+    values = {key.replace("-", "_"): (where, value) for key, value in table.items()}
     values |= {name: ("command line", value) for name, value in flags.items()}
     kinds = field_types(config_type)
     checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
@@ -122,7 +126,7 @@ def make_config(
 
 
 def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
-    """Return the value in the field's type, or raise UsageError that says what was expected."""
+    """Return the value as the field's type; raise UsageError, saying what was expected."""
     spec = spec_of(field)
     converted = _converted(kind, value)
     if converted is _WRONG:
@@ -148,10 +152,10 @@ _WRONG = object()
 
 def _converted(kind: Any, value: Any) -> Any:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        options = typing.get_args(kind)
-        if value is None and type(None) in options:
+        variants = typing.get_args(kind)
+        if value is None and type(None) in variants:
             return None
-        return _converted(next(each for each in options if each is not type(None)), value)
+        return _converted(next(variant for variant in variants if variant is not type(None)), value)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             return _WRONG
@@ -167,7 +171,7 @@ def _converted(kind: Any, value: Any) -> Any:
 
 def _kind_in_words(kind: Any) -> str:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return _kind_in_words(next(each for each in typing.get_args(kind) if each is not type(None)))
+        return _kind_in_words(next(variant for variant in typing.get_args(kind) if variant is not type(None)))
     if typing.get_origin(kind) is tuple:
         return "a list of strings"
     return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]

@@ -1,8 +1,8 @@
-"""Runs a function over tasks: in this process, or in local worker processes.
+"""Runs a function over items: in this process, or in local worker processes.
 
-A task is a small picklable description (paths, config), never data, so that another engine can take the place of these.
-The pool is our own, not `concurrent.futures`, for three reasons: the error names the task whose worker died, workers
-never outlive a parent that was killed, and Ctrl-C ends them at once (docs/decisions/0003-executor.md).
+An item is a small picklable description (a path, a number), never data, so that another engine can replace these.
+The pool is not `concurrent.futures`, for three reasons: the error names the task whose worker died, workers never
+outlive a parent that was killed, and Ctrl-C ends them at once (docs/decisions/0003-executor.md).
 """
 
 from __future__ import annotations
@@ -27,20 +27,14 @@ from pipelines.core.errors import TaskError, WebtextError
 _POLL_S = 0.2
 
 
-class Task(Protocol):
-    """A small picklable description of a piece of work."""
-
-    @property
-    def name(self) -> str:
-        """The name that stands in the manifest and in errors."""
-
-
-TaskType = TypeVar("TaskType", bound=Task)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+NameOf = Callable[[Any], str]
+"""Returns the name of an item, which appears in the manifest and in errors."""
 
 
 class Executor(Protocol):
-    """Runs a function over tasks."""
+    """Runs a function over items."""
 
     @property
     def workers(self) -> int:
@@ -48,20 +42,23 @@ class Executor(Protocol):
 
     def map(
         self,
-        function: Callable[[TaskType], Result],
-        tasks: Iterable[TaskType],
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
         on_progress: Callable[[int], None],
-    ) -> Generator[tuple[TaskType, Result], None, None]:
-        """Yield each task with its result as they finish, in any order; close it to end early.
+        name: NameOf,
+    ) -> Generator[tuple[Item, Result], None, None]:
+        """Yield each item with the result of `function(item, context)` as it finishes; close it to end early.
 
-        The first error ends the map and is raised: a WebtextError as it is, another one as a TaskError with its name.
+        The first error ends the map and is raised: a WebtextError as it is, any other as a TaskError with the item's
+        name. Without a context (None), `function(item)` is called.
         """
 
-    def persistent_workers(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Keep worker processes from one map to the next inside a block, and start them when it begins.
+    def persistent_workers(self, initializer: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Start worker processes and keep them from one map to the next inside a block.
 
-        Each calls `prepare` first, which imports what its tasks need, while the caller goes on. What that raises ends
-        the next map as a task's error does.
+        Each calls `initializer` first, which imports what its tasks need, while the caller continues. What that raises
+        ends the next map like the error of a task.
         """
 
 
@@ -72,77 +69,93 @@ class SerialExecutor:
 
     def map(
         self,
-        function: Callable[[TaskType], Result],
-        tasks: Iterable[TaskType],
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
         on_progress: Callable[[int], None],
-    ) -> Generator[tuple[TaskType, Result], None, None]:
+        name: NameOf,
+    ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
-        for task in tasks:
+        for item in items:
             progress.set_sink(on_progress)
             try:
-                result = function(task)
+                result = _call(function, item, context)
             except (WebtextError, KeyboardInterrupt):
                 raise
             except Exception as error:
-                raise TaskError(_crash_message(task.name, error)) from error
+                raise TaskError(_crash_message(name(item), error)) from error
             finally:
                 progress.set_sink(None)
-            yield task, result
+            yield item, result
 
-    def persistent_workers(self, prepare: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def persistent_workers(self, initializer: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """See `Executor.persistent_workers`: there are no worker processes."""
         return contextlib.nullcontext()
 
 
 class LocalExecutor:
-    """Runs tasks in worker processes of this machine, one task a worker at a time."""
+    """Runs tasks in worker processes of this machine, one task per worker at a time."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._kept: list[_Worker] | None = None
+        self._persistent: list[_Worker] | None = None
 
     @contextlib.contextmanager
-    def persistent_workers(self, prepare: Callable[[], None]) -> Iterator[None]:
+    def persistent_workers(self, initializer: Callable[[], None]) -> Iterator[None]:
         """See `Executor.persistent_workers`."""
-        self._kept = []
+        self._persistent = []
         try:
             for _ in range(self.workers):
-                self._kept.append(_Worker(prepare))
+                self._persistent.append(_Worker(initializer))
             yield
         finally:
-            crew, self._kept = self._kept, None
-            _end(crew)
+            workers, self._persistent = self._persistent, None
+            _end(workers)
 
     def map(
         self,
-        function: Callable[[TaskType], Result],
-        tasks: Iterable[TaskType],
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
         on_progress: Callable[[int], None],
-    ) -> Generator[tuple[TaskType, Result], None, None]:
+        name: NameOf,
+    ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
-        waiting = list(tasks)
+        waiting = list(items)
         waiting.reverse()
-        crew: list[_Worker] = [] if self._kept is None else self._kept
-        is_done = False
+        call = pickle.dumps(("map", function, context))
+        workers: list[_Worker] = [] if self._persistent is None else self._persistent
+        complete = False
         try:
             for number in range(min(self.workers, len(waiting))):
-                if number == len(crew):
-                    crew.append(_Worker())
-                crew[number].give(function, waiting.pop())
-            while any(worker.task is not None for worker in crew):
-                for worker in _ready(crew):
-                    task, outcome = worker.take()
+                if number == len(workers):
+                    workers.append(_Worker())
+                workers[number].send(call)
+                workers[number].start_task(waiting.pop(), name)
+            while any(worker.is_busy for worker in workers):
+                for worker in _ready(workers):
+                    item, result = worker.finish_task()
                     if waiting:
-                        worker.give(function, waiting.pop())
-                    _report(crew, on_progress)
-                    yield task, outcome
-                _report(crew, on_progress)
-            is_done = True
+                        worker.start_task(waiting.pop(), name)
+                    _report(workers, on_progress)
+                    yield item, result
+                _report(workers, on_progress)
+            complete = True
         finally:
-            # Kept workers that are at a task still are ended too: nobody takes their answers.
-            if self._kept is None or not is_done:
-                _end(crew)
-                crew.clear()
+            # Persistent workers that still run a task are ended too: nobody receives their results.
+            if self._persistent is None or not complete:
+                _end(workers)
+                workers.clear()
+
+
+def item_name(item: Any) -> str:
+    """Return the name that an item has itself."""
+    name: str = item.name
+    return name
+
+
+def _call(function: Callable[..., Result], item: Any, context: Any) -> Result:
+    return function(item) if context is None else function(item, context)
 
 
 def make_executor(workers: int) -> Executor:
@@ -158,83 +171,96 @@ def default_workers() -> int:
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(self, prepare: Callable[[], None] | None = None) -> None:
+    def __init__(self, initializer: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self._connection, child_end = context.Pipe()
         # Without the lock of a Value: it is a named semaphore, which a parent that is killed leaves behind.
         self._counter = context.RawValue("q", 0)
         self._reported = 0
-        self.task: Any = None
+        self._task: tuple[Any, str] | None = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs, self._counter, prepare), daemon=False)
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=(child_end, self._counter, initializer), daemon=False
+        )
         with sigint_blocked():
             self._process.start()
-        theirs.close()
+        child_end.close()
 
     @property
-    def wait_for(self) -> list[Any]:
+    def is_busy(self) -> bool:
+        """Whether a task was started and its result not received yet."""
+        return self._task is not None
+
+    @property
+    def ready_handles(self) -> list[Any]:
         """What becomes ready when the worker has answered or died."""
         return [self._connection, self._process.sentinel]
 
-    def give(self, function: Callable[[Any], Any], task: Any) -> None:
-        """Send a task and what to do with it."""
-        self.task = task
-        # A worker that died before this shows in `take`, by its exit code.
-        with contextlib.suppress(BrokenPipeError):
-            self._connection.send_bytes(pickle.dumps((function, task)))
+    def start_task(self, item: Any, name: NameOf) -> None:
+        """Send an item."""
+        self._task = item, name(item)
+        self.send(pickle.dumps(("task", *self._task)))
 
-    def take(self) -> tuple[Any, Any]:
-        """Return the task and its result; raise what the task raised."""
-        task, self.task = self.task, None
+    def finish_task(self) -> tuple[Any, Any]:
+        """Return the item and its result; raise what the task raised."""
+        assert self._task is not None
+        (item, name), self._task = self._task, None
         try:
             kind, value = pickle.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionError):
             self._process.join()
-            raise TaskError(_death_message(task.name, self._process.exitcode)) from None
+            raise TaskError(_death_message(name, self._process.exitcode)) from None
         if kind == "error":
             raise value
-        return task, value
+        return item, value
 
     def new_progress(self) -> int:
         """Return the units finished since the last call."""
         done = int(self._counter.value)
-        fresh, self._reported = done - self._reported, done
-        return fresh
+        units, self._reported = done - self._reported, done
+        return units
 
     def kill(self) -> None:
-        """Kill the process: whatever it still does is not wanted, and what it finished stands."""
+        """Kill the process: its unfinished task is not wanted, and what it finished is kept."""
         self._process.kill()
 
     def close(self) -> None:
-        """Wait until the killed process is gone, and free what belongs to it."""
+        """Wait until the killed process is gone, and release what belongs to it."""
         self._process.join()
         self._process.close()
         self._connection.close()
 
+    def send(self, message: bytes) -> None:
+        """Send the function and context of a map, or a task."""
+        # A worker that died before this shows in `finish_task`, by its exit code.
+        with contextlib.suppress(BrokenPipeError):
+            self._connection.send_bytes(message)
 
-def _end(crew: list[_Worker]) -> None:
-    """Kill all workers, and let a second Ctrl-C wait until none is left."""
+
+def _end(workers: list[_Worker]) -> None:
+    """Kill all workers; a second Ctrl-C waits until none is left."""
     with sigint_blocked():
-        for worker in crew:
+        for worker in workers:
             worker.kill()
-        for worker in crew:
+        for worker in workers:
             worker.close()
 
 
-def _ready(crew: list[_Worker]) -> list[_Worker]:
+def _ready(workers: list[_Worker]) -> list[_Worker]:
     """Return the busy workers that have answered or died, waiting a moment for one."""
-    busy = [worker for worker in crew if worker.task is not None]
-    ready = set(multiprocessing.connection.wait([each for worker in busy for each in worker.wait_for], _POLL_S))
-    return [worker for worker in busy if ready.intersection(worker.wait_for)]
+    busy = [worker for worker in workers if worker.is_busy]
+    handles = [handle for worker in busy for handle in worker.ready_handles]
+    ready = set(multiprocessing.connection.wait(handles, _POLL_S))
+    return [worker for worker in busy if ready.intersection(worker.ready_handles)]
 
 
-def _report(crew: list[_Worker], on_progress: Callable[[int], None]) -> None:
-    if fresh := sum(worker.new_progress() for worker in crew):
-        on_progress(fresh)
+def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
+    if units := sum(worker.new_progress() for worker in workers):
+        on_progress(units)
 
 
-def _work(connection: Connection, counter: Any, prepare: Callable[[], None] | None = None) -> None:
-    """Serve tasks in a worker process until the parent ends it."""
+def _serve(connection: Connection, counter: Any, initializer: Callable[[], None] | None = None) -> None:
+    """Run tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     exit_with_parent()
     lock = threading.Lock()  # a task may have threads; the parent only reads
@@ -244,40 +270,46 @@ def _work(connection: Connection, counter: Any, prepare: Callable[[], None] | No
             counter.value += units
 
     progress.set_sink(add)
-    failure = None if prepare is None else _failure(prepare)
-    # The parent may be gone when a task is asked for and when it is answered; nobody is left to be told then.
+    failure = None if initializer is None else _failure(initializer)
+    call: Any = None  # the function and context of the current map
+    # The parent may be gone when an item is awaited and when its result is sent; nobody needs it then.
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            function, task = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(_answer(function, task, failure))
+            kind, *message = pickle.loads(connection.recv_bytes())
+            if kind == "map":
+                call = message
+            else:
+                item, name = message
+                connection.send_bytes(_answer(call, item, name, failure))
 
 
-def _failure(prepare: Callable[[], None]) -> Exception | None:
-    """Call `prepare` and return what it raised, with which the worker's task is then answered."""
+def _failure(initializer: Callable[[], None]) -> Exception | None:
+    """Call the initializer and return what it raised, which then is the answer to the worker's task."""
     try:
-        prepare()
-    except Exception as error:  # noqa: BLE001 - the parent raises it, by the name of the task
+        initializer()
+    except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
         return error
     return None
 
 
-def _answer(function: Callable[[Any], Any], task: Any, failure: Exception | None) -> bytes:
+def _answer(call: Any, item: Any, name: str, failure: Exception | None) -> bytes:
     try:
         if failure is not None:
             raise failure
-        return pickle.dumps(("result", function(task)))
+        function, context = call
+        return pickle.dumps(("result", _call(function, item, context)))
     except WebtextError as error:
         return pickle.dumps(("error", error))
-    except Exception as error:  # noqa: BLE001 - the parent raises it, by the name of the task
-        return pickle.dumps(("error", TaskError(_crash_message(task.name, error))))
+    except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
+        return pickle.dumps(("error", TaskError(_crash_message(name, error))))
 
 
 @contextlib.contextmanager
 def sigint_blocked() -> Iterator[None]:
     """Hold back Ctrl-C while a process is started.
 
-    The child inherits this, so that it does not die of Ctrl-C with a traceback while it still imports; its parent ends
-    it. The parent gets its interrupt when the block ends.
+    The child inherits the mask, so that Ctrl-C does not end it with a traceback while it still imports; its parent ends
+    it. The parent receives its interrupt when the block ends.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -305,11 +337,13 @@ def exit_with_parent() -> None:
 
 
 def _crash_message(name: str, error: BaseException) -> str:
-    where = "".join(traceback.format_exception(error)) if os.environ.get("WEBTEXT_DEBUG") else ""
-    return f"{name}: {type(error).__name__}: {error}" + (f"\n{where}" if where else "; --debug shows where")
+    details = "".join(traceback.format_exception(error)) if os.environ.get("WEBTEXT_DEBUG") else ""
+    return f"{name}: {type(error).__name__}: {error}" + (f"\n{details}" if details else "; --debug shows the traceback")
 
 
 def _death_message(name: str, exit_code: int | None) -> str:
     if exit_code == -signal.SIGKILL:
-        return f"{name}: its worker was killed (out of memory?); try fewer --workers, then run again: it goes on"
-    return f"{name}: its worker process died with exit code {exit_code}; run again: it goes on from what is finished"
+        return (
+            f"{name}: its worker was killed (out of memory?); re-run the same command to resume, with fewer --workers"
+        )
+    return f"{name}: its worker process died with exit code {exit_code}; re-run the same command to resume"

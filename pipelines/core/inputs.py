@@ -20,6 +20,7 @@ from pipelines.core import shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.core.records import DOCUMENT_SCHEMA
 from pipelines.core.text_columns import with_valid_text
@@ -124,7 +125,7 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     if not storage.is_folder(folder):
         raise InputError(f"{folder}: no such folder; {hint}")
     if not has_manifest(folder):
-        unfinished = storage.exists(storage.join(folder, "_journal"))
+        unfinished = is_unfinished(folder)
         raise InputError(
             f"{folder}: {stages[0]} has not finished; run `webtext {stages[0]}` again, it goes on"
             if unfinished
@@ -183,7 +184,7 @@ def open_documents(paths: str | Sequence[str], text_field: str = "text") -> Docu
     if len(paths) == 1 and has_manifest(paths[0]):
         return _stage_documents(paths[0])
     for path in paths:
-        if storage.exists(storage.join(path, "_journal")):
+        if is_unfinished(path):
             raise InputError(f"{path}: the stage that writes it has not finished; run that command again, it goes on")
         if has_manifest(path):
             raise InputError(

@@ -77,7 +77,7 @@ def test_speed_is_no_part_of_what_a_result_is() -> None:
 def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
     path = tmp_path / "webtext.toml"
     path.write_text("min_score = 3\n")
-    with pytest.raises(UsageError, match="min_score stands outside a table"):
+    with pytest.raises(UsageError, match="min_score is outside any table"):
         read_tables(str(path))
     path.write_text("[scrape\n")
     with pytest.raises(UsageError, match="is not valid TOML"):

@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError, TaskError, WebtextError
-from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _work, make_executor
+from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _serve, item_name, make_executor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,31 +59,31 @@ _TASKS = [_Task(number) for number in range(8)]
 @_BOTH
 def test_every_task_comes_back_with_its_result_and_its_progress(executor: Executor) -> None:
     seen: list[int] = []
-    results = dict(executor.map(_square, _TASKS, seen.append))
+    results = dict(executor.map(_square, _TASKS, None, seen.append, item_name))
     assert results == {task: task.number**2 for task in _TASKS}
     assert sum(seen) == sum(task.number for task in _TASKS)
 
 
 @_BOTH
 def test_no_tasks_are_no_error(executor: Executor) -> None:
-    assert list(executor.map(_square, [], lambda _: None)) == []
+    assert list(executor.map(_square, [], None, lambda _: None, item_name)) == []
 
 
 @_BOTH
 def test_our_own_error_arrives_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(InputError, match=r"^the third file is bad$"):
-        list(executor.map(_refuse_third, _TASKS, lambda _: None))
+        list(executor.map(_refuse_third, _TASKS, None, lambda _: None, item_name))
 
 
 @_BOTH
 def test_any_other_error_carries_the_name_of_the_task(executor: Executor) -> None:
     with pytest.raises(TaskError, match=r"^task-3: ZeroDivisionError"):
-        list(executor.map(_crash, _TASKS, lambda _: None))
+        list(executor.map(_crash, _TASKS, None, lambda _: None, item_name))
 
 
 def test_a_worker_that_is_killed_names_its_task() -> None:
     with pytest.raises(TaskError, match=r"^task-3: its worker was killed \(out of memory\?\)"):
-        list(LocalExecutor(2).map(_die, _TASKS, lambda _: None))
+        list(LocalExecutor(2).map(_die, _TASKS, None, lambda _: None, item_name))
 
 
 def test_one_worker_needs_no_processes() -> None:
@@ -96,17 +96,14 @@ _SLEEPERS = """
     from pathlib import Path
     from pipelines.core.executor import LocalExecutor
 
-    @dataclasses.dataclass(frozen=True)
-    class Task:
-        name: str
 
     def sleep(task):
-        Path(sys.argv[1], f"{task.name}-{os.getpid()}").touch()
+        Path(sys.argv[1], f"{task}-{os.getpid()}").touch()
         time.sleep(60)
 
     if __name__ == "__main__":
         try:
-            list(LocalExecutor(2).map(sleep, [Task("a"), Task("b")], lambda units: None))
+            list(LocalExecutor(2).map(sleep, ["a", "b"], None, lambda units: None, str))
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             sys.exit(130)
@@ -151,9 +148,6 @@ _STARTERS = """
     import dataclasses, sys, time
     from pipelines.core.executor import LocalExecutor
 
-    @dataclasses.dataclass(frozen=True)
-    class Task:
-        name: str
 
     def sleep(task):
         time.sleep(60)
@@ -161,7 +155,7 @@ _STARTERS = """
     if __name__ == "__main__":
         try:
             print("starting", flush=True)
-            list(LocalExecutor(2).map(sleep, [Task("a"), Task("b")], lambda units: None))
+            list(LocalExecutor(2).map(sleep, ["a", "b"], None, lambda units: None, str))
         except KeyboardInterrupt:
             sys.exit(130)
 """
@@ -195,7 +189,7 @@ def _work_on(task: _Task) -> int:
 
 def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARTED", str(tmp_path))
-    running = LocalExecutor(2).map(_work_on, [_Task(0), _Task(1), _Task(2)], lambda _: None)
+    running = LocalExecutor(2).map(_work_on, [_Task(0), _Task(1), _Task(2)], None, lambda _: None, item_name)
     assert next(running) == (_Task(0), 0)
     deadline = time.monotonic() + 20
     while len(list(tmp_path.iterdir())) < 3 and time.monotonic() < deadline:
@@ -207,18 +201,19 @@ def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _answer_to_nobody(connection: Connection) -> None:
-    _work(connection, multiprocessing.get_context("spawn").RawValue("q", 0))
+    _serve(connection, multiprocessing.get_context("spawn").RawValue("q", 0))
 
 
 def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    ours.send_bytes(pickle.dumps((_square, _Task(3))))
+    parent_end, child_end = context.Pipe()
+    parent_end.send_bytes(pickle.dumps(("map", _square, None)))
+    parent_end.send_bytes(pickle.dumps(("task", _Task(3), "task-3")))
     # Its task has come, but nobody takes the answer.
-    ours.close()
-    worker = context.Process(target=_answer_to_nobody, args=(theirs,))
+    parent_end.close()
+    worker = context.Process(target=_answer_to_nobody, args=(child_end,))
     worker.start()
-    theirs.close()
+    child_end.close()
     worker.join(20)
     assert worker.exitcode == 0
     assert capfd.readouterr().err == ""
@@ -241,9 +236,11 @@ def test_kept_workers_live_through_several_maps_and_end_with_the_block(
     executor = LocalExecutor(2)
     seen: list[int] = []
     with executor.persistent_workers(_prepare):
-        first = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
-        assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
-        second = {pid for _, pid in executor.map(_process_of, _TASKS[:4], seen.append)}
+        first = {pid for _, pid in executor.map(_process_of, _TASKS[:4], None, seen.append, item_name)}
+        assert dict(executor.map(_square, _TASKS, None, lambda _: None, item_name)) == {
+            task: task.number**2 for task in _TASKS
+        }
+        second = {pid for _, pid in executor.map(_process_of, _TASKS[:4], None, seen.append, item_name)}
     assert first == second == {int(path.name) for path in tmp_path.iterdir()}
     assert sum(seen) == 8
     assert all(_gone(worker) for worker in first)
@@ -257,9 +254,11 @@ def test_after_an_error_kept_workers_are_new_ones(
     executor = LocalExecutor(2)
     with executor.persistent_workers(_prepare):
         with pytest.raises(WebtextError):
-            list(executor.map(ends_early, _TASKS, lambda _: None))
+            list(executor.map(ends_early, _TASKS, None, lambda _: None, item_name))
         assert all(_gone(int(path.name)) for path in tmp_path.iterdir())
-        assert dict(executor.map(_square, _TASKS, lambda _: None)) == {task: task.number**2 for task in _TASKS}
+        assert dict(executor.map(_square, _TASKS, None, lambda _: None, item_name)) == {
+            task: task.number**2 for task in _TASKS
+        }
 
 
 def _cannot_prepare() -> None:
@@ -273,7 +272,7 @@ def _refuse_to_prepare() -> None:
 @pytest.mark.parametrize(
     ("prepare", "kind", "message"),
     [
-        (_cannot_prepare, TaskError, r"^task-[01]: ImportError: no library for that; --debug shows where$"),
+        (_cannot_prepare, TaskError, r"^task-[01]: ImportError: no library for that; --debug shows the traceback$"),
         (_refuse_to_prepare, InputError, r"^the file is bad$"),
     ],
 )
@@ -283,9 +282,9 @@ def test_what_preparing_raises_is_the_error_of_a_task(
     executor = LocalExecutor(2)
     with executor.persistent_workers(prepare):
         with pytest.raises(kind, match=message):
-            list(executor.map(_square, _TASKS, lambda _: None))
+            list(executor.map(_square, _TASKS, None, lambda _: None, item_name))
         # The workers after an error are new ones, which prepare nothing.
-        assert len(dict(executor.map(_square, _TASKS, lambda _: None))) == len(_TASKS)
+        assert len(dict(executor.map(_square, _TASKS, None, lambda _: None, item_name))) == len(_TASKS)
     assert capfd.readouterr().err == ""
 
 
@@ -293,9 +292,9 @@ def test_with_debug_what_preparing_raises_comes_with_its_traceback(monkeypatch: 
     monkeypatch.setenv("WEBTEXT_DEBUG", "1")
     executor = LocalExecutor(2)
     with executor.persistent_workers(_cannot_prepare), pytest.raises(TaskError, match="in _cannot_prepare"):
-        list(executor.map(_square, _TASKS, lambda _: None))
+        list(executor.map(_square, _TASKS, None, lambda _: None, item_name))
 
 
 def test_kept_workers_of_a_serial_executor_are_none() -> None:
-    with SerialExecutor().kept(_prepare):
-        assert list(SerialExecutor().map(_square, _TASKS[:1], lambda _: None)) == [(_TASKS[0], 0)]
+    with SerialExecutor().persistent_workers(_prepare):
+        assert list(SerialExecutor().map(_square, _TASKS[:1], None, lambda _: None, item_name)) == [(_TASKS[0], 0)]

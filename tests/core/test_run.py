@@ -139,7 +139,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path,
         ({"version": 2}, "it was made by version 1 of the stage, this is version 2"),
     ],
 )
-def test_another_result_is_refused_unless_overwritten(
+def test_a_different_result_is_refused_unless_overwritten(
     tmp_path: Path, finished: bool, change: dict[str, Any], message: str
 ) -> None:
     out = tmp_path / "out"
@@ -148,8 +148,8 @@ def test_another_result_is_refused_unless_overwritten(
     else:
         with pytest.raises(KeyboardInterrupt):
             _run(out, stop_after=2)
-    held = "another result" if finished else "an unfinished run with other options or inputs"
-    with pytest.raises(ChangedRunError, match=f"holds {held}: {message}. Use --overwrite"):
+    content = "a different result" if finished else "an unfinished run that differs"
+    with pytest.raises(ChangedRunError, match=f"contains {content}: {message}. Use --overwrite"):
         _run(out, **change)
     _, done = _run(out, **change, options=RunOptions(overwrite=True))
     assert len(done) == 4
@@ -198,7 +198,7 @@ def test_overwrite_never_removes_what_the_stage_did_not_make(tmp_path: Path, fin
             _run(out, stop_after=2)
     (out / "my-notes.txt").write_text("mine")
     before = _bytes(out)
-    with pytest.raises(InputError, match=r"my-notes\.txt: was not made by this stage, so --overwrite keeps it"):
+    with pytest.raises(InputError, match=r"my-notes\.txt: was not written by this stage, so --overwrite keeps it"):
         _run(out, version=2, options=RunOptions(overwrite=True))
     assert _bytes(out) == before
 
@@ -254,7 +254,7 @@ def test_overwrite_keeps_foreign_files_in_folders_of_the_stage(tmp_path: Path) -
     _run_with_folder(tmp_path)
     (tmp_path / "own" / "x" / "notes.txt").write_text("mine")
     before = _below(tmp_path)
-    with pytest.raises(InputError, match=r"own/x/notes\.txt: was not made by this stage, so --overwrite keeps it"):
+    with pytest.raises(InputError, match=r"own/x/notes\.txt: was not written by this stage, so --overwrite keeps it"):
         _run_with_folder(tmp_path, 2, overwrite=True)
     assert _below(tmp_path) == before
     (tmp_path / "own" / "x" / "notes.txt").unlink()
@@ -308,7 +308,9 @@ def test_a_damaged_file_in_a_folder_of_the_stage_is_still_its_own(tmp_path: Path
 
 def test_a_run_in_which_everything_was_dropped_is_tried_anew(tmp_path: Path) -> None:
     for _ in range(2):
-        with pytest.raises(WebtextError, match=r"all 40 records were dropped.*if the cause has passed, just run again"):
+        with pytest.raises(
+            WebtextError, match=r"all 40 records were dropped.*or re-run the same command if the cause has passed"
+        ):
             _run(tmp_path / "out", _Config(least=100))
     assert [path.name for path in (tmp_path / "out" / "_journal").iterdir()] == ["run.json"]
 
@@ -319,7 +321,7 @@ def test_progress_is_of_what_remains(tmp_path: Path) -> None:
     notes = _Notes()
     _run(tmp_path / "out", options=RunOptions(progress=notes), total=40)
     assert notes.totals == [10]
-    assert notes.notes == ["numbers: goes on, 3 of 4 shards were finished before"]
+    assert notes.notes == ["numbers: shards: resuming; 3 of 4 tasks already complete"]
 
 
 def test_speed_may_change_between_runs(tmp_path: Path) -> None:
@@ -342,14 +344,16 @@ def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* delete .*out and run the stage again"):
         _run(out)
     (out / "manifest.json").unlink()
-    with pytest.raises(InputError, match=r"out: holds numbers-00000\.json, \.\.\. but no manifest.* delete the folder"):
+    with pytest.raises(
+        InputError, match=r"out: contains numbers-00000\.json, \.\.\. but no manifest.* delete the folder"
+    ):
         _run(out)
 
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for options in (RunOptions(), RunOptions(overwrite=True)):
-        with pytest.raises(InputError, match=r"is not empty \(thesis.tex, ...\) and was not made by webtext"):
+        with pytest.raises(InputError, match=r"is not empty \(thesis.tex, ...\) and was not written by webtext"):
             _run(tmp_path, options=options)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
@@ -372,7 +376,7 @@ def test_a_damaged_shard_is_named_and_made_again(tmp_path: Path, damage: str) ->
     _, done = _run(out, options=RunOptions(progress=notes))
     assert done == [20]
     assert f"numbers-00002.json: {words}" in notes.notes[0]
-    assert notes.notes[1:] == ["numbers: goes on, 3 of 4 shards were finished before"]
+    assert notes.notes[1:] == ["numbers: shards: resuming; 3 of 4 tasks already complete"]
     assert _bytes(out) == before
 
 
@@ -387,12 +391,12 @@ def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_a_lost_record_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(WebtextError, match="40 records came in, but 35 out and 0 dropped leave 5 unexplained"):
+    with pytest.raises(WebtextError, match="40 records in, 35 out and 0 dropped leave 5 unexplained"):
         _run(tmp_path / "out", _Config(least=5), lose=True)
 
 
 def test_no_records_and_no_survivors_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the input holds no records at all"):
+    with pytest.raises(InputError, match="the input contains no records"):
         _run(tmp_path / "none", tasks=0)
     with pytest.raises(WebtextError, match=r"all 40 records were dropped \(too_low 40\)"):
         _run(tmp_path / "all", _Config(least=100))

@@ -397,6 +397,6 @@ def test_what_was_let_pass_is_said_again(tmp_path: Path) -> None:
         said.clear()
         _scrape([dump], tmp_path / "out", RunOptions(progress=Notes()), skip_damaged=True)
     assert said == [
-        "scrape: was finished before, and its files are intact",
+        "scrape: already complete; checksums verified",
         "damaged files, used as far as they could be read: 1, see files-00000.parquet",
     ]

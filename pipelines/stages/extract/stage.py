@@ -11,6 +11,7 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA, Document
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -84,7 +85,7 @@ def _open_input(paths: list[str], links: str | None) -> _Input:
 
 
 def _is_begun(path: str) -> bool:
-    return storage.exists(storage.join(path, "_journal"))
+    return is_unfinished(path)
 
 
 def _fetched_input(folder: str, links: str | None) -> _Input:

@@ -16,6 +16,7 @@ from pipelines.core import inputs, shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
 
 # Every shard of a foreign list reads the whole list and keeps its part: cheap beside the fetching.
@@ -91,7 +92,7 @@ def _is_list(path: str) -> bool:
     """Tell whether a path means lists of URLs, and not the folder of a stage, finished or not."""
     if storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES):
         return True
-    if not storage.is_folder(path) or has_manifest(path) or storage.exists(storage.join(path, "_journal")):
+    if not storage.is_folder(path) or has_manifest(path) or is_unfinished(path):
         return False
     return bool(storage.list_folder(path))
 

@@ -89,7 +89,7 @@ def _sketch(config: OverlapIndexConfig, source: inputs.DocumentInput, run: Stage
     """Count the n-grams, and the seconds that it took: 0 where some of it was done before."""
     work = storage.basename(run.work)
     tasks = [SketchTask(shard, config.ngram, config.normalization, run.output, work) for shard in source.shards]
-    fresh = not any(run.known("sketch", task.name) for task in tasks)
+    fresh = not any(run.resumed_entry("sketch", task.name) for task in tasks)
     started = time.monotonic()
     entries = run.map(sketch_shard, tasks, phase="sketch", work=True, total=source.records)
     seconds = time.monotonic() - started
@@ -154,7 +154,11 @@ def _size(items: int, error_rate: float) -> FilterSize:
 
 def _require_room(size: FilterSize, ranges: Sequence[BlockRange], run: StageRun) -> None:
     """Raise WebtextError where the disk cannot hold the filter and its parts, or the memory a part in each worker."""
-    left = [each for each in ranges if run.known("add", each.name) is None and run.known("merge", each.name) is None]
+    left = [
+        each
+        for each in ranges
+        if run.resumed_entry("add", each.name) is None and run.resumed_entry("merge", each.name) is None
+    ]
     needed = HEADER_BYTES + size.size_bytes + sum(each.size_bytes for each in left)
     free = storage.free_bytes(run.output)
     if free is not None and needed > free:

@@ -97,7 +97,7 @@ def overlap_report(
         raise UsageError("overlap-report: neither documents nor an index are given; name one with --input or --index")
     source = inputs.open_documents(documents, config.text_field)
     read = {"documents": source.fingerprint}
-    with stage_run(STAGE, config, read, output, options, parts=fingerprints, of_all_parts=_PHASES) as run:
+    with stage_run(STAGE, config, read, output, options, shard_inputs=fingerprints, global_phases=_PHASES) as run:
         if not run.finished:
             _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
@@ -199,7 +199,7 @@ def _report_from_index(
     answers = open_filter(index)
     answers.require(config.ngram, config.normalization)
     read = {"index": answers.fingerprint}
-    with stage_run(STAGE, config, read, output, options, parts=fingerprints, of_all_parts=_PHASES) as run:
+    with stage_run(STAGE, config, read, output, options, shard_inputs=fingerprints, global_phases=_PHASES) as run:
         if not run.finished:
             indexed, work = _index(audit, run), storage.basename(run.work)
             stored = [stored_index(indexed.files, output, work, variant) for variant in audit.variants]

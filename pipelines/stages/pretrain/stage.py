@@ -178,7 +178,7 @@ def _train(job: TrainingJob, run: StageRun, start: Start, tell: Callable[[Start 
     from pipelines.model.training.checkpoint import latest_checkpoint
     from pipelines.model.training.trainer import train
 
-    if run.known("train", "train"):
+    if run.resumed_entry("train", "train"):
         # A run that was killed between its last file and its manifest: nothing is computed.
         tell(None)
         run.once("train", lambda: train(job, None))

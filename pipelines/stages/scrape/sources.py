@@ -14,8 +14,8 @@ import zstandard
 from pipelines.core import storage
 from pipelines.core.compression import COMPRESSED_STARTS, SUFFIXES, strip_compression
 from pipelines.core.errors import InputError
+from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
-from pipelines.core.run import JOURNAL
 
 STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"

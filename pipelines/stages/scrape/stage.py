@@ -57,7 +57,9 @@ def _scrape(
 ) -> Summary:
     """Make the links of files; without any, of the listings that an API gives."""
     parts = {file.label: file.fingerprint for file in files or []} | score_input(config)
-    with stage_run(STAGE, config, rule_inputs(selection), output, options, parts=parts, of_all_parts=_OF_ALL) as run:
+    with stage_run(
+        STAGE, config, rule_inputs(selection), output, options, shard_inputs=parts, global_phases=_OF_ALL
+    ) as run:
         if not run.finished:
             found = fetch_listings(run, config, selection) if files is None else files
             _make_links(run, config, selection, found)
@@ -135,10 +137,10 @@ def _forget_repaired(run: StageRun, tasks: list[PartitionTask]) -> None:
     Large files are told apart by samples of their bytes, which need not show what was mended.
     """
     for task in tasks:
-        if run.known("read", task.name):
+        if run.resumed_entry("read", task.name):
             (stats,) = read_stats([task])
             if stats.damage and stats.sha256 != storage.sha256_of(task.file.path):
-                run.forget("read", task.name)
+                run.discard_entry("read", task.name)
 
 
 def _refuse_damaged(run: StageRun, config: ScrapeConfig, tasks: list[PartitionTask], stats: list[FileStats]) -> None:

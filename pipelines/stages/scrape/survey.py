@@ -15,6 +15,7 @@ import numpy as np
 from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core import storage
 from pipelines.core.errors import UsageError
+from pipelines.core.executor import item_name
 from pipelines.core.progress import show_progress
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
@@ -101,7 +102,7 @@ def survey_files(
     """Run a function over files, show how many of their bytes are read, and return the results in their order."""
     progress = options.progress
     total = sum(storage.size_bytes(task.file.path) for task in tasks)
-    finishing = contextlib.closing(options.executor.map(function, tasks, progress.advance))
+    finishing = contextlib.closing(options.executor.map(function, tasks, None, progress.advance, item_name))
     with show_progress(progress, label, total, "bytes"), finishing as finished:
         done = {task.name: result for task, result in finished}
     return [done[task.name] for task in tasks]

@@ -167,11 +167,11 @@ def _encode(
         for shard in source.shards
     ]
     for task in tasks:
-        entry = run.known("encode", task.name)
+        entry = run.resumed_entry("encode", task.name)
         if entry is not None and not all(
             is_intact(each, form.little_endian, vocabulary.end_of_text) for each in runs_of(entry, run.output)
         ):
-            run.forget("encode", task.name)
+            run.discard_entry("encode", task.name)
     # The only task has all cores here as well as in a worker, which would first have to load all libraries.
     return run.map(encode_shard, tasks, phase="encode", work=True, total=source.records, serial=len(tasks) == 1)
 

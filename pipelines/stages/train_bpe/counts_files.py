@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
 from pipelines.stages.train_bpe.counts import measure
 from pipelines.stages.train_bpe.sample import sample_files
@@ -60,7 +61,7 @@ def _meant(path: str) -> list[str]:
 
 def _opened(path: str, held_out: float) -> list[list[inputs.InputFile]]:
     """Return the files that are meant by a path; those of one inner list share no word."""
-    if not (storage.is_folder(path) and (has_manifest(path) or storage.exists(storage.join(path, "_journal")))):
+    if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
         each = inputs.expand_paths([path], [".parquet"])
         return [[inputs.InputFile(file, storage.size_bytes(file))] for file in each]
     folder = inputs.open_stage(path, ("train-bpe",))

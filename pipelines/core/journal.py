@@ -1,0 +1,191 @@
+"""The output folder of a run: the journal of finished tasks, and which files belong to the stage.
+
+The journal is a folder of JSON files next to the shards: `run.json`, the identity of the run, and an entry per finished
+task. It exists until the manifest is written; a killed run resumes from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import MANIFEST_FILE, Identity, ShardEntry, has_manifest, read_manifest
+
+JOURNAL = "_journal"
+WORK = "_work"
+_HEADER = "run.json"
+_SHARD_INPUTS = "inputs_of_tasks"
+_DECLARED = "files_in_folders"
+# The names of shards, including those that a killed run did not list yet.
+_SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
+
+
+def is_unfinished(folder: str) -> bool:
+    """Return whether a run was started in a folder and has not finished."""
+    return storage.exists(storage.join(folder, JOURNAL))
+
+
+class OutputFolder:
+    """The folder that a run writes.
+
+    `writes` names the files and folders of the stage other than numbered shards. In a folder of the stage, only files
+    that a run listed or declared belong to the stage; with a trailing slash, everything in it does.
+    """
+
+    def __init__(self, path: str, writes: Sequence[str] = ()) -> None:
+        self.path = path
+        self.work = storage.join(path, WORK)
+        self._writes = tuple(writes)
+
+    # The journal
+
+    def recorded_identity(self) -> Identity | None:
+        """Return the identity of the finished or unfinished run in the folder."""
+        if has_manifest(self.path):
+            return read_manifest(self.path).identity
+        if not storage.exists(self._journal_path(_HEADER)):
+            return None
+        fields = {field.name for field in dataclasses.fields(Identity)}
+        return Identity(**{key: value for key, value in self._header().items() if key in fields})
+
+    def write_header(
+        self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()
+    ) -> None:
+        """Record what is being run, which inputs single tasks read, and which files it will write into its folders."""
+        lists = {_SHARD_INPUTS: list(shard_inputs), _DECLARED: sorted(declared)}
+        header = dataclasses.asdict(identity) | {key: names for key, names in lists.items() if names}
+        storage.write_json(self._journal_path(_HEADER), header)
+
+    def shard_inputs(self) -> list[str]:
+        """Return the names of the inputs that single tasks of the unfinished run read."""
+        return list(self._header().get(_SHARD_INPUTS, []))
+
+    def entries(self) -> list[ShardEntry]:
+        """Return the entries of the journal."""
+        return [ShardEntry.from_json(storage.read_json(self._journal_path(name))) for name in self._entry_names()]
+
+    def write_entry(self, entry: ShardEntry) -> None:
+        """Record a finished task."""
+        storage.write_json(self._journal_path(_entry_name(entry)), entry.to_json())
+
+    def discard_entry(self, entry: ShardEntry) -> None:
+        """Remove the entry of a task, so that it runs again."""
+        storage.remove(self._journal_path(_entry_name(entry)))
+
+    def discard_all_entries(self) -> None:
+        """Remove all entries and work files, so that every task runs again."""
+        storage.remove(self.work)
+        for name in self._entry_names():
+            storage.remove(self._journal_path(name))
+
+    def remove_journal(self) -> None:
+        """Remove work files and journal; the manifest is complete."""
+        storage.remove(self.work)
+        storage.remove(storage.join(self.path, JOURNAL))
+
+    def remove_temporaries(self) -> None:
+        """Remove the temporary files of a killed run."""
+        folders = [self.path, self.work, storage.join(self.path, JOURNAL)]
+        for folder in (*folders, *(storage.join(self.path, name) for name in self._stage_folders())):
+            storage.remove_temporaries(folder)
+
+    # Ownership of files
+
+    def has_no_results(self) -> bool:
+        """Return whether a run was started here but produced nothing that could differ from another result."""
+        return not self._result_names() and not storage.list_folder(self.work) and not self._entry_names()
+
+    def check_unclaimed(self) -> None:
+        """Raise InputError if the folder, which has neither manifest nor journal, contains files."""
+        names = self._result_names()
+        if names and all(self._belongs_to_stage(name) for name in names):
+            raise InputError(
+                f"{self.path}: contains {names[0]}, ... but no manifest, so its files cannot be verified; "
+                "delete the folder and re-run the command"
+            )
+        if names:
+            raise InputError(
+                f"{self.path}: is not empty ({names[0]}, ...) and was not written by webtext; choose an empty --output"
+            )
+
+    def empty(self) -> None:
+        """Remove the result of another run; raise InputError, before anything is removed, for a file of someone else.
+
+        The manifest goes first and the journal last: a folder that is being emptied must neither look finished nor,
+        after a kill, like a folder that webtext did not write.
+        """
+        self._check_foreign_files()
+        if has_manifest(self.path):
+            self.write_header(read_manifest(self.path).identity, declared=self.listed_in_stage_folders())
+            storage.remove(storage.join(self.path, MANIFEST_FILE))
+        for name in storage.list_folder(self.path):
+            if not name.startswith(".lock") and name != JOURNAL:
+                storage.remove(storage.join(self.path, name))
+        storage.remove(storage.join(self.path, JOURNAL))
+
+    def listed_in_stage_folders(self) -> list[str]:
+        """Return the files in folders of the stage that its runs listed or declared."""
+        return sorted(name for name in self._listed() if "/" in name and name.partition("/")[0] in self._writes)
+
+    def _check_foreign_files(self) -> None:
+        listed = self._listed()
+        for name in (*self._result_names(), *self._names_in_stage_folders()):
+            if name not in listed and not self._belongs_to_stage(name):
+                raise InputError(
+                    f"{storage.join(self.path, name)}: was not written by this stage, so --overwrite keeps it; "
+                    "move it away, or choose another --output"
+                )
+
+    def _listed(self) -> set[str]:
+        """Return the files that the manifest lists, or without a manifest those of the journal."""
+        if has_manifest(self.path):
+            return {file.name for file in read_manifest(self.path).files}
+        storage.remove_temporaries(storage.join(self.path, JOURNAL))
+        declared = self._header().get(_DECLARED, []) if storage.exists(self._journal_path(_HEADER)) else []
+        return {*declared, *(file.name for entry in self.entries() for file in entry.files)}
+
+    def _belongs_to_stage(self, name: str) -> bool:
+        if name in self._writes or f"{name.partition('/')[0]}/" in self._writes:
+            return True
+        return name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
+
+    def _result_names(self) -> list[str]:
+        names = storage.list_folder(self.path)
+        return [name for name in names if not name.startswith(".") and name not in (JOURNAL, WORK)]
+
+    def _stage_folders(self) -> list[str]:
+        """Return the folders of the stage and all folders below them, by their names in the output folder."""
+        names = [name.rstrip("/") for name in self._writes]
+        folders = [name for name in names if storage.is_folder(storage.join(self.path, name))]
+        for folder in folders:  # grows while it is iterated
+            below = [storage.join(folder, name) for name in storage.list_folder(storage.join(self.path, folder))]
+            folders += [name for name in below if storage.is_folder(storage.join(self.path, name))]
+        return folders
+
+    def _names_in_stage_folders(self) -> list[str]:
+        folders = self._stage_folders()
+        names = {
+            storage.join(folder, name)
+            for folder in folders
+            for name in storage.list_folder(storage.join(self.path, folder))
+            if not name.startswith(".")
+        }
+        return sorted(names - set(folders))
+
+    def _header(self) -> dict[str, Any]:
+        header: dict[str, Any] = storage.read_json(self._journal_path(_HEADER))
+        return header
+
+    def _entry_names(self) -> list[str]:
+        return [name for name in storage.list_folder(storage.join(self.path, JOURNAL)) if name != _HEADER]
+
+    def _journal_path(self, name: str) -> str:
+        return storage.join(self.path, JOURNAL, name)
+
+
+def _entry_name(entry: ShardEntry) -> str:
+    return f"{entry.phase}--{entry.name}.json"
