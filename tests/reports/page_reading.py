@@ -1,14 +1,15 @@
-"""A page as a reader of HTML finds it: its tags and its text, every tag closed."""
+"""Parses a page as a browser would: its tags and its text; every tag must be closed."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
 
 _VOID = {"meta", "br"}
+_INLINE = {"a", "b", "button", "code", "em", "mark", "span", "strong"}
 
 
 class Page(HTMLParser):
-    """Collects tags, attributes and text, and checks that every tag is closed."""
+    """Collects tags, attributes and text (one space for any whitespace, and between blocks and cells)."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -17,10 +18,12 @@ class Page(HTMLParser):
         self.text = ""
         self.feed(page)
         self.close()
+        self.text = " ".join(self.text.split())
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._separate(tag)
         if tag not in _VOID:
             self.open.append(tag)
 
@@ -29,10 +32,15 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self._separate(tag)
 
     def handle_data(self, data: str) -> None:
         if not {"script", "style"} & set(self.open):
             self.text += data
 
+    def _separate(self, tag: str) -> None:
+        if tag not in _INLINE:
+            self.text += " "
+
     def numbers(self, tag: str, name: str) -> list[float]:
-        return [float(attributes[name] or 0) for each, attributes in self.tags if each == tag and name in attributes]
+        return [float(attributes[name] or 0) for found, attributes in self.tags if found == tag and name in attributes]

@@ -1,4 +1,4 @@
-"""The page of a training run: complete, escaped, thinned without losing a peak, short and long runs alike."""
+"""The page of a training run: complete, escaped, thinned without losing a peak, for short and long runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from headless_chromium import CUT_OFF, Browser
 from page_reading import Page
 
-from pipelines.reports.tokenizer_plots import Axis, Series
-from pipelines.reports.training_page import training_page
-from pipelines.reports.training_plots import Level, curve, curve_plot, raw_and_smoothed, smoothed, thinned
+from pipelines.reports.charts import Axis, Mark, Series, line_chart
+from pipelines.reports.render import render_figure
+from pipelines.reports.training import extract_curve, raw_and_smoothed, render_training_page, smooth, thin
 
 ABOUT = {
     "title": "tiny & <small>",
     "parameters": 7_242_624,
     "vocab_size": 50_257,
     "recipe": {"preset": "tiny", "steps": 300, "batch_size": 16, "context": 128, "grad_clip": 1.0},
-    "notes": ["Held-out loss 3.1 nats a token."],
-    "facts": {"device": "<card>", "processes": 2},
+    "notes": ["Held-out loss 3.1 nats per token."],
+    "facts": {"device": "<gpu>", "processes": 2},
 }
 REFERENCES = [
     {"name": "GPT-2", "text": "OpenWebText", "parameters": 124, "vocab_size": 50_257, "tokens": None, "loss": 3.12},
@@ -34,7 +34,7 @@ SPIKES = [
 
 
 def run(steps: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A run whose loss falls from 10.8 to about 3, with one peak of 20 in the middle."""
+    """A run whose loss decreases from 10.8 to about 3, with one peak of 20 in the middle."""
     source = random.Random(0)
     rows: list[dict[str, Any]] = [{"step": 0, "held_out_loss": 10.8, "held_out_tokens": 512}]
     timing: list[dict[str, Any]] = []
@@ -50,41 +50,41 @@ def run(steps: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def page_of(steps: int, **more: Any) -> Page:
     rows, timing = run(steps)
-    return Page(training_page(rows, timing, ABOUT, **more).decode())
+    return Page(render_training_page(rows, timing, ABOUT, **more))
 
 
 def captions(page: Page) -> str:
-    assert sum(tag == "figure" for tag, _ in page.tags) == page.text.count("Nothing to draw.") + sum(
+    assert sum(tag == "figure" for tag, _ in page.tags) == page.text.count("No data.") + sum(
         tag == "svg" for tag, _ in page.tags
     )
     return page.text
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 19, 20, 300, 5000])
-def test_every_curve_is_drawn_however_long_the_run(steps: int) -> None:
+def test_every_curve_is_drawn_at_any_length(steps: int) -> None:
     page = page_of(steps, references=REFERENCES, spikes=SPIKES)
     text = captions(page)
-    for title in ("Gradient norm", "Learning rate", "Tokens a second", "Published losses", "Spikes", "Recipe"):
+    for title in ("Gradient norm", "Learning rate", "Tokens per second", "Published losses", "Spikes", "Recipe"):
         assert title in text
-    assert ("Loss, the latter half" in text) == (steps >= 20)
-    assert "Nothing to draw." not in text
+    assert ("Loss, second half" in text) == (steps >= 20)
+    assert "No data." not in text
 
 
-def test_the_figures_are_those_of_the_run() -> None:
+def test_tiles_show_the_figures_of_the_run() -> None:
     text = page_of(300, references=REFERENCES, spikes=SPIKES).text
     for part in (
-        "tiny & <small>", "7,242,624 parameters, 50,257 entries; device: <card>; processes: 2.",
-        "Held-out loss 3.1 nats a token.", "of 300", "614,400 tokens", "mean of the last 6 steps",
-        "3.140", "at step 300, over 4,096 tokens", "1.012 bits a byte", "1,024", "41.2% of the card’s peak",
-        "10.0 min", "of the steps clipped at 1", "spikes/<70>.json", "nan", "15.1",
+        "tiny & <small>", "7,242,624 parameters, 50,257 vocabulary entries; device: <gpu>; processes: 2.",
+        "Held-out loss 3.1 nats per token.", "of 300", "614,400 tokens", "mean of the last 6 steps",
+        "3.140", "at step 300, on 4,096 tokens", "1.012 bits per byte", "1,024", "41.2% of peak FLOP/s",
+        "10 min 00 s", "of the steps clipped at 1", "spikes/<70>.json", "nan", "15.1",
     ):  # fmt: skip
         assert part in text, part
 
 
-def test_spikes_have_a_column_of_files_only_where_there_are_any() -> None:
+def test_spikes_have_a_file_column_only_if_files_exist() -> None:
     rows, timing = run(300)
     with_file, without = (
-        Page(training_page(rows, timing, ABOUT, spikes=spikes).decode()).text for spikes in (SPIKES, SPIKES[1:])
+        Page(render_training_page(rows, timing, ABOUT, spikes=spikes)).text for spikes in (SPIKES, SPIKES[1:])
     )
     assert "File" in with_file
     assert "File" not in without
@@ -93,7 +93,7 @@ def test_spikes_have_a_column_of_files_only_where_there_are_any() -> None:
 
 def test_only_references_of_the_same_vocabulary_are_drawn_and_compared() -> None:
     rows, timing = run(300)
-    written = training_page(rows, timing, ABOUT, REFERENCES).decode()
+    written = render_training_page(rows, timing, ABOUT, REFERENCES)
     assert 'class="level"' in written
     assert "GPT-2 3.12" in written
     assert "Other 3.30" not in written
@@ -101,28 +101,28 @@ def test_only_references_of_the_same_vocabulary_are_drawn_and_compared() -> None
     assert "-0.16" not in Page(written).text
 
 
-def test_an_unknown_card_is_said_to_be_unknown() -> None:
+def test_unknown_peak_performance_is_stated() -> None:
     rows, timing = run(30)
     for each in timing:
         each["utilisation"] = None
-    assert "of the card’s peak: unknown" in Page(training_page(rows, timing, ABOUT).decode()).text
+    assert "share of peak FLOP/s unknown" in Page(render_training_page(rows, timing, ABOUT)).text
 
 
-def test_a_run_that_has_not_begun_and_numbers_that_are_none() -> None:
-    text = captions(Page(training_page([], [], ABOUT).decode()))
-    assert text.count("Nothing to draw.") == 4
+def test_empty_runs_and_non_finite_values() -> None:
+    text = captions(Page(render_training_page([], [], ABOUT)))
+    assert text.count("No data.") == 4
     rows = [{"step": 1, "loss": math.nan, "learning_rate": 1e-3, "gradient_norm": math.inf}, {"step": 2, "loss": 3.0}]
-    assert "3.000" in Page(training_page(rows, [], ABOUT).decode()).text
+    assert "3.000" in Page(render_training_page(rows, [], ABOUT)).text
 
 
-def test_the_page_loads_nothing_and_runs_nothing() -> None:
+def test_the_page_loads_nothing_and_has_no_script() -> None:
     rows, timing = run(30)
-    written = training_page(rows, timing, ABOUT, REFERENCES, SPIKES).decode()
+    written = render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES)
     assert "default-src 'none'" in written
     tags = {tag for tag, _ in Page(written).tags}
     assert not tags & {"script", "img", "link", "iframe"}
-    assert "<card>" not in written
-    assert written == training_page(rows, timing, ABOUT, REFERENCES, SPIKES).decode()
+    assert "<gpu>" not in written
+    assert written == render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES)
 
 
 @pytest.mark.parametrize("count", [3, 800, 801, 12_345])
@@ -131,23 +131,23 @@ def test_thinning_keeps_the_extremes_and_both_ends(count: int) -> None:
     points = [(float(step), source.gauss(0, 1)) for step in range(count)]
     points[count // 3] = (points[count // 3][0], 99.0)
     points[count // 2] = (points[count // 2][0], -99.0)
-    kept = thinned(points)
+    kept = thin(points)
     assert len(kept) <= 802
     assert set(kept) <= set(points)
     assert kept == sorted(kept)
     assert {points[0], points[-1], points[count // 3], points[count // 2]} <= set(kept)
 
 
-def test_smoothing_is_the_mean_of_the_steps_before() -> None:
+def test_smoothing_is_a_trailing_moving_average() -> None:
     points = [(float(step), step % 7 + 0.5 * step) for step in range(1, 401)]
-    for step, mean in smoothed(points):
+    for step, mean in smooth(points):
         last = [value for at, value in points if step - 8 < at <= step]  # a fiftieth of 400
         assert mean == pytest.approx(sum(last) / len(last))
-    assert smoothed(points)[-1][0] == 400
-    assert smoothed(points[:60]) == []
+    assert smooth(points)[-1][0] == 400
+    assert smooth(points[:60]) == []
 
 
-def test_the_highest_are_cut_off_the_thin_line_alone() -> None:
+def test_only_the_thin_line_is_clipped() -> None:
     points = [(float(step), 1000.0 if step == 500 else 3.0 + step / 1e6) for step in range(1, 1001)]
     averaged, raw = raw_and_smoothed(points, "loss", 400, 0.005)
     assert max(value for _, value in raw.points) < 3.01
@@ -155,42 +155,41 @@ def test_the_highest_are_cut_off_the_thin_line_alone() -> None:
     assert max(value for _, value in averaged.points) > 40
 
 
-def test_rows_without_a_number_are_left_out() -> None:
+def test_rows_without_a_finite_value_are_skipped() -> None:
     rows = [{"step": 1}, {"step": 2, "loss": None}, {"step": 3, "loss": math.nan}, {"step": 4, "loss": 2}]
-    assert curve(rows, "loss") == [(4, 2)]
+    assert extract_curve(rows, "loss") == [(4, 2)]
 
 
-def test_an_axis_may_begin_at_the_least_number() -> None:
+def test_an_axis_can_start_at_the_minimum() -> None:
     series = [Series("loss", [(100.0, 3.1), (200.0, 3.4)], "ours")]
-    svg = curve_plot("Loss", "", series, Axis("", from_zero=False), from_first_step=False)
+    svg = render_figure(line_chart("Loss", "", series, Axis("step", from_zero=False), Axis(from_zero=False)))
     ticks = Page(svg).text
     for shown in ("3.1", "3.4", "100", "200"):
         assert shown in ticks
     assert ">0<" not in svg
-    assert ">0<" in curve_plot("Loss", "", series, Axis(""))
+    assert ">0<" in render_figure(line_chart("Loss", "", series, Axis("step"), Axis()))
 
 
-def test_levels_name_themselves_only_where_there_is_room() -> None:
+def test_level_names_do_not_overlap() -> None:
     series = [Series("loss", [(0.0, 10.0), (200.0, 0.0)], "ours")]
-    svg = curve_plot("Loss", "", series, Axis(""), levels=[Level("a", 3.0), Level("b", 3.1), Level("c", 8.0)])
+    levels = [Mark("a", 3.0), Mark("b", 3.1), Mark("c", 8.0)]
+    svg = render_figure(line_chart("Loss", "", series, Axis("step"), Axis(), levels=levels))
     assert svg.count('class="level"') == 3
     assert [name in svg for name in (">a 3.00</text>", ">b 3.10</text>", ">c 8.00</text>")] == [True, False, True]
 
 
 @pytest.mark.parametrize("width", [1200, 420])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_it_whole_and_without_complaint(
-    browser: Browser, tmp_path: Path, width: int, scheme: str
-) -> None:
+def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
     rows, timing = run(2000)
     path = tmp_path / "training.html"
-    path.write_bytes(training_page(rows, timing, ABOUT, REFERENCES, SPIKES))
+    path.write_text(render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES), encoding="utf-8")
     browser.problems.clear()
     browser.open(path, width, 900, scheme)
     assert browser.problems == []
     assert browser.run(CUT_OFF) == []
     assert browser.run("document.documentElement.scrollWidth") == width
-    # All that is drawn lies within its picture.
+    # All shapes lie within their chart.
     outside = """[...document.querySelectorAll("svg text, svg polyline, svg circle")].filter((each) => {
       const box = each.getBoundingClientRect(), all = each.ownerSVGElement.getBoundingClientRect();
       return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1

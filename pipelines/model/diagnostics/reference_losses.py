@@ -32,7 +32,7 @@ class Reference:
     tokens: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for `pipelines.reports.training_page`."""
+        """Return it for `pipelines.reports.training`."""
         return dataclasses.asdict(self)
 
 

@@ -17,7 +17,7 @@ from pipelines.model.diagnostics.flops import flops_per_token, utilisation, util
 from pipelines.model.diagnostics.reference_losses import nearest_references, where_it_stands
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
 from pipelines.model.training.recipe import Recipe, parameter_count
-from pipelines.reports.training_page import training_page
+from pipelines.reports.training import render_training_page
 
 TIMING_FILE = "timing.jsonl"
 PAGE_FILE = "training.html"
@@ -158,7 +158,7 @@ class TrainingLog:
             "recipe": dataclasses.asdict(recipe),
         }
         nearest = [each.to_json() for each in nearest_references(parameters)]
-        return training_page(self._rows, self._timing, about, nearest, self._spikes)
+        return render_training_page(self._rows, self._timing, about, nearest, self._spikes).encode()
 
     def _notes(self, parameters: int) -> list[str]:
         """Return where the run stands by its latest held-out loss."""

@@ -1,0 +1,63 @@
+"""Renders the Jinja2 templates of the reports: every value is escaped, and an undefined name is an error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipelines.core.format import format_bytes, format_count, format_percent, plural
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page of a template; the same values give the same bytes."""
+    return _ENVIRONMENT.get_template(template).render(values)
+
+
+def render_figure(chart: Any) -> str:
+    """Return the HTML of one chart."""
+    return str(_ENVIRONMENT.get_template("macros.html").module.figure(chart))  # type: ignore[attr-defined]
+
+
+def escape_unprintable(text: str, keep: str = "") -> str:
+    """Write characters without a glyph, such as ESC and directional overrides, as `\\x1b`, except those in `keep`."""
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def format_decimal(value: float | None, digits: int = 2) -> str:
+    """Format a number with a fixed number of digits; an en dash for None."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def format_significant(value: Any, digits: int) -> str:
+    """Format a number with significant digits; other values, such as the text `nan`, as they are."""
+    if value is None:
+        return "–"
+    return f"{value:.{digits}g}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
+
+
+def _finalize(value: Any) -> Any:
+    return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("pipelines.reports"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_finalize,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {
+    "bytes": format_bytes,
+    "count": format_count,
+    "decimal": format_decimal,
+    "plural": plural,
+    "share": format_percent,
+    "significant": format_significant,
+}

@@ -1,0 +1,259 @@
+"""The page of a training run, `training.html`: its loss curves, progress, spikes and recipe."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.core.format import format_duration, format_percent
+from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
+from pipelines.reports.render import render
+
+Rows = Sequence[Mapping[str, Any]]
+Curve = list[tuple[float, float]]
+
+# A chart is about 470 pixels wide; each bin keeps its minimum and maximum.
+_BINS = 400
+_SMOOTHED_SHARE = 50
+# Shorter runs have no second loss chart of their second half.
+_MIN_STEPS_FOR_HALF = 20
+# The share of the highest losses that the chart of the second half cuts off.
+_CLIPPED_SHARE = 0.005
+# A curve with a larger ratio of maximum to minimum has a logarithmic axis.
+_MAX_LINEAR_RATIO = 20
+_MAX_DOTS = 60
+_MAX_SPIKES = 100
+
+
+class Tile(NamedTuple):
+    """A figure at the top of the page; empty notes are not shown."""
+
+    name: str
+    value: str
+    notes: tuple[str, ...] = ()
+
+
+def render_training_page(
+    rows: Rows, timing: Rows, about: Mapping[str, Any], references: Rows = (), spikes: Rows = ()
+) -> str:
+    """Return the page of a run, finished or not.
+
+    `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters` and
+    `recipe` (a mapping), and may have `vocab_size`, `notes` (sentences that interpret the loss) and `facts` (values by
+    name, such as the device). `references` are published losses (`name`, `text`, `parameters`, `vocab_size`, `tokens`
+    or None, `loss`); those of a different vocabulary are listed but not drawn. `spikes` have `step`, `what`, `value`,
+    `mean`, `z`, and may have `file`, the saved batch.
+    """
+    vocab_size = about.get("vocab_size")
+
+    def has_same_vocabulary(reference: Mapping[str, Any]) -> bool:
+        return vocab_size is None or bool(reference.get("vocab_size", vocab_size) == vocab_size)
+
+    levels = [Mark(row["name"], row["loss"]) for row in references if has_same_vocabulary(row)]
+    steps = sorted({float(spike["step"]) for spike in spikes})[:_MAX_SPIKES]
+    held_out = _last_held_out(rows)
+    return render(
+        "training.html",
+        about=about,
+        vocab_size=vocab_size,
+        tiles=_tiles(rows, timing, about["recipe"]),
+        charts=_charts(
+            rows, timing, about["recipe"], levels, [Mark(f"spike at step {step:,.0f}", step) for step in steps]
+        ),
+        references=references,
+        has_same_vocabulary=has_same_vocabulary,
+        held_out_loss=held_out["held_out_loss"] if held_out else None,
+        spikes=spikes,
+        max_spikes=_MAX_SPIKES,
+    )
+
+
+def extract_curve(rows: Rows, name: str) -> Curve:
+    """Return (step, value) of the rows that have a finite value of a metric."""
+    return [(row["step"], value) for row in rows if (value := row.get(name)) is not None and math.isfinite(value)]
+
+
+def thin(curve: Curve) -> Curve:
+    """Return at most about 800 points of a curve: the minimum and maximum of each of 400 bins, and both ends."""
+    if len(curve) <= 2 * _BINS:
+        return curve
+    values = _values(curve)
+    edges = np.linspace(0, len(curve), _BINS + 1).astype(int)
+    kept = {0, len(curve) - 1}
+    for start, end in itertools.pairwise(edges):
+        kept |= {start + int(values[start:end].argmin()), start + int(values[start:end].argmax())}
+    return [curve[index] for index in sorted(kept)]
+
+
+def window_steps(curve: Curve) -> int:
+    """Return the window of the moving average: a fiftieth of the curve."""
+    return max(1, len(curve) // _SMOOTHED_SHARE)
+
+
+def smooth(curve: Curve) -> Curve:
+    """Return at most 800 points, each the mean of the window that ends there; empty for a curve that is too short."""
+    window = window_steps(curve)
+    if window == 1:
+        return []
+    sums = np.concatenate([[0.0], np.cumsum(_values(curve))])
+    ends = np.unique(np.linspace(0, len(curve) - 1, min(2 * _BINS, len(curve))).astype(int))
+    starts = np.maximum(0, ends + 1 - window)
+    means = (sums[ends + 1] - sums[starts]) / (ends + 1 - starts)
+    return [(curve[end][0], float(mean)) for end, mean in zip(ends, means, strict=True)]
+
+
+def raw_and_smoothed(curve: Curve, name: str, from_step: float = 0, clipped_share: float = 0.0) -> list[Series]:
+    """Return a curve as a thin line of all steps and, if it is long enough, a thick line of its moving average.
+
+    Only steps from `from_step` on; the highest `clipped_share` of the thin line's values are cut off.
+    """
+    raw = _from_step(curve, from_step)
+    if raw and clipped_share:
+        highest = float(np.quantile(_values(raw), 1 - clipped_share, method="lower"))
+        raw = [(step, min(value, highest)) for step, value in raw]
+    average = smooth(curve)
+    if not average:
+        return [Series(name, thin(raw))]
+    average_name = f"mean of {window_steps(curve):,} steps"
+    return [Series(average_name, _from_step(average, from_step)), Series("every step", thin(raw), "raw")]
+
+
+def _values(curve: Curve) -> npt.NDArray[np.float64]:
+    return np.fromiter((value for _, value in curve), np.float64, len(curve))
+
+
+def _from_step(curve: Curve, step: float) -> Curve:
+    return [point for point in curve if point[0] >= step]
+
+
+def _last_held_out(rows: Rows) -> Mapping[str, Any] | None:
+    return next((row for row in reversed(rows) if extract_curve([row], "held_out_loss")), None)
+
+
+def _tiles(rows: Rows, timing: Rows, recipe: Mapping[str, Any]) -> list[Tile]:
+    return [
+        _step_tile(rows, recipe),
+        _loss_tile(rows),
+        _held_out_tile(rows),
+        _speed_tile(timing),
+        _gradient_tile(rows, recipe.get("grad_clip")),
+        _time_tile(timing, recipe.get("steps", 0)),
+    ]
+
+
+def _step_tile(rows: Rows, recipe: Mapping[str, Any]) -> Tile:
+    step = rows[-1]["step"] if rows else 0
+    total = f"of {recipe['steps']:,}" if "steps" in recipe else ""
+    tokens = step * recipe.get("batch_size", 0) * recipe.get("context", 0)
+    return Tile("Step", f"{step:,}", (total, f"{tokens:,} tokens" if tokens else ""))
+
+
+def _loss_tile(rows: Rows) -> Tile:
+    curve = extract_curve(rows, "loss")
+    if not curve:
+        return Tile("Training loss", "–", ("nats per token",))
+    steps = window_steps(curve)
+    mean = statistics.fmean(value for _, value in curve[-steps:])
+    return Tile(
+        "Training loss", f"{mean:.3f}", ("nats per token", f"mean of the last {steps:,} steps" if steps > 1 else "")
+    )
+
+
+def _held_out_tile(rows: Rows) -> Tile:
+    row = _last_held_out(rows)
+    if row is None:
+        return Tile("Held-out loss", "–", ("not measured yet",))
+    bits, tokens = row.get("held_out_bits_per_byte"), row.get("held_out_tokens")
+    measured = f"at step {row['step']:,}" + (f", on {tokens:,} tokens" if tokens is not None else "")
+    per_byte = f"{bits:.3f} bits per byte" if bits is not None else ""
+    return Tile("Held-out loss", f"{row['held_out_loss']:.3f}", ("nats per token", measured, per_byte))
+
+
+def _speed_tile(timing: Rows) -> Tile:
+    second_half = timing[len(timing) // 2 :]
+    speeds = [value for _, value in extract_curve(second_half, "tokens_per_second")]
+    if not speeds:
+        return Tile("Tokens per second", "–")
+    shares = [value for _, value in extract_curve(second_half, "utilisation")]
+    peak = f"{format_percent(statistics.median(shares))} of peak FLOP/s" if shares else "share of peak FLOP/s unknown"
+    return Tile("Tokens per second", f"{statistics.median(speeds):,.0f}", (peak, "medians of the second half"))
+
+
+def _gradient_tile(rows: Rows, clip: float | None) -> Tile:
+    norms = [value for _, value in extract_curve(rows, "gradient_norm")]
+    if not norms:
+        return Tile("Gradient norm", "–")
+    clipped = f"{sum(norm > clip for norm in norms) / len(norms):.0%} of the steps clipped at {clip:g}" if clip else ""
+    return Tile("Gradient norm", f"{norms[-1]:.3g}", (clipped,))
+
+
+def _time_tile(timing: Rows, steps: int) -> Tile:
+    seconds = extract_curve(timing, "seconds")
+    if not seconds:
+        return Tile("Time", "–")
+    total = sum(value for _, value in seconds)
+    left = (steps - seconds[-1][0]) * statistics.median(value for _, value in seconds)
+    remaining = f"about {format_duration(left)} left" if left > 0 else ""
+    return Tile("Time", format_duration(total), ("in steps, without evaluations", remaining))
+
+
+def _charts(
+    rows: Rows, timing: Rows, recipe: Mapping[str, Any], levels: Sequence[Mark], markers: Sequence[Mark]
+) -> list[Chart]:
+    gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe.get("grad_clip"), Axis("step")
+    rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
+    return [
+        *_loss_charts(rows, levels, markers),
+        line_chart(
+            "Gradient norm",
+            f"Before clipping{f' at {clip:g}' if clip else ''}.",
+            raw_and_smoothed(gradients, "gradient norm"),
+            x_axis,
+            Axis(is_log=_is_wide(gradients)),
+            markers=markers,
+        ),
+        line_chart("Learning rate", "", [Series("learning rate", thin(rates))], x_axis, Axis()),
+        line_chart("Tokens per second", "", raw_and_smoothed(speeds, "tokens per second"), x_axis, Axis()),
+    ]
+
+
+def _loss_charts(rows: Rows, levels: Sequence[Mark], markers: Sequence[Mark]) -> list[Chart]:
+    """Return the chart of the whole run and, of a run that is long enough, one of its second half."""
+    losses, held_out = extract_curve(rows, "loss"), extract_curve(rows, "held_out_loss")
+    caption = f"In nats per token.{' Dashed: published losses, listed below.' if levels else ''}"
+    series = [_held_out_series(held_out), *raw_and_smoothed(losses, "training, every step")]
+    whole = line_chart("Loss", caption, series, Axis("step"), Axis(), levels=levels, markers=markers)
+    if len(losses) < _MIN_STEPS_FOR_HALF:
+        return [whole]
+    middle = losses[len(losses) // 2][0]
+    series = [
+        _held_out_series(_from_step(held_out, middle)),
+        *raw_and_smoothed(losses, "training, every step", middle, _CLIPPED_SHARE),
+    ]
+    values = [value for curve in series for _, value in curve.points]
+    second_half = line_chart(
+        "Loss, second half",
+        "The axis starts at the minimum; the highest 0.5% of the steps are cut off.",
+        series,
+        Axis("step", from_zero=False),
+        Axis(from_zero=False),
+        levels=[level for level in levels if min(values) <= level.value <= max(values)],
+        markers=markers,
+    )
+    return [whole, second_half]
+
+
+def _held_out_series(curve: Curve) -> Series:
+    points = thin(curve)
+    return Series("held out", points, "held-out", has_dots=len(points) <= _MAX_DOTS)
+
+
+def _is_wide(curve: Curve) -> bool:
+    values = [value for _, value in curve]
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _MAX_LINEAR_RATIO
