@@ -5,27 +5,33 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from pipelines.reports.overlap_columns import COLUMNS
+
 
 def benchmark(name: str, split: str | None, positions: float, **changed: Any) -> dict[str, Any]:
     """A benchmark without scores, passages, training split or paper, of 2,000 examples."""
-    return {
-        "name": name,
-        "split": split,
-        "ngrams": 82_430,
-        "overlapping": round(824.30 * positions),
-        "percent_positions": positions,
-        "percent_distinct": round(positions * 0.9, 6),
-        "examples": 2000,
-        "examples_any": 260,
-        "examples_15": 41,
-        "examples_50": 12,
-        "too_short": 140,
-        "histogram": [1600, 120, 60, 30, 20, 10, 5, 3, 3, 3, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2],
-        "own_train": None,
-        "paper": None,
-        "scores": [],
-        "passages": [],
-    } | changed
+    return (
+        {column.key: 0 for column in COLUMNS if column.value is not None}
+        | {
+            "name": name,
+            "split": split,
+            "ngrams": 82_430,
+            "overlapping": round(824.30 * positions),
+            "percent_positions": positions,
+            "percent_distinct": round(positions * 0.9, 6),
+            "examples": 2000,
+            "examples_any": 260,
+            "examples_15": 41,
+            "examples_50": 12,
+            "too_short": 140,
+            "histogram": [1600, 120, 60, 30, 20, 10, 5, 3, 3, 3, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2],
+            "own_train": None,
+            "paper": None,
+            "scores": [],
+            "passages": [],
+        }
+        | changed
+    )
 
 
 def passage(**changed: Any) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pipelines.reports import overlap_sections as sections
 from pipelines.reports.overlap_benchmarks import benchmark_section
+from pipelines.reports.overlap_columns import Column, shown_columns
 from pipelines.reports.overlap_html import Cell, count_cell, note, percent_cell, row, table, text_cell
 from pipelines.reports.overlap_style import SCRIPT, STYLE
 from pipelines.reports.overlap_words import (
@@ -79,78 +80,27 @@ def _contents(drawn: Sequence[tuple[str, str]]) -> str:
     return f'<nav aria-label="On this page">{links}</nav>' if drawn else ""
 
 
-class _Column(NamedTuple):
-    """A column of the main table: its heading, the group it stands in, and its cell for a benchmark."""
-
-    title: str
-    group: str
-    cell: Callable[[Row], Cell]
-    mean: Callable[[Mean], float | None] | None = None
-    paper: str = ""
-
-
-def _columns(report: Report) -> list[_Column]:
-    """Return the columns; those of training splits and of the paper only where a benchmark has such a figure."""
-    rows = report["benchmarks"]
-    has_own = any(each["own_train"] for each in rows)
-    has_paper = any(each["paper"] for each in rows)
-    here, own, of = "In this corpus", "In its own training split", "Examples"
-    positions, distinct, paper = "% of positions", "% of distinct", "paper’s %"
-    columns = [
-        _Column("Split", "", lambda each: text_cell(split_in_words(each))),
-        # A hyphen at which no line ends.
-        _Column(f"{report['n']}‑grams", "", lambda each: count_cell(each["ngrams"])),
-        _Column(
-            positions, here, lambda each: percent_cell(each["percent_positions"]), lambda mean: mean.percent_positions
-        ),
-        _Column(
-            distinct, here, lambda each: percent_cell(each["percent_distinct"]), lambda mean: mean.percent_distinct
-        ),
-    ]
-    if has_paper:
-        columns.append(_Column(f"{paper} in WebText", here, lambda each: _paper_cell(each, "webtext"), paper="webtext"))
-    if has_own:
-        columns += [
-            _Column(positions, own, lambda each: _own_cell(each, "percent_positions"), lambda mean: mean.own_train),
-            _Column(
-                distinct, own, lambda each: _own_cell(each, "percent_distinct"), lambda mean: mean.own_train_distinct
-            ),
-        ]
-    if has_paper:
-        columns.append(_Column(paper, own, lambda each: _paper_cell(each, "own_train"), paper="own_train"))
-    return [
-        *columns,
-        _Column("all", of, lambda each: count_cell(each["examples"])),
-        _Column("any overlap", of, lambda each: count_cell(each["examples_any"])),
-        _Column("≥15%", of, lambda each: count_cell(each["examples_15"])),
-        _Column("≥50%", of, lambda each: count_cell(each["examples_50"])),
-        _Column("too short", of, lambda each: count_cell(each["too_short"])),
-    ]
-
-
-def _own_cell(each: Row, key: str) -> Cell:
-    own = each["own_train"]
-    return percent_cell(None if own is None else own[key])
-
-
-def _paper_cell(each: Row, key: str) -> Cell:
-    paper = each["paper"]
-    if paper is None:
-        return Cell("–")
-    name = f"<small>{escaped(paper['name'])}</small>" if key == "webtext" else ""
-    return Cell(f"{percent(paper[key])}{name}", paper[key])
+def _cell(column: Column, benchmark: Row) -> Cell:
+    value = column.read(benchmark)
+    if column.is_of_paper:
+        name = (
+            f"<small>{escaped(benchmark['paper']['name'])}</small>" if value and column.key == "paper.webtext" else ""
+        )
+        return Cell(f"{percent(value)}{name}", value)
+    return percent_cell(value) if column.is_percent else count_cell(value)
 
 
 def _table_6(report: Report) -> str:
-    columns, rows = _columns(report), report["benchmarks"]
+    rows = report["benchmarks"]
+    columns = shown_columns(rows)
     drawn = [
         row(
             f'<a href="#benchmark-{number}">{escaped(each["name"])}</a>',
-            [column.cell(each) for column in columns],
+            [text_cell(split_in_words(each)), *(_cell(column, each) for column in columns)],
         )
         for number, each in enumerate(rows)
     ]
-    heads = ["Benchmark", *(column.title for column in columns)]
+    heads = ["Benchmark", "Split", *(column.title.format(n=report["n"]) for column in columns)]
     mean = mean_of_tests(rows)
     return (
         '<section id="benchmarks"><h2>Benchmarks</h2>'
@@ -162,8 +112,8 @@ def _table_6(report: Report) -> str:
     )
 
 
-def _groups(columns: Sequence[_Column]) -> list[tuple[str, int]]:
-    groups: list[tuple[str, int]] = [("", 1)]
+def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    groups: list[tuple[str, int]] = [("", 2)]
     for column in columns:
         name, width = groups[-1]
         if column.group == name:
@@ -173,20 +123,17 @@ def _groups(columns: Sequence[_Column]) -> list[tuple[str, int]]:
     return groups
 
 
-def _feet(columns: Sequence[_Column], mean: Mean | None) -> list[str]:
+def _feet(columns: Sequence[Column], mean: Mean | None) -> list[str]:
     feet = []
     if mean is not None:
-        cells = [_mean_cell(column.mean(mean) if column.mean else None) for column in columns]
-        feet.append(row(mean.name, cells))
-    if any(column.paper for column in columns):
-        # One digit, as the paper gives them.
-        cells = [Cell(f"{PAPER_MEAN[column.paper]:.1f}" if column.paper else "") for column in columns]
+        shares = [mean.percents.get(column.key) for column in columns]
+        feet.append(row(mean.name, [Cell(""), *(Cell("" if share is None else percent(share)) for share in shares)]))
+    if any(column.is_of_paper for column in columns):
+        # One digit, as in the paper.
+        means = [PAPER_MEAN.get(column.key) for column in columns]
+        cells = [Cell(""), *(Cell("" if value is None else f"{value:.1f}") for value in means)]
         feet.append(row("The paper’s mean, of its six", cells))
     return feet
-
-
-def _mean_cell(value: float | None) -> Cell:
-    return Cell("" if value is None else percent(value))
 
 
 def _about(report: Report, mean: Mean | None) -> str:

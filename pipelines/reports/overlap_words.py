@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# The means of Table 6 of the paper, in percent: over the test splits of its six benchmarks.
+from pipelines.reports.overlap_columns import shown_columns
+
 # A filter that holds just what it was made for may be a little over or under the rate that was asked for.
 _MORE_THAN_CHANCE = 1.05
-PAPER_MEAN = {"own_train": 5.9, "webtext": 3.2}
+# The means of Table 6 of the paper, in percent, over the test splits of its six benchmarks.
+PAPER_MEAN = {"paper.own_train": 5.9, "paper.webtext": 3.2}
 SPLIT_NOT_NAMED = "split not named"
 NO_PROOF = (
     "An overlap is no proof of a leak: quotations, names, stock phrases and boilerplate stand in many texts. "
@@ -128,42 +130,31 @@ def options_in_words(report: Report) -> list[tuple[str, str]]:
 
 
 class Mean(NamedTuple):
-    """Means over test splits, in percent; those of their own training splits are over the ones that have such.
+    """Means over test splits, in percent, by the key of the column; over those splits that have the figure.
 
-    A split that was not named is taken for a test split, as the command takes it; `name` says how many there are.
+    A split without a name counts as a test split, as for the command; `name` says how many there are.
     """
 
     name: str
     splits: int
-    percent_positions: float
-    percent_distinct: float
-    own_train: float | None
-    own_train_distinct: float | None
+    percents: Mapping[str, float]
     own_trains: int
 
 
 def mean_of_tests(rows: Sequence[Row]) -> Mean | None:
-    """Return the means over the rows that are test splits, None where there are less than two."""
+    """Return the means over the rows that are test splits, None if there are fewer than two."""
     tests = [row for row in rows if row["split"] is None or row["split"].lower() == "test"]
     if len(tests) < 2:
         return None
     unnamed = sum(row["split"] is None for row in tests)
     named = f"{len(tests) - unnamed} test, " if unnamed < len(tests) else ""
     name = f"Mean of {len(tests)}: {named}{unnamed} not named" if unnamed else f"Mean of {len(tests)} test splits"
-    owns = [row["own_train"] for row in tests if row["own_train"] is not None]
-    return Mean(
-        name,
-        len(tests),
-        _mean(tests, "percent_positions"),
-        _mean(tests, "percent_distinct"),
-        _mean(owns, "percent_positions") if owns else None,
-        _mean(owns, "percent_distinct") if owns else None,
-        len(owns),
-    )
-
-
-def _mean(rows: Sequence[Row], key: str) -> float:
-    return float(sum(row[key] for row in rows)) / len(rows)
+    percents = {}
+    for column in shown_columns(tests):
+        if column.is_percent and not column.is_of_paper:
+            values = [value for row in tests if (value := column.read(row)) is not None]
+            percents[column.key] = float(sum(values)) / len(values)
+    return Mean(name, len(tests), percents, sum(row["own_train"] is not None for row in tests))
 
 
 def ignored_in_words(report: Report) -> str | None:

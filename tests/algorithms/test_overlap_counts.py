@@ -14,9 +14,9 @@ from pipelines.algorithms.ngrams.overlap_counts import (
     CorpusCounts,
     count_examples,
     distribution,
-    figures,
     longest_runs,
 )
+from pipelines.reports.overlap_columns import column_values
 
 _NGRAMS = 6
 _EXAMPLES = st.lists(st.lists(st.integers(-1, _NGRAMS - 1), max_size=30), max_size=8)
@@ -31,26 +31,27 @@ def _arrays(examples: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 @settings(deadline=None)
 @example([[0] * 20, [0] * 3 + [1] * 17, [-1]], [True] + [False] * 5)
 @given(_EXAMPLES, _FOUND)
-def test_figures(examples: list[list[int]], found: list[bool]) -> None:
+def test_column_values(examples: list[list[int]], found: list[bool]) -> None:
     ids, words = _arrays(examples)
     counts = count_examples(ids, words, np.array(found))
-    row = figures(counts, ids, np.array(found))
+    row = column_values(counts)
     positions = [[id for id in each if id >= 0] for each in examples]
     hits = [[id for id in each if found[id]] for each in positions]
     tested = [(len(hit), len(each)) for hit, each in zip(hits, positions, strict=True) if each]
     every, distinct = {id for each in positions for id in each}, {id for each in hits for id in each}
     assert row["ngrams"] == sum(map(len, positions))
-    assert row["overlapping"] == sum(map(len, hits))
+    assert counts.found.sum() == sum(map(len, hits))
     assert row["percent_positions"] == round(100 * sum(map(len, hits)) / max(1, sum(map(len, positions))), 6)
     assert row["percent_distinct"] == round(100 * len(distinct) / max(1, len(every)), 6)
     assert (row["examples"], row["too_short"]) == (len(examples), len(examples) - len(tested))
     assert row["examples_any"] == sum(hit > 0 for hit, _ in tested)
     assert row["examples_15"] == sum(hit > 0 and hit / n >= 0.15 for hit, n in tested)
     assert row["examples_50"] == sum(hit > 0 and hit / n >= 0.5 for hit, n in tested)
-    assert row["histogram"][0] == sum(hit == 0 for hit, _ in tested)
+    histogram = counts.histogram()
+    assert histogram[0] == sum(hit == 0 for hit, _ in tested)
     for step in range(1, HISTOGRAM_STEPS + 1):
         low, high = (step - 1) / HISTOGRAM_STEPS, step / HISTOGRAM_STEPS
-        assert row["histogram"][step] == sum(low * n < hit <= high * n for hit, n in tested)
+        assert histogram[step] == sum(low * n < hit <= high * n for hit, n in tested)
 
 
 @settings(deadline=None)
@@ -114,4 +115,4 @@ def test_nothing_is_a_distribution_too() -> None:
     ids, words = _arrays([])
     counts = count_examples(ids, words, np.array([True]))
     assert distribution(counts)["median_percent"] is None
-    assert figures(counts, ids, np.array([True]))["ngrams"] == 0
+    assert column_values(counts)["ngrams"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.reports.overlap_columns import COLUMNS, Column
 from pipelines.reports.overlap_words import (
     PAPER_MEAN,
     certificate_in_words,
@@ -29,6 +30,10 @@ _COMMON = 10
 _PASSAGE_CHARACTERS = 160
 _COLUMNS_A_TABLE = 3
 
+_SHOWN = [column for column in COLUMNS if column.terminal is not None]
+# Which columns the paper's figures are shown in.
+_PAPER_COLUMNS = {"webtext": "percent_positions", "own_train": "own_train.percent_positions"}
+
 Report = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -52,9 +57,8 @@ def print_overlap(report: Report) -> None:
 
 
 def _print_benchmarks(report: Report) -> None:
-    headings = ["benchmark", "split", f"{report['n']}-grams", "% pos", "% dist", "% own"]
-    headings += ["examples", "any", ">=15%", ">=50%", "short"]
-    rows = [row for each in report["benchmarks"] for row in _benchmark_rows(each)]
+    headings = ["benchmark", "split", *((column.terminal or "").format(n=report["n"]) for column in _SHOWN)]
+    rows = [row for benchmark in report["benchmarks"] for row in _benchmark_rows(benchmark)]
     print_table(headings, [*rows, *_mean_rows(report)], title="Overlap with the corpus", narrow=True)
     say_wrapped(
         "% pos: of positions; % dist: of distinct n-grams; % own: of positions, in its own train split; short: too "
@@ -62,34 +66,39 @@ def _print_benchmarks(report: Report) -> None:
     )
     if mean_of_tests(report["benchmarks"]) is not None:
         say("mean: of the test splits, and of what has no split named")
-    if any(each["paper"] for each in report["benchmarks"]):
+    if any(benchmark["paper"] for benchmark in report["benchmarks"]):
         say_wrapped("the paper: its figures for WebText (% pos) and the own train split (% own), section 4, Table 6")
 
 
-def _benchmark_rows(each: Row) -> list[list[str]]:
-    """Return the row of a benchmark, and below it what the paper has."""
-    own, paper = each["own_train"], each["paper"]
-    shares = [percent(each["percent_positions"]), percent(each["percent_distinct"])]
-    shares.append(percent(own["percent_positions"]) if own else "-")
-    counts = [f"{each[key]:,}" for key in ("examples", "examples_any", "examples_15", "examples_50", "too_short")]
-    split = "not named" if each["split"] is None else printable(each["split"])
-    rows = [[_short_name(each["name"]), split, f"{each['ngrams']:,}", *shares, *counts]]
-    return [*rows, _foot("  the paper", paper["webtext"], None, paper["own_train"])] if paper else rows
+def _benchmark_rows(benchmark: Row) -> list[list[str]]:
+    """Return the row of a benchmark, and below it the figures of the paper."""
+    split = "not named" if benchmark["split"] is None else printable(benchmark["split"])
+    rows = [[_short_name(benchmark["name"]), split, *(_cell(column.read(benchmark), column) for column in _SHOWN)]]
+    return [*rows, _paper_row("  the paper", benchmark["paper"])] if benchmark["paper"] else rows
+
+
+def _cell(value: float | None, column: Column) -> str:
+    if value is None:
+        return "-"
+    return percent(value) if column.is_percent else f"{value:,}"
 
 
 def _mean_rows(report: Report) -> list[list[str]]:
     mean = mean_of_tests(report["benchmarks"])
-    rows = []
-    if mean is not None:
-        rows.append(_foot(f"mean of {mean.splits}", mean.percent_positions, mean.percent_distinct, mean.own_train))
-    if mean is not None and any(each["paper"] for each in report["benchmarks"]):
-        rows.append(_foot("  the paper's mean", PAPER_MEAN["webtext"], None, PAPER_MEAN["own_train"]))
+    if mean is None:
+        return []
+    rows = [_percent_row(f"mean of {mean.splits}", mean.percents)]
+    if any(benchmark["paper"] for benchmark in report["benchmarks"]):
+        rows.append(_paper_row("  the paper's mean", {name: PAPER_MEAN[f"paper.{name}"] for name in _PAPER_COLUMNS}))
     return rows
 
 
-def _foot(name: str, positions: float, distinct: float | None, own: float | None) -> list[str]:
-    shares = ["" if share is None else percent(share) for share in (positions, distinct, own)]
-    return [name, "", "", *shares, *[""] * 5]
+def _paper_row(name: str, paper: Row) -> list[str]:
+    return _percent_row(name, {key: paper[figure] for figure, key in _PAPER_COLUMNS.items()})
+
+
+def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
+    return [name, "", *(percent(percents[column.key]) if column.key in percents else "" for column in _SHOWN)]
 
 
 def _print_certificate(report: Report) -> None:

@@ -18,10 +18,15 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ExampleCounts(NamedTuple):
-    """Of each example: the positions at which an n-gram begins, and those whose n-gram is found. Both int64."""
+    """Per example, the positions at which an n-gram begins, and those whose n-gram is found; both int64.
+
+    `distinct` and `distinct_found` count the distinct n-grams of all examples together.
+    """
 
     ngrams: Numbers
     found: Numbers
+    distinct: int
+    distinct_found: int
 
     @property
     def tested(self) -> Flags:
@@ -37,6 +42,21 @@ class ExampleCounts(NamedTuple):
     def percent(self) -> npt.NDArray[np.float64]:
         """The share of each tested example's n-grams that is found, in percent."""
         return 100.0 * self.found[self.tested] / self.ngrams[self.tested]
+
+    @property
+    def too_short(self) -> int:
+        """The number of examples without an n-gram."""
+        return int((~self.tested).sum())
+
+    def examples_with(self, percent: int) -> int:
+        """Return the number of overlapping examples of whose n-grams at least this share is found."""
+        return int((self.overlapping & (self.found * 100 >= self.ngrams * percent)).sum())
+
+    def histogram(self) -> list[int]:
+        """Return the number of tested examples by share found: none, then in steps of equal width up to 100%."""
+        tested = self.tested
+        steps = -(-self.found[tested] * HISTOGRAM_STEPS // self.ngrams[tested])
+        return np.bincount(steps, minlength=1 + HISTOGRAM_STEPS).tolist()  # type: ignore[no-any-return]
 
 
 class Runs(NamedTuple):
@@ -89,7 +109,9 @@ def _count(first_document, documents, ids, counts, document_counts, sources, las
 
 def count_examples(ids: npt.NDArray[Any], words: Numbers, found: Flags) -> ExampleCounts:
     """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
-    return ExampleCounts(*_count_examples(ids, words, found))
+    distinct = np.unique(ids[ids >= 0])
+    ngrams, overlapping = _count_examples(ids, words, found)
+    return ExampleCounts(ngrams, overlapping, len(distinct), int(found[distinct].sum()))
 
 
 @kernel
@@ -105,33 +127,9 @@ def _count_examples(ids, words, found):  # type: ignore[no-untyped-def]
     return ngrams, overlapping
 
 
-def figures(counts: ExampleCounts, ids: npt.NDArray[Any], found: Flags) -> dict[str, Any]:
-    """Return the figures of a benchmark whose words begin the n-grams `ids`; shares are in percent."""
-    distinct = np.unique(ids[ids >= 0])
-    ngrams, overlapping = int(counts.ngrams.sum()), int(counts.found.sum())
-    return {
-        "ngrams": ngrams,
-        "overlapping": overlapping,
-        "percent_positions": percent(overlapping, ngrams),
-        "percent_distinct": percent(int(found[distinct].sum()), len(distinct)),
-        "examples": len(counts.ngrams),
-        "examples_any": int(counts.overlapping.sum()),
-        "examples_15": int((counts.overlapping & (counts.found * 100 >= counts.ngrams * 15)).sum()),
-        "examples_50": int((counts.overlapping & (counts.found * 100 >= counts.ngrams * 50)).sum()),
-        "too_short": int((~counts.tested).sum()),
-        "histogram": _histogram(counts),
-    }
-
-
 def percent(part: int, whole: int) -> float:
     """Return a share in percent, 0 of nothing."""
     return round(100.0 * part / whole, 6) if whole else 0.0
-
-
-def _histogram(counts: ExampleCounts) -> list[int]:
-    tested = counts.tested
-    steps = -(-counts.found[tested] * HISTOGRAM_STEPS // counts.ngrams[tested])
-    return np.bincount(steps, minlength=1 + HISTOGRAM_STEPS).tolist()  # type: ignore[no-any-return]
 
 
 def distribution(counts: ExampleCounts) -> dict[str, Any]:
@@ -144,7 +142,7 @@ def distribution(counts: ExampleCounts) -> dict[str, Any]:
     within = np.searchsorted(shares, np.arange(101), side="right")
     return {
         "examples": len(counts.ngrams),
-        "too_short": len(counts.ngrams) - tested,
+        "too_short": counts.too_short,
         "none_percent": percent(int((shares == 0).sum()), tested),
         "under_1_percent": percent(int((shares < 1).sum()), tested),
         "median_percent": round(float(np.median(shares)), 6) if tested else None,

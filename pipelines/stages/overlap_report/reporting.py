@@ -100,8 +100,10 @@ def make_report(
         train = own[label] & ~ignored if label in own else None
         rows.append(
             {
-                **results.benchmark_row(each, counts, found),
-                "own_train": None if train is None else results.own_train(each, _splits(audit.trains[label]), train),
+                **results.benchmark_row(each.benchmark, counts),
+                "own_train": None
+                if train is None
+                else results.own_train(_splits(audit.trains[label]), each.counts(train)),
                 "paper": dataclasses.asdict(each.benchmark.paper) if each.benchmark.paper else None,
                 "scores": score_rows(scores.get(label, {}), counts.overlapping, counts.tested),
                 "passages": results.passages(each, config.example, config.ngram, config.normalization, held, found),

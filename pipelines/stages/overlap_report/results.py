@@ -13,11 +13,12 @@ import pyarrow as pa
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.index import NgramIndex
 from pipelines.algorithms.ngrams.index_builder import Examples
-from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Runs, count_examples, figures, longest_runs
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Runs, count_examples, longest_runs
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.text_columns import arrays_of
+from pipelines.reports.overlap_columns import column_values
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
 from pipelines.stages.overlap_report.holdings import Holdings
 from pipelines.stages.overlap_report.indexing import Extent, places_name
@@ -71,15 +72,17 @@ def audited(benchmarks: Sequence[Benchmark], extents: Sequence[Extent], examples
     return parts
 
 
-def benchmark_row(each: Audited, counts: ExampleCounts, found: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the figures of a benchmark, named."""
-    return {"name": each.benchmark.name, "split": each.benchmark.split, **figures(counts, each.ids, found)}
+def benchmark_row(benchmark: Benchmark, counts: ExampleCounts) -> dict[str, Any]:
+    """Return the figures of a benchmark."""
+    names = {"name": benchmark.name, "split": benchmark.split}
+    return {**names, **column_values(counts), "overlapping": int(counts.found.sum()), "histogram": counts.histogram()}
 
 
-def own_train(each: Audited, split: str | None, found: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return how much of a benchmark its own train split holds: the first row of the paper's Table 6."""
-    row = figures(each.counts(found), each.ids, found)
-    return {"split": split, **{name: row[name] for name in ("overlapping", "percent_positions", "percent_distinct")}}
+def own_train(split: str | None, counts: ExampleCounts) -> dict[str, Any]:
+    """Return how much of a benchmark its own train split contains: the first row of the paper's Table 6."""
+    values = column_values(counts)
+    shares = {name: values[name] for name in ("percent_positions", "percent_distinct")}
+    return {"split": split, "overlapping": int(counts.found.sum()), **shares}
 
 
 def passages(
@@ -140,7 +143,7 @@ def sensitivity_row(
     n: int, normalization: Normalization, parts: Sequence[Audited], found: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
     """Return the shares of all benchmarks for one way to count."""
-    rows = [benchmark_row(each, each.counts(found), found) for each in parts]
+    rows = [benchmark_row(each.benchmark, each.counts(found)) for each in parts]
     kept = ("name", "split", "ngrams", "percent_positions", "percent_distinct")
     return {
         "n": n,
