@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -35,6 +38,18 @@ def format_percent(share: float | None, digits: int = 1) -> str:
 def format_count(count: float | None) -> str:
     """Format a whole number with thousands separators; an en dash for None."""
     return "–" if count is None else f"{count:,.0f}"
+
+
+def format_decimal(value: float | None, digits: int = 2) -> str:
+    """Format a number with a fixed number of digits; an en dash for None."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def format_significant(value: Any, digits: int = 4) -> str:
+    """Format a number with significant digits; an en dash for None, other values, such as the text `nan`, as they are."""
+    if value is None:
+        return "–"
+    return f"{value:.{digits}g}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

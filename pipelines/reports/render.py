@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.core.format import format_bytes, format_count, format_percent, plural
+from pipelines.core.format import (
+    format_bytes,
+    format_count,
+    format_decimal,
+    format_percent,
+    format_significant,
+    plural,
+)
 
 
 def render(template: str, **values: Any) -> str:
@@ -27,18 +33,6 @@ def escape_unprintable(text: str, keep: str = "") -> str:
         character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
         for character in text
     )
-
-
-def format_decimal(value: float | None, digits: int = 2) -> str:
-    """Format a number with a fixed number of digits; an en dash for None."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def format_significant(value: Any, digits: int) -> str:
-    """Format a number with significant digits; other values, such as the text `nan`, as they are."""
-    if value is None:
-        return "–"
-    return f"{value:.{digits}g}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
 
 
 def _finalize(value: Any) -> Any:

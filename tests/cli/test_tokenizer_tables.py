@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webtext_cli.tables.tokenizer import print_card
+from webtext_cli.tables.tokenizer import print_report_card
 
 
 def _entry(token: str) -> dict[str, Any]:
@@ -37,31 +37,31 @@ def _card(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_card_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    print_card(json.loads(json.dumps(_card())))
+    print_report_card(json.loads(json.dumps(_card())))
     shown = capsys.readouterr().out
     lines = [line.split() for line in shown.splitlines()]
     assert ["entries", "1,000", "50,257"] in lines
     assert "entries used, held out 50.0% 50.0%".split() in lines
-    assert "Rényi efficiency, alpha 2.5 0.410 -".split() in lines
+    assert "Rényi efficiency, alpha 2.5 0.410 –".split() in lines
     assert ["site4?", "2.00", "1.00"] in lines
-    # The groups are of the sample, and stand below its figure.
+    # The groups are those of the sample and follow its figure.
     assert lines.index("bytes per token, sample 2.00 1.00".split()) + 1 == lines.index(["site0?", "2.00", "1.00"])
     assert "site5" not in shown
     assert "controls 12 (\\u{200B})" in shown
     assert "longest: - ×80" in shown
-    assert "1 of 2 counted anew are right" in shown
-    assert "number 7 is WRONG: a + b is recorded with 5, but c + d occurs 6 times" in shown
-    assert "peak memory 5.0 MB, count 1.5 s, cores 2" in shown
+    assert "1 of 2 verified by recounting" in shown
+    assert "merge 7 is WRONG: a + b is recorded with 5, but c + d occurs 6 times" in shown
+    assert "peak memory 5 MB, count 1.5 s, cores 2" in shown
     assert len(lines) <= 25
     assert shown.replace("\n", "").isprintable()
 
 
-def test_without_a_reference_and_what_was_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_reference_or_held_out_text(capsys: pytest.CaptureFixture[str]) -> None:
     held_out = {"tokens": 0, "bytes_per_token": None, "share_used": None, "was_trained_on": True}
     rows = [{"group": "a", "bytes": 8, "tokens": 4, "bytes_per_token": 2.0, "reference_bytes_per_token": None}]
-    print_card(_card(reference=None, held_out=held_out, groups=rows, strange=[], run={}))
+    print_report_card(_card(reference=None, held_out=held_out, groups=rows, strange=[], run={}))
     shown = capsys.readouterr().out
-    assert "entries used, held out but trained on -" in " ".join(shown.split())
-    assert "nothing was kept from training" in shown
+    assert "entries used, held out but trained on –" in " ".join(shown.split())
+    assert "no text was held out of training" in shown
     assert "GPT-2" not in shown
     assert "run:" not in shown

@@ -1,4 +1,4 @@
-"""The page of a tokenizer's report card: complete, on its own, and safe with whatever the entries hold."""
+"""The page of a tokenizer's report card: complete, self-contained, and safe with any text in its entries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page
 
-from pipelines.reports.tokenizer_page import render_card
-from pipelines.reports.tokenizer_plots import Axis, Bars, Series, bar_plot, histogram, line_plot
+from pipelines.reports.charts import Axis, Bars, Series, bar_chart, histogram, line_chart
+from pipelines.reports.render import render_figure
+from pipelines.reports.tokenizer import render_tokenizer_report
 
 _EVIL = "<script>alert(1)</script>"
 _LOG, _PLAIN = Axis("x", is_log=True), Axis("y")
@@ -23,7 +24,7 @@ def _entry(token: str, **changed: Any) -> dict[str, Any]:
 
 
 def _card(**changed: Any) -> dict[str, Any]:
-    """A card as `make_card` makes it, of 1,000 entries and a reference."""
+    """A report card of 1,000 entries with a reference."""
     figures = {
         "tokens": 400,
         "bytes_per_token": 2.5,
@@ -64,15 +65,15 @@ def _card(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_page_shows_the_figures() -> None:
-    page = Page(render_card(_card()))
+    page = Page(render_tokenizer_report(_card()))
     for text in (
-        "Bytes per token2.50GPT-2: 2.50",
+        "Bytes per token 2.50 GPT-2: 2.50",
         "0.410",
-        "3.0%30 of 999",
-        "1 of 1 right",
+        "3.0% 30 of 999",
+        "1 of 1 correct",
         "␣ ×80",
         "a.org",
-        "5.0 MB",
+        "peak memory 5 MB",
     ):
         assert text in page.text, text
     assert "12" in page.text.split("Controls: ")[1][:3]
@@ -80,14 +81,14 @@ def test_the_page_shows_the_figures() -> None:
     assert sum(tag == "svg" for tag, _ in page.tags) == 6
 
 
-def test_every_plot_says_what_it_is() -> None:
-    for drawing in re.findall(r"<svg.*?</svg>", render_card(_card()), re.DOTALL):
+def test_every_chart_has_a_title_and_a_description() -> None:
+    for drawing in re.findall(r"<svg.*?</svg>", render_tokenizer_report(_card()), re.DOTALL):
         assert 'role="img"' in drawing
         assert re.search(r"<title>[^<]+</title><desc>[^<]+</desc>", drawing)
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    raw = render_card(_card())
+    raw = render_tokenizer_report(_card())
     page = Page(raw)
     assert not any({"src", "srcset", "href", "action"} & set(attributes) for _, attributes in page.tags)
     assert {"script", "link", "img", "iframe"}.isdisjoint({tag for tag, _ in page.tags})
@@ -95,7 +96,7 @@ def test_nothing_is_loaded_from_anywhere() -> None:
     assert any((attributes.get("content") or "").startswith("default-src 'none'") for _, attributes in page.tags)
 
 
-def test_what_an_entry_holds_stays_text() -> None:
+def test_markup_in_texts_is_escaped() -> None:
     entry = _entry(_EVIL)
     card = _card()
     evil = _card(
@@ -108,16 +109,16 @@ def test_what_an_entry_holds_stays_text() -> None:
         verification={"checked": 1, "right": 0, "steps": [card["verification"]["steps"][0] | {"pair": [_EVIL, "<b>"]}]},
         run={_EVIL: _EVIL},
     )
-    page = Page(render_card(evil))
+    page = Page(render_tokenizer_report(evil))
     assert {tag for tag, _ in page.tags}.isdisjoint({"b", "script"})
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert page.text.count(_EVIL) >= 10
 
 
-def test_characters_without_a_sign_are_written_out() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     odd = "\x1b[2Ja\x00\x9b\u202eb\ud800"
     card = _card()
-    shown = render_card(
+    shown = render_tokenizer_report(
         _card(
             groups=[card["groups"][0] | {"group": odd}], reference=card["reference"] | {"name": odd}, run={"ended": odd}
         )
@@ -126,21 +127,21 @@ def test_characters_without_a_sign_are_written_out() -> None:
     assert shown.count(r"\x1b[2Ja\x00\x9b\u202eb\ud800") >= 3
 
 
-def test_what_was_trained_on_is_said() -> None:
+def test_held_out_text_that_was_trained_on_is_marked() -> None:
     card = _card()
-    page = Page(render_card(_card(held_out=card["held_out"] | {"was_trained_on": True})))
+    page = Page(render_tokenizer_report(_card(held_out=card["held_out"] | {"was_trained_on": True})))
     assert "but this tokenizer was trained on them" in page.text
-    assert "but it was trained on as well" in page.text
+    assert "but the tokenizer was trained on this text" in page.text
 
 
 def test_a_wrong_merge_stands_out() -> None:
     step = _card()["verification"]["steps"][0] | {"is_right": False, "found_pair": ["a", "b"], "found_count": 60}
-    page = Page(render_card(_card(verification={"checked": 1, "right": 0, "steps": [step]})))
-    assert "Not every merge that was checked is right." in page.text
-    assert "found a b 60" in page.text
+    page = Page(render_tokenizer_report(_card(verification={"checked": 1, "right": 0, "steps": [step]})))
+    assert "Some of the checked merges are wrong." in page.text
+    assert "expected a b 60" in page.text
 
 
-def test_without_anything_to_show() -> None:
+def test_a_card_without_data() -> None:
     nothing = dict.fromkeys(_card()["reference"])
     card = _card(
         corpus=nothing | {"bytes": 0, "words": 0, "distinct_words": 0},
@@ -153,14 +154,15 @@ def test_without_anything_to_show() -> None:
         curves={name: [] for name in _card()["curves"]},
         run={},
     )
-    page = Page(render_card(card))
-    assert page.text.count("Nothing to draw.") == 6
-    assert "No held-out text was measured." in page.text
+    page = Page(render_tokenizer_report(card))
+    assert page.text.count("No data.") == 6
+    assert "There is no held-out text." in page.text
 
 
-def test_bars_are_as_long_as_their_values() -> None:
+def test_bar_lengths_are_proportional_to_values() -> None:
     groups = [Bars("long name " * 9, (4.0, 2.0)), Bars("b", (1.0, None))]
-    page = Page(bar_plot("t", "a", [("ours", "ours"), ("theirs", "reference")], groups))
+    series = [Series("this", []), Series("other", [], "reference")]
+    page = Page(render_figure(bar_chart("t", "a", series, groups)))
     first, second, third = page.numbers("rect", "width")
     assert first == 2 * second == 4 * third
     assert "long name long name long name…" in page.text.replace(" …", "…")
@@ -168,28 +170,30 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**12)), min_size=1, max_size=8), st.booleans())
 def test_lines_stay_inside(points: list[tuple[int, int]], is_log: bool) -> None:
-    drawing = line_plot("t", "a", [Series("s", points, "ours")], _LOG, Axis("y", is_log=is_log))
+    drawing = render_figure(line_chart("t", "a", [Series("s", points)], _LOG, Axis("y", is_log=is_log)))
     page = Page(drawing)
-    for _, attributes in ((tag, each) for tag, each in page.tags if tag == "polyline"):
+    for attributes in (attributes for tag, attributes in page.tags if tag == "polyline"):
         for place in (attributes["points"] or "").split():
             x, y = map(float, place.split(","))
             assert 52 <= x <= 524.05
             assert 13.95 <= y <= 248.05
-    ticks = [float(each["x"] or 0) for tag, each in page.tags if tag == "text" and each["class"] == "tick"]
+    ticks = [
+        float(attributes["x"] or 0) for tag, attributes in page.tags if tag == "text" and attributes["class"] == "tick"
+    ]
     assert ticks
     assert all(52 <= x <= 524.05 for x in ticks)
     assert len(ticks) <= 12
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 10**6)), max_size=20))
-def test_histograms_count_all(points: list[tuple[int, int]]) -> None:
-    drawing = histogram("t", "a", [Series("s", points, "ours")], Axis("bytes"), _PLAIN, 24)
+def test_histograms_include_every_count(points: list[tuple[int, int]]) -> None:
+    drawing = render_figure(histogram("t", "a", [Series("s", points)], Axis("bytes"), _PLAIN, max_value=24))
     titles = re.findall(r"<title>s: ([\d,]+) of", drawing)
     assert sum(int(title.replace(",", "")) for title in titles) == sum(count for _, count in points)
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3, math.pi, 12345.6])
 def test_a_single_point_is_drawn(value: float) -> None:
-    drawing = line_plot("t", "a", [Series("s", [(5, value)], "ours")], _LOG, _PLAIN)
+    drawing = render_figure(line_chart("t", "a", [Series("s", [(5, value)])], _LOG, _PLAIN))
     assert drawing.count("<circle") == 1
     assert "nan" not in drawing

@@ -49,7 +49,7 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     """
     from pipelines.core.errors import UsageError
     from pipelines.stages.train_bpe.stage import report_card, train_bpe
-    from webtext_cli.tables.tokenizer import print_card
+    from webtext_cli.tables.tokenizer import print_report_card
 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
     if given_counts and shared.input:
@@ -68,4 +68,4 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     )
     print_summary(summary, shared.as_json)
     if not (shared.as_json or config.count_only):
-        print_card(report_card(output))
+        print_report_card(report_card(output))

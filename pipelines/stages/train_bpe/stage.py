@@ -244,6 +244,6 @@ def _timing(path: str) -> dict[str, Any]:
 
 def _write_page(output: str) -> None:
     """Write the card as a page. It says how long the run took, so it is no part of the result; nor is `timing.json`."""
-    from pipelines.reports.tokenizer_page import render_card
+    from pipelines.reports.tokenizer import render_tokenizer_report
 
-    storage.write_bytes(storage.join(output, _PAGE), render_card(report_card(output)).encode())
+    storage.write_bytes(storage.join(output, _PAGE), render_tokenizer_report(report_card(output)).encode())

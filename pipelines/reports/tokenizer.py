@@ -1,0 +1,113 @@
+"""The report of a tokenizer as one page of HTML, rendered from `report.json` and `timing.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
+from pipelines.core.format import format_bytes, format_count, format_duration
+from pipelines.reports.charts import Axis, Bars, Chart, Series, bar_chart, histogram, line_chart
+from pipelines.reports.render import render
+
+_LONGEST_DRAWN = 24
+_TOKEN_CHARACTERS = 90
+
+Report = Mapping[str, Any]
+
+
+def render_tokenizer_report(report: Report) -> str:
+    """Return the page of a report that `make_report_card` computed, with the figures of its run in `run`."""
+    continued_share = report["corpus"]["continued_words"]
+    return render(
+        "tokenizer.html",
+        report=report,
+        single_token_share=None if continued_share is None else 1 - continued_share,
+        charts=_charts(report),
+        run=describe_run(report["run"]),
+        shorten=_shorten_token,
+    )
+
+
+def describe_run(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the figures of a run as names and texts: `_bytes` are sizes, `_seconds` and `seconds` durations."""
+    figures: list[tuple[str, str]] = []
+    for key, value in run.items():
+        name = key.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+        if isinstance(value, Mapping):
+            figures += [(phase, format_duration(seconds)) for phase, seconds in value.items()]
+        elif key.endswith("bytes"):
+            figures.append((name, format_bytes(value)))
+        elif key.endswith("seconds"):
+            figures.append((name, format_duration(value)))
+        else:
+            figures.append((name, format_count(value) if isinstance(value, int) else str(value)))
+    return figures
+
+
+def _shorten_token(token: str) -> str:
+    text, half = shortened_runs(token), _TOKEN_CHARACTERS // 2
+    return text if len(text) <= _TOKEN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
+
+
+def _charts(report: Report) -> list[Chart]:
+    has_reference = report["reference"] is not None
+    names = [("this tokenizer", "primary")]
+    if has_reference:
+        names.append((report["reference"]["name"], "reference"))
+
+    def both(key: str, has_dots: bool = False) -> list[Series]:
+        keys = (key, f"reference_{key}")
+        return [
+            Series(name, report["curves"].get(curve, ()), style, has_dots)
+            for (name, style), curve in zip(names, keys, strict=False)
+        ]
+
+    groups = [
+        Bars(row["group"], (row["bytes_per_token"], row["reference_bytes_per_token"])[: len(names)])
+        for row in report["groups"]
+    ]
+    return [
+        bar_chart(
+            "Bytes per token by group",
+            "Documents of the sample, groups with the most bytes first. Longer bars mean fewer tokens.",
+            [Series(name, [], style) for name, style in names],
+            groups,
+        ),
+        line_chart(
+            "Bytes per token by vocabulary size",
+            "With only the first entries of this vocabulary, at the merges that were checked, and with all of them.",
+            both("bytes_per_token_by_entries", has_dots=True),
+            Axis("entries", is_log=True),
+            Axis("bytes per token"),
+        ),
+        line_chart(
+            "Frequency by rank",
+            "How often entries occur in the corpus, the most frequent first.",
+            both("frequency_by_rank"),
+            Axis("rank", is_log=True),
+            Axis("occurrences", is_log=True),
+        ),
+        line_chart(
+            "Share of all tokens",
+            "The share of the corpus that the most frequent entries cover.",
+            both("share_of_tokens"),
+            Axis("most frequent entries", is_log=True),
+            Axis("share", is_percent=True),
+        ),
+        line_chart(
+            "Count at each merge",
+            "How often the pair occurred when it was merged; the end shows roughly what further entries would gain.",
+            both("count_by_step"),
+            Axis("merge", is_log=True),
+            Axis("occurrences", is_log=True),
+        ),
+        histogram(
+            "Entry length",
+            f"Entries by length in bytes; the last bar includes all of {_LONGEST_DRAWN} bytes or more.",
+            both("entries_by_bytes"),
+            Axis("bytes"),
+            Axis("entries"),
+            max_value=_LONGEST_DRAWN,
+        ),
+    ]
