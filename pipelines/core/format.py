@@ -46,7 +46,7 @@ def format_decimal(value: float | None, digits: int = 2) -> str:
 
 
 def format_significant(value: Any, digits: int = 4) -> str:
-    """Format a number with significant digits; an en dash for None, other values, such as the text `nan`, as they are."""
+    """Format a number with significant digits; an en dash for None; other values, such as `nan`, as they are."""
     if value is None:
         return "–"
     return f"{value:.{digits}g}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
