@@ -1,0 +1,38 @@
+"""`examples/webtext.py` runs the whole pipeline, and `docs/python.md` shows it as it is."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from pipelines import api
+from pipelines.core.manifest import read_manifest
+from pipelines.pipeline import PIPELINE
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_EXAMPLE = _REPOSITORY / "examples" / "webtext.py"
+
+
+def test_the_example_runs_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(_EXAMPLE))["main"](str(tmp_path), workers=1)
+    for stage in PIPELINE:
+        assert read_manifest(str(tmp_path / stage.name)).records_out > 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("515 submissions, 100 links; dropped: {")
+    assert last.startswith("language-reference: ")
+    assert last.endswith("% of its 8-grams occur in the corpus")
+
+
+def test_the_docs_show_the_example() -> None:
+    assert f"```python\n{_EXAMPLE.read_text()}```\n" in (_REPOSITORY / "docs" / "python.md").read_text()
+
+
+def test_the_api_exports_every_stage() -> None:
+    for stage in PIPELINE:
+        assert getattr(api, stage.function) is stage.load()
+        assert getattr(api, stage.config_type().__name__) is stage.config_type()
+    assert [name for name in dir(api) if not hasattr(api, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'scrap'"):
+        _ = api.scrap
