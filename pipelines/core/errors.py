@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 
 class WebtextError(Exception):
     """Stop a command with a message that names the thing and the way out (exit code 1)."""
@@ -49,3 +52,21 @@ class StorageError(WebtextError):
 
 class TaskError(WebtextError):
     """Report the task of a map that failed, by name."""
+
+
+def exception_chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and all that it wraps, each once, outermost first.
+
+    HTTP libraries keep the original exception in different places: requests in `args`, urllib3 in `reason`, prawcore in
+    `original_exception`.
+    """
+    seen: set[int] = set()
+    pending: deque[object] = deque([error])
+    while pending:
+        candidate = pending.popleft()
+        if not isinstance(candidate, BaseException) or id(candidate) in seen:
+            continue
+        seen.add(id(candidate))
+        yield candidate
+        pending += (getattr(candidate, "original_exception", None), getattr(candidate, "reason", None))
+        pending += (*candidate.args, candidate.__cause__, candidate.__context__)

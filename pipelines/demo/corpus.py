@@ -30,7 +30,7 @@ shards = 4
 
 [fetch]
 # All hosts are this machine, so no delay between requests is needed.
-per_host_delay_s = 0.0
+per_host_delay = 0.0
 contact = "https://modules.pydoc.example/"
 
 [train-bpe]

@@ -42,7 +42,7 @@ stages = {json.dumps(stage_names())}
 dumps = ["dumps/*"]
 shards = 3
 [fetch]
-per_host_delay_s = 0.0
+per_host_delay = 0.0
 [train-bpe]
 vocab_size = 400
 [tokenize]

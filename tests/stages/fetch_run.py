@@ -16,7 +16,7 @@ from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
-QUICK = {"allow_private_addresses": True, "per_host_delay_s": 0.0, "retries": 0, "timeout_s": 5.0}
+QUICK = {"allow_private_addresses": True, "per_host_delay": 0.0, "retries": 0, "timeout": 5.0}
 
 
 @dataclasses.dataclass(frozen=True)

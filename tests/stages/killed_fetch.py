@@ -14,4 +14,4 @@ from pipelines.stages.fetch import segments
 
 if __name__ == "__main__":
     segments.FLUSH_OUTCOMES = int(sys.argv[2])
-    run_fetch(Path(sys.argv[1]), per_host_delay_s=0.01)
+    run_fetch(Path(sys.argv[1]), per_host_delay=0.01)

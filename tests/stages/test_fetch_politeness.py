@@ -37,7 +37,7 @@ def _gaps(requests: Sequence[Request]) -> list[float]:
 
 def test_a_host_gets_one_request_at_a_time_with_a_pause(tmp_path: Path) -> None:
     with LocalWeb({f"/{number}": _slow for number in range(4)}) as web:
-        run_fetch(tmp_path, [web.url(path) for path in web.pages], per_host_delay_s=0.2, concurrency=8)
+        run_fetch(tmp_path, [web.url(path) for path in web.pages], per_host_delay=0.2, concurrency=8)
         assert len(web.requests) == 5
         assert min(_gaps(web.requests)) >= 0.19
 
@@ -77,7 +77,7 @@ def test_pauses_of_one_host_do_not_hold_up_another(tmp_path: Path) -> None:
     with LocalWeb(pages) as one, LocalWeb(pages) as two:
         started = time.monotonic()
         urls = [web.url(path) for path in pages for web in (one, two)]
-        run_fetch(tmp_path, urls, per_host_delay_s=0.6, concurrency=1)
+        run_fetch(tmp_path, urls, per_host_delay=0.6, concurrency=1)
         assert time.monotonic() - started < 5.5  # 5 pauses of each host at the same time are 3 s, one after the other 6
 
 
@@ -123,5 +123,5 @@ def test_a_retry_after_that_is_no_date_asks_for_nothing(tmp_path: Path, date: st
 
 def test_an_absurd_retry_after_is_cut_to_the_longest_wait(tmp_path: Path) -> None:
     with LocalWeb({"/": [Answer(b"", 429, {"Retry-After": "86400"}), Answer(_TEXT)]}) as web:
-        assert set(run_fetch(tmp_path, [web.url("/")], retries=1, max_wait_s=0.3).outcomes.values()) == {"ok"}
+        assert set(run_fetch(tmp_path, [web.url("/")], retries=1, max_wait=0.3).outcomes.values()) == {"ok"}
         assert 0.29 <= _gaps(web.requests)[1] <= 1

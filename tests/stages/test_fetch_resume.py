@@ -216,7 +216,7 @@ def test_a_full_disk_is_named_and_the_rerun_goes_on(tmp_path: Path, monkeypatch:
 def test_other_limits_are_another_result_but_other_manners_are_not(tmp_path: Path) -> None:
     with LocalWeb({"/": b"<p>text</p>"}) as web:
         run_fetch(tmp_path, [web.url("/")])
-        run_fetch(tmp_path, concurrency=3, per_host_delay_s=0.5, max_wait_s=1.0, contact="http://example.org/")
+        run_fetch(tmp_path, concurrency=3, per_host_delay=0.5, max_wait=1.0, contact="http://example.org/")
         with pytest.raises(ChangedRunError, match="max_bytes was 5242880, is now 1000"):
             run_fetch(tmp_path, max_bytes=1000)
         run_fetch(tmp_path, max_bytes=1000, overwrite=True)

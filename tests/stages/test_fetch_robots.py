@@ -93,7 +93,7 @@ def test_of_a_large_robots_txt_the_first_500_kib_hold(tmp_path: Path) -> None:
 
 
 def test_a_hanging_robots_txt_forbids(tmp_path: Path) -> None:
-    assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout_s=0.5) == ["robots_unreachable"]
+    assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout=0.5) == ["robots_unreachable"]
 
 
 def test_a_robots_txt_that_fails_once_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_crawl_delay_is_kept_up_to_the_longest_wait(tmp_path: Path) -> None:
             return [after.started - before.ended for before, after in itertools.pairwise(web.requests)]
 
     assert all(0.5 <= gap < 0.9 for gap in gaps("asked"))
-    assert all(0.2 <= gap < 0.45 for gap in gaps("capped", max_wait_s=0.2))
+    assert all(0.2 <= gap < 0.45 for gap in gaps("capped", max_wait=0.2))
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_slow_servers_end_at_the_deadline(tmp_path: Path) -> None:
         webs = [stack.enter_context(LocalWeb({path: page, "/ok": _TEXT})) for path, page in _SLOW.items()]
         urls = [web.url(path) for web, path in zip(webs, _SLOW, strict=True)]
         started = time.monotonic()
-        fetched = run_fetch(tmp_path, [*urls, webs[0].url("/ok")], timeout_s=1.0)
+        fetched = run_fetch(tmp_path, [*urls, webs[0].url("/ok")], timeout=1.0)
         assert time.monotonic() - started < 10  # far under what the servers would take, far over a busy machine's delay
     assert [fetched.outcomes[url] for url in urls] == ["timeout"] * 3
 
@@ -54,7 +54,7 @@ def test_the_deadline_holds_for_all_redirects_together(tmp_path: Path) -> None:
         handler.end_headers()
 
     with LocalWeb({f"/slow-{number}": slow_redirect for number in range(9)} | {"/ok": _TEXT}) as web:
-        fetched = run_fetch(tmp_path, [web.url("/slow-0"), web.url("/ok")], timeout_s=1.0)
+        fetched = run_fetch(tmp_path, [web.url("/slow-0"), web.url("/ok")], timeout=1.0)
         assert fetched.outcomes == {web.url("/slow-0"): "timeout", web.url("/ok"): "ok"}
         assert len([path for path in web.paths() if path.startswith("/slow")]) <= 3
 
@@ -63,7 +63,7 @@ def test_the_body_of_a_redirect_is_not_read(tmp_path: Path) -> None:
     endless = drip(b"HTTP/1.1 302 Found\r\nLocation: /ok\r\n\r\n", b"a" * 1000)
     with LocalWeb({"/endless": endless, "/ok": _TEXT}) as web:
         started = time.monotonic()
-        assert run_fetch(tmp_path, [web.url("/endless")], timeout_s=60.0).outcomes == {web.url("/endless"): "ok"}
+        assert run_fetch(tmp_path, [web.url("/endless")], timeout=60.0).outcomes == {web.url("/endless"): "ok"}
         assert time.monotonic() - started < 20
 
 
@@ -191,7 +191,7 @@ def test_no_answer_however_broken_ends_the_shard(tmp_path: Path) -> None:
     source = random.Random(1)
     pages = {f"/{number}": raw(_broken(source.choice(_ANSWERS), source)) for number in range(150)}
     with LocalWeb({**pages, "/ok": _TEXT}) as web:
-        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout_s=2.0)
+        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout=2.0)
         assert fetched.outcomes[web.url("/ok")] == "ok"
     assert len(set(fetched.outcomes.values())) > 5
     assert not [row for row in read_rows(fetched.folder, "dropped") if "unexpected" in row["detail"]]
@@ -229,7 +229,7 @@ def test_a_disk_that_refuses_ends_the_run_at_once_although_a_server_hangs(
         _failing(monkeypatch, StorageError("the disk is full"), "/full")
         started = time.monotonic()
         with pytest.raises(StorageError, match="the disk is full"):
-            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/full")], timeout_s=60.0)
+            run_fetch(tmp_path, [hanging.url("/hang"), web.url("/full")], timeout=60.0)
         assert time.monotonic() - started < 20
         # The thread that waits for the server ends as its connection is closed, which takes it a moment.
         deadline = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""Which addresses belong to the public internet: the guard against requests into somebody's own network."""
+"""Public and private IP addresses: protection against requests into internal networks (SSRF)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ class PrivateAddressError(Exception):
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an IP address, as the operating system writes it, is one of the public internet.
+    """Return whether an IP address, as the operating system formats it, belongs to the public internet.
 
-    IPv4 addresses inside IPv6 ones (mapped, NAT64, 6to4) are judged as what they are.
+    IPv4 addresses embedded in IPv6 (mapped, NAT64, 6to4) are classified as the IPv4 address.
     """
     ip = ipaddress.ip_address(address.split("%", 1)[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (_last_four_bytes(ip) if ip in _NAT64 else None)
-        if inner is not None:
-            return is_public(str(inner))
+        nat64 = ipaddress.IPv4Address(ip.packed[-4:]) if ip in _NAT64 else None
+        embedded = ip.ipv4_mapped or ip.sixtofour or nat64
+        if embedded is not None:
+            return is_public(str(embedded))
         if ip.is_site_local:
             return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved
 
 
 def literal_address(host: str) -> str | None:
-    """Return the IP address that a host spells out, also as `0x7f.1` or `2130706433`; None for a true name."""
+    """Return the IP address that a host name spells out, also as `0x7f.1` or `2130706433`; None for a DNS name."""
     if host == "localhost" or host.endswith(".localhost"):
         return "127.0.0.1"
     try:
@@ -39,7 +40,3 @@ def literal_address(host: str) -> str | None:
         return socket.inet_ntoa(socket.inet_aton(host))
     except (OSError, UnicodeError):
         return None
-
-
-def _last_four_bytes(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
-    return ipaddress.IPv4Address(ip.packed[-4:])

@@ -1,7 +1,7 @@
-"""The crawl of one shard: it gives hosts' visits to threads, and records what came of each link.
+"""The crawl of one shard: passes the visits of hosts to threads and records the outcome of each link.
 
-All state lives in the calling thread; the threads only make requests. A visit that is redirected waits in the queue of
-the host that it was sent to, so politeness and robots.txt hold for every hop, and no thread waits for a turn.
+All state belongs to the calling thread; the threads only send requests. A redirected visit waits in the queue of the
+host that it was redirected to, so delays and robots.txt apply to every hop, and no thread waits for a host.
 """
 
 from __future__ import annotations
@@ -10,197 +10,185 @@ import dataclasses
 import datetime as dt
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import progress
 from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.decoding import ACCEPT_ENCODING
+from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import Failure, Outcome
-from pipelines.stages.fetch.robots import product_of
+from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
+from pipelines.stages.fetch.robots import product_token
+from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.threads import Threads
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.urls import BadUrlError, origin_of, request_url, robots_url
-from pipelines.stages.fetch.visit import End, Follow, Retry, Step, Visit, take_step
+from pipelines.stages.fetch.visit import End, Redirect, Retry, Step, Visit, run_step
 
 _TICK_S = 0.25
 
-# After so many pages in a row that a host failed, the rest of its links get the same outcome without a request: a host
-# with a million links that answers nothing would otherwise hold its shard for months.
-_GIVE_UP_AFTER = 20
+# After this many failures in a row, the remaining links of a host get the same outcome without a request: a dead host
+# with a million links would otherwise delay its shard for months.
+GIVE_UP_AFTER = 20
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
 
-# So many sites in a row without any answer mean that the fault is ours; their outcomes are not recorded.
+# If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
 UNREACHED = frozenset({"dns", "connection", "timeout"})
 
 
-class Recorder(Protocol):
-    """Where records and outcomes go."""
-
-    def append(self, records: bytes) -> int:
-        """Add WARC records and return their offset."""
-
-    def conclude(self, outcome: Outcome) -> None:
-        """Add the outcome of a link."""
-
-    def flush_if_due(self) -> None:
-        """Make what was added durable, if it is time."""
-
-
 def user_agent(config: FetchConfig) -> str:
-    """Return the User-Agent header: the name, and how to reach who runs it."""
+    """Return the User-Agent header: the name and the contact."""
     return f"{config.user_agent} (+{config.contact})" if config.contact else config.user_agent
 
 
-def crawl(links: Sequence[str], done: bytearray, config: FetchConfig, recorder: Recorder) -> None:
+def crawl(links: Sequence[str], done: bytearray, config: FetchConfig, segments: SegmentWriter) -> None:
     """Fetch the links whose position is not marked in `done`, and record an outcome for each.
 
-    Raises WebtextError where no site answers at all, StorageError where the recorder cannot write.
+    Raises WebtextError if no site responds at all, StorageError if a segment cannot be written.
     """
-    headers = {"User-Agent": user_agent(config), "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1"}
-    headers["Accept-Encoding"] = ACCEPT_ENCODING
+    headers = {
+        "User-Agent": user_agent(config),
+        "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",
+        "Accept-Encoding": ACCEPT_ENCODING,
+    }
     client = Client(headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(links, done, config, recorder)
+    work = _Crawl(links, done, config, segments)
     count = min(config.concurrency, max(1, work.open))
-    with Threads(count, client, lambda visit: take_step(visit, client, config)) as threads:
+    with Threads(count, client, lambda visit: run_step(visit, client, config)) as threads:
         work.run(threads)
 
 
 class _Crawl:
-    def __init__(self, links: Sequence[str], done: bytearray, config: FetchConfig, recorder: Recorder) -> None:
+    """`open` is the number of links without an outcome."""
+
+    def __init__(self, links: Sequence[str], done: bytearray, config: FetchConfig, segments: SegmentWriter) -> None:
         self._links = links
         self._config = config
-        self._recorder = recorder
-        self._product = product_of(config.user_agent)
+        self._segments = segments
+        self._product = product_token(config.user_agent)
         self.open = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
-        self._queues = HostQueues(self._sorted_by_host(done), config.per_host_delay_s)
+        self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay)
 
-    def _sorted_by_host(self, done: bytearray) -> dict[str, list[int]]:
-        """Return the positions by origin, in order; those that need no request are concluded at once."""
-        waiting: dict[str, list[int]] = {}
+    def _group_by_origin(self, done: bytearray) -> dict[str, list[int]]:
+        """Return the positions by origin, in order; record those that need no request."""
+        positions: dict[str, list[int]] = {}
         seen: set[str] = set()
         for link, url in enumerate(self._links):
+            failure: Failure | None = None
             try:
-                wire = request_url(url)
+                wire_url = request_url(url)
             except BadUrlError as error:
-                failure: Failure | None = Failure("bad_url", str(error))
+                failure = Failure("bad_url", str(error))
             else:
-                failure = Failure("duplicate_url", "an earlier link is the same request") if wire in seen else None
-                seen.add(wire)
+                if wire_url in seen:
+                    failure = Failure("duplicate_url", "an earlier link is the same request")
+                seen.add(wire_url)
             if done[link]:
                 continue
             self.open += 1
             if failure is None:
-                waiting.setdefault(origin_of(wire), []).append(link)
+                positions.setdefault(url_origin(wire_url), []).append(link)
             else:
                 self._record(Outcome(link, failure, None, None, dt.datetime.now(dt.UTC)))
-        return waiting
+        return positions
 
     def run(self, threads: Threads) -> None:
-        """Work until every link has its outcome."""
+        """Run until every link has its outcome."""
         while self.open:
-            self._hand_out(threads)
-            step = threads.take(self._pause_s(threads)) if self.open else None
+            self._submit_ready(threads)
+            step = threads.next_step(self._pause_s(threads)) if self.open else None
             if step is not None:
                 self._apply(step)
-            self._recorder.flush_if_due()
+            self._segments.flush_if_due()
         self._record_unreached()
 
     def _pause_s(self, threads: Threads) -> float:
         ready_at = self._queues.next_ready_at() if threads.idle else None
         return _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
 
-    def _hand_out(self, threads: Threads) -> None:
-        while threads.idle and (host := self._queues.take(time.monotonic())) is not None:
-            visit = self._next_request(host)
+    def _submit_ready(self, threads: Threads) -> None:
+        while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
+            visit = self._next_visit(host)
             if visit is None:
                 self._queues.release(host, host.ready_at)
             else:
                 threads.submit(visit)
 
-    def _next_request(self, host: Host) -> Visit | None:
-        """Return the visit that a host is asked for next, None if none needs a request now."""
-        if host.rules_visits:
-            return host.rules_visits.popleft()
+    def _next_visit(self, host: Host) -> Visit | None:
+        """Return the visit that is requested next from a host, None if none needs a request now."""
+        if host.robots_visits:
+            return host.robots_visits.popleft()
         while host.has_work:
-            if host.rules is None and host.given_up is None:
+            if host.rules is None and host.give_up_failure is None:
                 host.awaits_rules = True
-                return Visit(robots_url(self._url_at(host)), rules_of=host.origin)
-            visit = host.arrivals.popleft() if host.arrivals else self._begun(host.links.pop())
-            failure = host.given_up or self._refused_by_robots(host, visit)
+                url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
+                return Visit(robots_url(url), robots_of=host.origin)
+            visit = host.visits.popleft() if host.visits else self._new_visit(host.links.pop())
+            failure = host.give_up_failure
+            if failure is None:
+                assert host.rules is not None
+                failure = host.rules.check(visit.url, self._product)
             if failure is None:
                 return visit
-            self._conclude(visit, failure, host.given_up_status if host.given_up else None)
+            self._fail(visit, failure, host.give_up_status if host.give_up_failure else None)
         return None
 
-    def _url_at(self, host: Host) -> str:
-        return host.arrivals[0].url if host.arrivals else request_url(self._links[host.links[-1]])
-
-    def _begun(self, link: int) -> Visit:
+    def _new_visit(self, link: int) -> Visit:
         return Visit(request_url(self._links[link]), link=link)
 
-    def _refused_by_robots(self, host: Host, visit: Visit) -> Failure | None:
-        assert host.rules is not None
-        return host.rules.refusal_of(visit.url, self._product)
-
     def _apply(self, step: Step) -> None:
-        host = self._queues.at(origin_of(step.visit.url))
-        offset = self._recorder.append(step.records) if step.records else None
+        host = self._queues.get(url_origin(step.visit.url))
+        offset = self._segments.append(step.records) if step.records else None
         if step.reached:
             self._record_unreached()
-        pause_s = host.delay_s
+        delay_s = host.delay_s
         visit, following = step.visit, step.next
         if isinstance(following, Retry):
-            pause_s = max(pause_s, min(following.after_s, self._config.max_wait_s))
-            visit.tries += 1
-            visit.spent_s = 0.0
-            self._arrive(host, visit)
-        elif isinstance(following, Follow):
-            visit.passed.append(visit.url)
+            delay_s = max(delay_s, min(following.delay_s, self._config.max_wait))
+            visit.failures += 1
+            visit.elapsed_s = 0.0
+            host.add(visit)
+        elif isinstance(following, Redirect):
+            visit.history.append(visit.url)
             visit.url = following.url
-            target = self._queues.at(origin_of(visit.url))
-            self._arrive(target, visit)
+            target = self._queues.get(url_origin(visit.url))
+            target.add(visit)
             if target is not host:
-                self._queues.wake(target)
-        elif visit.rules_of is not None:
-            self._take_rules(following, self._queues.at(visit.rules_of))
+                self._queues.enqueue(target)
+        elif visit.robots_of is not None:
+            self._apply_rules(following, self._queues.get(visit.robots_of))
         else:
             self._end(host, step, following, offset)
-        self._queues.release(host, time.monotonic() + max(pause_s, host.delay_s))
+        self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s))
 
-    def _arrive(self, host: Host, visit: Visit) -> None:
-        (host.rules_visits if visit.rules_of is not None else host.arrivals).append(visit)
-
-    def _take_rules(self, end: End, host: Host) -> None:
+    def _apply_rules(self, end: End, host: Host) -> None:
         assert end.rules is not None
         host.rules, host.awaits_rules = end.rules, False
-        asked_s = min(end.rules.crawl_delay_s(self._product), self._config.max_wait_s)
-        host.delay_s = max(self._config.per_host_delay_s, asked_s)
-        self._queues.wake(host)
+        crawl_delay_s = min(end.rules.crawl_delay_s(self._product), self._config.max_wait)
+        host.delay_s = max(self._config.per_host_delay, crawl_delay_s)
+        self._queues.enqueue(host)
 
     def _end(self, host: Host, step: Step, end: End, offset: int | None) -> None:
         failure = end.failure
         if failure is None:
-            found = Outcome(
-                _link(step.visit), None, step.visit.url, step.status, step.started_at, step.decoded_bytes, offset
-            )
             host.failures = 0
-            self._record(found)
+            link = _link_of(step.visit)
+            self._record(
+                Outcome(link, None, step.visit.url, step.status, step.started_at, step.decoded_bytes, offset)
+            )
             return
         host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
-        if host.failures >= _GIVE_UP_AFTER:
-            detail = f"not requested: {host.failures} pages in a row failed so ({failure.detail})"
-            host.given_up, host.given_up_status = dataclasses.replace(failure, detail=detail), step.status
-        self._conclude(step.visit, failure, step.status, step.started_at)
+        if host.failures >= GIVE_UP_AFTER:
+            detail = f"not requested: {host.failures} pages in a row failed this way ({failure.detail})"
+            host.give_up_failure, host.give_up_status = dataclasses.replace(failure, detail=detail), step.status
+        self._fail(step.visit, failure, step.status, step.started_at)
 
-    def _conclude(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
-        """Record why a visit has no page; hold the outcome back while it may be our own network that fails."""
-        outcome = Outcome(_link(visit), failure, visit.url, status, at or dt.datetime.now(dt.UTC))
+    def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
+        """Record a failure; defer it while the local network may be its cause."""
+        outcome = Outcome(_link_of(visit), failure, visit.url, status, at or dt.datetime.now(dt.UTC))
         if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return
@@ -210,22 +198,22 @@ class _Crawl:
         if len(self._unreached_sites) >= _UNREACHED_SITES:
             raise WebtextError(
                 f"none of the last {_UNREACHED_SITES} sites could be reached ({failure.reason}: {failure.detail}); "
-                "check this machine's network, name server or proxy, then run again: it goes on"
+                "check this machine's network, name server or proxy, then re-run the same command to resume"
             )
 
     def _record_unreached(self) -> None:
+        self.open += len(self._unreached)
         for outcome in self._unreached:
-            self.open += 1
             self._record(outcome)
         self._unreached.clear()
         self._unreached_sites.clear()
 
     def _record(self, outcome: Outcome) -> None:
         self.open -= 1
-        self._recorder.conclude(outcome)
+        self._segments.add_outcome(outcome)
         progress.advance(1)
 
 
-def _link(visit: Visit) -> int:
+def _link_of(visit: Visit) -> int:
     assert visit.link is not None
     return visit.link

@@ -1,4 +1,4 @@
-"""One request and its answer, within its limits of time and size."""
+"""One HTTP request and its response, within limits of time and size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import requests
 import urllib3.exceptions
 from requests.cookies import RequestsCookieJar
 
+from pipelines.core.errors import exception_chain
 from pipelines.stages.fetch.addresses import PrivateAddressError
-from pipelines.stages.fetch.decoding import BodyDecoder, BodyError, content_coding
+from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding
 from pipelines.stages.fetch.outcomes import Failure
 from pipelines.stages.fetch.transport import Attempt, Client
 
@@ -40,14 +41,17 @@ _BAD_URLS = (
     UnicodeError,
     http.client.InvalidURL,
 )
-_ADDRESS_IN_MEMORY = re.compile(r" at 0x[0-9a-f]+")
+_MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+# The value of WARC-Truncated by drop reason.
+_TRUNCATIONS = {"too_large": "length", "timeout": "time", "incomplete": "disconnect", "connection": "disconnect"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Response:
-    """An answer: status line, headers in their order, and the body as received, but for chunking.
+    """A response: status line, headers in order, and the body as received, except for chunked framing.
 
-    `body` is None where it was not wanted or not read to its end; `truncated` then says why in WARC's words.
+    `body` is None if it was not requested or not read to its end; `truncated` is then the reason, as in WARC-Truncated.
     """
 
     status: int
@@ -60,13 +64,13 @@ class Response:
     truncated: str | None = None
 
     def header(self, name: str) -> str | None:
-        """Return the first value of a header."""
+        """Return the first value of a header, given in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """One request with its answer, or with what went wrong, or both; `reached`: a host was connected to."""
+    """One request with its response, its failure, or both; `reached` says whether a host was connected to."""
 
     url: str
     started_at: dt.datetime
@@ -80,30 +84,32 @@ class Exchange:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long and how large an answer may be; a larger one is cut there if `cut`, else a failure."""
+    """Limits of a response; a body larger than `max_bytes` is cut there if `truncate`, otherwise it is a failure."""
 
     timeout_s: float
     max_bytes: int
-    cut: bool = False
+    truncate: bool = False
 
 
-Wanted = Callable[[Response], bool]
+BodyFilter = Callable[[Response], bool]
 
 
-def exchange(client: Client, url: str, cookies: RequestsCookieJar, limits: Limits, wanted: Wanted) -> Exchange:
-    """Request a URL and read the body if `wanted` says so; whatever goes wrong is in the result, not raised."""
+def perform_exchange(
+    client: Client, url: str, cookies: RequestsCookieJar, limits: Limits, wants_body: BodyFilter
+) -> Exchange:
+    """Request a URL and read the body if `wants_body`; every failure is part of the result and not raised."""
     started_at, started = dt.datetime.now(dt.UTC), time.monotonic()
-    sent: tuple[tuple[str, str], ...] = ()
+    request_headers: tuple[tuple[str, str], ...] = ()
     response: Response | None = None
     failure: Failure | None = None
     with client.attempt(limits.timeout_s) as attempt:
         try:
             answer = client.open(url, cookies, attempt)
-            sent = tuple(answer.request.headers.items())
-            response = _head(answer)
+            request_headers = tuple(answer.request.headers.items())
+            response = _read_head(answer)
             try:
-                if wanted(response):
-                    response = _with_body(answer, response, attempt, limits)
+                if wants_body(response):
+                    response = _read_body(answer, response, attempt, limits)
                 else:
                     response = dataclasses.replace(response, truncated="unspecified")
             finally:
@@ -112,103 +118,84 @@ def exchange(client: Client, url: str, cookies: RequestsCookieJar, limits: Limit
         except BodyError as error:
             failure = error.failure
         except _ERRORS as error:
-            failure = failure_of(error, attempt)
+            failure = classify_error(error, attempt)
     if response is not None and failure is not None:
-        response = dataclasses.replace(response, body=None, truncated=_truncation(failure))
+        response = dataclasses.replace(response, body=None, truncated=_TRUNCATIONS.get(failure.reason, "unspecified"))
     seconds = time.monotonic() - started
-    return Exchange(url, started_at, seconds, sent, attempt.peer, attempt.connected, response, failure)
+    return Exchange(url, started_at, seconds, request_headers, attempt.peer, attempt.connected, response, failure)
 
 
-def failure_of(error: BaseException, attempt: Attempt) -> Failure:
-    """Say in words of ours what an exception means; the same failure always gets the same words."""
-    chain = list(_chain(error))
+def classify_error(error: BaseException, attempt: Attempt) -> Failure:
+    """Return the failure that an exception stands for; the same cause always has the same detail."""
+    chain = list(exception_chain(error))
+
+    def is_any(kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+        return any(isinstance(cause, kinds) for cause in chain)
+
     detail = _detail(chain)
-    if any(isinstance(each, PrivateAddressError) for each in chain):
+    if is_any(PrivateAddressError):
         return Failure("private_address", detail)
-    if attempt.overdue:
-        return Failure("timeout", "no complete answer in time", not attempt.connected)
-    for each in chain:
-        if isinstance(each, socket.gaierror):
-            return Failure("dns", detail, each.errno == socket.EAI_AGAIN)
-    if _any(chain, _BAD_URLS):
+    if attempt.is_overdue:
+        return Failure("timeout", "no complete response in time", not attempt.connected)
+    if is_any(socket.gaierror):
+        errno = next(cause.errno for cause in chain if isinstance(cause, socket.gaierror))
+        return Failure("dns", detail, errno == socket.EAI_AGAIN)
+    if is_any(_BAD_URLS):
         return Failure("bad_url", detail)
-    if _any(chain, _TIMEOUTS) and not _refused(chain):
-        return Failure("timeout", f"no answer: {detail}", not attempt.connected)
-    if _any(chain, _TLS_ERRORS):
+    # urllib3 counts a refused connection among its timeouts.
+    if is_any(_TIMEOUTS) and not is_any(urllib3.exceptions.NewConnectionError):
+        return Failure("timeout", f"no response: {detail}", not attempt.connected)
+    if is_any(_TLS_ERRORS):
         return Failure("tls", detail)
-    if _any(chain, (http.client.IncompleteRead,)):
+    if is_any(http.client.IncompleteRead):
         return Failure("incomplete", detail, True)
-    if _any(chain, (http.client.HTTPException,)) and not _any(chain, (http.client.RemoteDisconnected,)):
+    if is_any(http.client.HTTPException) and not is_any(http.client.RemoteDisconnected):
         return Failure("bad_response", detail)
     return Failure("connection", detail, True)
 
 
-def _head(answer: requests.Response) -> Response:
+def _detail(chain: list[BaseException]) -> str:
+    innermost = chain[-1]
+    text = _MEMORY_ADDRESS.sub("", str(innermost)) or type(innermost).__name__
+    return " ".join(text.split())[:300]
+
+
+def _read_head(answer: requests.Response) -> Response:
     raw = answer.raw
     version = "HTTP/1.0" if raw.version == 10 else "HTTP/1.1"
     return Response(int(answer.status_code), str(raw.reason or ""), version, tuple(raw.headers.iteritems()))
 
 
-def _with_body(answer: requests.Response, head: Response, attempt: Attempt, limits: Limits) -> Response:
-    """Return the response with its body; raise where that is too large, too slow, or stops short."""
+def _read_body(answer: requests.Response, head: Response, attempt: Attempt, limits: Limits) -> Response:
+    """Return the response with its body; raise if it is too large, too slow or truncated."""
     coding = content_coding(head.header("content-encoding"))
     length = head.header("content-length") or ""
-    if not limits.cut and length.isdecimal() and int(length) > limits.max_bytes:
+    if not limits.truncate and length.isdecimal() and int(length) > limits.max_bytes:
         raise BodyError(Failure("too_large", f"Content-Length: {length}"))
     decoder = BodyDecoder(coding)
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     received = 0
-    for piece in _pieces(answer.raw, attempt):
-        pieces.append(piece)
-        received += len(piece)
-        decoder.feed(piece, limits.max_bytes + 1 - decoder.decoded_bytes)
+    truncated = None
+    for chunk in _chunks(answer.raw, attempt):
+        chunks.append(chunk)
+        received += len(chunk)
+        decoder.feed(chunk, limits.max_bytes + 1 - decoder.decoded_bytes)
         if max(received, decoder.decoded_bytes) > limits.max_bytes:
-            if not limits.cut:
+            if not limits.truncate:
                 raise BodyError(Failure("too_large", f"more than {limits.max_bytes} bytes"))
-            return dataclasses.replace(
-                head, coding=coding, body=b"".join(pieces), decoded_bytes=limits.max_bytes, truncated="length"
-            )
-    decoder.finish()
-    return dataclasses.replace(head, coding=coding, body=b"".join(pieces), decoded_bytes=decoder.decoded_bytes)
-
-
-def _pieces(raw: Any, attempt: Attempt) -> Iterator[bytes]:
-    while piece := raw.read(_CHUNK_BYTES, decode_content=False):
-        yield piece
-    # A body without a length ends where the connection ends, also when it was we who cut it at the deadline.
-    if attempt.overdue:
-        raise TimeoutError
-
-
-def _truncation(failure: Failure) -> str:
-    return {"too_large": "length", "timeout": "time", "incomplete": "disconnect", "connection": "disconnect"}.get(
-        failure.reason, "unspecified"
+            truncated = "length"
+            break
+    if truncated is None:
+        decoder.finish()
+    decoded_bytes = min(decoder.decoded_bytes, limits.max_bytes)
+    return dataclasses.replace(
+        head, coding=coding, body=b"".join(chunks), decoded_bytes=decoded_bytes, truncated=truncated
     )
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those inside it, outermost first."""
-    seen: set[int] = set()
-    waiting: list[Any] = [error]
-    while waiting:
-        each = waiting.pop()
-        if not isinstance(each, BaseException) or id(each) in seen:
-            continue
-        seen.add(id(each))
-        yield each
-        waiting += [each.__context__, each.__cause__, getattr(each, "reason", None), *each.args]
-
-
-def _any(chain: list[BaseException], kinds: tuple[type[BaseException], ...]) -> bool:
-    return any(isinstance(each, kinds) for each in chain)
-
-
-def _refused(chain: list[BaseException]) -> bool:
-    """Tell whether the system said no to a connection; urllib3 counts that among its timeouts."""
-    return any(isinstance(each, urllib3.exceptions.NewConnectionError) for each in chain)
-
-
-def _detail(chain: list[BaseException]) -> str:
-    innermost = chain[-1]
-    text = _ADDRESS_IN_MEMORY.sub("", str(innermost)) or type(innermost).__name__
-    return " ".join(text.split())[:300]
+def _chunks(raw: Any, attempt: Attempt) -> Iterator[bytes]:
+    while chunk := raw.read(_CHUNK_BYTES, decode_content=False):
+        yield chunk
+    # A body without a length ends where the connection ends, also when it was cut at the deadline.
+    if attempt.is_overdue:
+        raise TimeoutError

@@ -1,6 +1,6 @@
-"""The links to fetch: the shards that scrape wrote, or anybody's list of URLs.
+"""The links to fetch: the shards that scrape wrote, or any list of URLs.
 
-Links of one registered domain are always in one shard, so that one task alone asks that domain's hosts.
+Links of one registered domain are always in one shard, so that only one task requests from the hosts of that domain.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
-
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import inputs, shards, storage
-from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core import inputs, storage
+from pipelines.core.compression import strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
+from pipelines.core.url_lists import BadRow, read_urls
 
-# Every shard of a foreign list reads the whole list and keeps its part: cheap beside the fetching.
-_FOREIGN_SHARD_BYTES = 8 << 20
-_FOREIGN_SHARDS = 256
+# Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
+LIST_SHARD_BYTES = 8 << 20
+_MAX_LIST_SHARDS = 256
 _SUFFIXES = (".parquet", ".txt")
-_KINDS = ".txt (one URL a line, also compressed) or .parquet (a column url)"
+_FORMATS = ".txt (one URL per line, also compressed) or .parquet (a column url)"
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkShard:
-    """The links of one task: all of its files, or those whose domain falls into one of `parts`."""
+    """The links of one task: all links of its files, or those whose domain hashes to `index` of `parts`."""
 
     index: int
     files: tuple[InputFile, ...]
@@ -42,9 +41,9 @@ class LinkShard:
 
 @dataclasses.dataclass(frozen=True)
 class LinkInput:
-    """All links: their shards, a hash of their content, their number where it is known.
+    """All links: their shards, a hash of their content, and their number if it is known.
 
-    `name` is that of the input in the manifest, by which extract knows whose order the pages have.
+    `name` is the name of the input in the manifest, from which extract knows whose order the pages have.
     """
 
     name: str
@@ -53,86 +52,65 @@ class LinkInput:
     records: int | None
 
 
-def open_links(paths: str | Sequence[str]) -> LinkInput:
-    """Open the folder that scrape wrote, or lists of URLs: Parquet with a column `url`, or `.txt` with one a line.
+def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) -> LinkInput:
+    """Open the folder that scrape wrote, or lists of URLs: Parquet with a column `url`, or `.txt` with one per line.
 
-    Raises InputError where there are none.
+    A list is split into shards of about `shard_bytes`. Raises InputError if there are no links.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     for path in paths:
-        if _is_foreign_file(path):
-            raise InputError(f"{path}: is no list of URLs; give {_KINDS}, or the folder of `webtext scrape`")
+        if not _has_list_name(path) and storage.exists(path) and not storage.is_folder(path):
+            raise InputError(f"{path}: is not a list of URLs; use {_FORMATS}, or the folder of `webtext scrape`")
     if len(paths) == 1 and not _is_list(paths[0]):
-        return _scraped(inputs.open_stage(paths[0], ("scrape",)))
+        return _open_scraped(inputs.open_stage(paths[0], ("scrape",)))
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
-            raise InputError(f"{path}: is the output of a stage; give one such folder alone, or lists of URLs")
-    return _foreign(inputs.expand_paths(paths, _SUFFIXES))
+            raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
+    return _open_lists(inputs.expand_paths(paths, _SUFFIXES), shard_bytes)
 
 
 def read_links(shard: LinkShard) -> list[str]:
     """Return the URLs of a shard, in the order of its files.
 
-    Raises DamagedShardError where a file is not as its manifest says, InputError where it has no column `url`.
+    Raises DamagedShardError if a file does not match its manifest, InputError if it has no column `url`.
     """
     for file in shard.files:
         file.verify()
-    urls = (url for file in shard.files for url in _urls(file.path))
+    urls = (url for file in shard.files for url in _read_file(file.path))
     if shard.parts == 1:
         return list(urls)
     return [url for url in urls if zlib.crc32((registered_domain(url) or "").encode()) % shard.parts == shard.index]
 
 
-def _is_foreign_file(path: str) -> bool:
-    named = storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES)
-    return not named and storage.exists(path) and not storage.is_folder(path)
+def _has_list_name(path: str) -> bool:
+    return storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES)
 
 
 def _is_list(path: str) -> bool:
-    """Tell whether a path means lists of URLs, and not the folder of a stage, finished or not."""
-    if storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES):
+    """Return whether a path means lists of URLs rather than the folder of a stage, finished or not."""
+    if _has_list_name(path):
         return True
     if not storage.is_folder(path) or has_manifest(path) or is_unfinished(path):
         return False
     return bool(storage.list_folder(path))
 
 
-def _scraped(folder: inputs.StageFolder) -> LinkInput:
+def _open_scraped(folder: inputs.StageFolder) -> LinkInput:
     files = folder.files("links-", ".parquet")
-    numbered = tuple(LinkShard(index, (file,)) for index, file in enumerate(files))
-    return LinkInput("links", numbered, folder.fingerprint, folder.manifest.records_out)
+    link_shards = tuple(LinkShard(index, (file,)) for index, file in enumerate(files))
+    return LinkInput("links", link_shards, folder.fingerprint, folder.manifest.records_out)
 
 
-def _foreign(paths: Sequence[str]) -> LinkInput:
+def _open_lists(paths: Sequence[str], shard_bytes: int) -> LinkInput:
     files = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
-    total_bytes = sum(file.size_bytes for file in files)
-    parts = min(_FOREIGN_SHARDS, max(1, -(-total_bytes // _FOREIGN_SHARD_BYTES)))
-    numbered = tuple(LinkShard(index, files, parts) for index in range(parts))
-    return LinkInput("urls", numbered, inputs.fingerprint_files(paths), None)
+    parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in files) // shard_bytes)))
+    link_shards = tuple(LinkShard(index, files, parts) for index in range(parts))
+    return LinkInput("urls", link_shards, inputs.fingerprint_files(paths), None)
 
 
-def _urls(path: str) -> Iterator[str]:
-    kind = strip_compression(path)
-    if kind.endswith(".parquet"):
-        yield from _parquet_urls(path)
-    elif kind.endswith(".txt"):
-        yield from _listed_urls(path)
-    else:
-        raise InputError(f"{path}: its kind is unknown; lists of URLs are {_KINDS}")
-
-
-def _parquet_urls(path: str) -> Iterator[str]:
-    for batch in shards.read_batches(path, ["url"]):
-        column = batch.column("url")
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            raise InputError(f"{path}: column 'url' is {column.type}, not text")
-        # A missing URL is a link like any other, with the outcome bad_url.
-        yield from ("" if url is None else url for url in column.to_pylist())
-
-
-def _listed_urls(path: str) -> Iterator[str]:
-    with open_decompressed(path) as stream:
-        for line in stream:
-            url = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
-            if url:
-                yield url
+def _read_file(path: str) -> Iterator[str]:
+    if not strip_compression(path).endswith(_SUFFIXES):
+        raise InputError(f"{path}: unknown format; lists of URLs are {_FORMATS}")
+    for url in read_urls(path):
+        # A URL that is missing or not UTF-8 is a link like any other, whose outcome says what is wrong with it.
+        yield url.content.decode("utf-8", "replace").strip() if isinstance(url, BadRow) else url or ""

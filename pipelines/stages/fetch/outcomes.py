@@ -1,4 +1,4 @@
-"""What can become of a link: `ok`, or dropped for one of these reasons."""
+"""The outcome of a link: `ok`, or dropped for one of a closed set of reasons."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import datetime as dt
 
 OK = "ok"
 
-# The set is closed, so that counts of different runs compare; the exact status stands in the column `status`, the exact
-# error in `detail` of dropped-N.parquet.
+# The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
+# exact error in `detail` of dropped-N.parquet.
 REASONS = {
     "bad_url": "not an http or https URL that can be requested",
-    "duplicate_url": "the list names the same URL before",
-    "robots": "robots.txt asks us not to",
+    "duplicate_url": "the same request as an earlier link",
+    "robots": "disallowed by robots.txt",
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
-    "private_address": "the host's address is not of the public internet",
+    "private_address": "the host's address is not on the public internet",
     "dns": "the host's name does not resolve",
-    "connection": "no connection, or it broke before an answer",
+    "connection": "no connection, or it broke before a response",
     "tls": "no TLS connection with a valid certificate",
     "timeout": "no complete page within --timeout",
-    "bad_response": "the answer is not HTTP, or brought an error that nobody foresaw, which `detail` names",
+    "bad_response": "the response is not HTTP, or caused an unexpected error, named in `detail`",
     "incomplete": "the body ended too early",
     "too_large": "more than --max-bytes",
     "unsupported_encoding": "a content encoding other than gzip and deflate",
-    "bad_encoding": "the body is not in the content encoding that it claims",
+    "bad_encoding": "the body is not in its declared content encoding",
     "unsupported_content_type": "neither HTML nor plain text",
-    "too_many_redirects": "more than --max-redirects, or a circle",
-    "bad_redirect": "a redirect to nowhere, or to another scheme than http and https",
+    "too_many_redirects": "more than --max-redirects, or a redirect loop",
+    "bad_redirect": "a redirect without a usable Location, or to a scheme other than http and https",
     "http_not_found": "status 404 or 410",
     "http_forbidden": "status 401, 402, 403, 407 or 451",
     "http_rate_limited": "status 429, also after the retries",
     "http_client_error": "another status from 400 to 499",
     "http_server_error": "status 500 to 599, also after the retries",
-    "http_unexpected": "another status than 200 or 203",
+    "http_unexpected": "a status other than 200 or 203",
 }
 
 _NOT_FOUND = {404, 410}
@@ -41,7 +41,7 @@ _FORBIDDEN = {401, 402, 403, 407, 451}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a page cannot be had; `retryable` tells whether another try may help."""
+    """Why a page could not be fetched; `retryable` says whether a retry may succeed."""
 
     reason: str
     detail: str
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the link at a position of its shard; `warc_offset` is the offset in the segment being written."""
+    """The outcome of the link at a position in its shard; `warc_offset` is relative to the segment being written."""
 
     link: int
     failure: Failure | None
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def status_reason(status: int) -> str:
-    """Return the reason for which a page with a status other than success is dropped."""
+    """Return the drop reason for a status other than success."""
     if status in _NOT_FOUND:
         return "http_not_found"
     if status in _FORBIDDEN:

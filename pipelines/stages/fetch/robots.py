@@ -1,4 +1,4 @@
-"""What a host's robots.txt says to us, by RFC 9309."""
+"""robots.txt of a host, according to RFC 9309."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from protego import Protego
 
-from pipelines.stages.fetch.decoding import decoded_start
+from pipelines.stages.fetch.content_coding import decode_prefix
 from pipelines.stages.fetch.exchange import Limits, Response
 from pipelines.stages.fetch.outcomes import Failure
 
@@ -24,18 +24,18 @@ _NO_FILE = {
 }
 
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)")
-_FIRST_WORD = re.compile(r"\s*([A-Za-z_-]+)")
+_FIRST_TOKEN = re.compile(r"\s*([A-Za-z_-]+)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
-    """What a host allows; `refusal` is why it allows nothing at all."""
+class RobotsRules:
+    """The rules of a host; `refusal` is why nothing at all is allowed."""
 
     parsed: Protego | None = None
     refusal: Failure | None = None
 
-    def refusal_of(self, url: str, product: str) -> Failure | None:
-        """Return why a page may not be asked for, or None."""
+    def check(self, url: str, product: str) -> Failure | None:
+        """Return why a page may not be requested, or None if it may."""
         if self.refusal is not None:
             return self.refusal
         if self.parsed is None or self.parsed.can_fetch(url, product):
@@ -43,44 +43,44 @@ class Rules:
         return Failure("robots", f"robots.txt disallows it for {product}")
 
     def crawl_delay_s(self, product: str) -> float:
-        """Return the pause that the host asks for, 0 where it does not."""
+        """Return the Crawl-delay of the host, 0 if there is none."""
         return 0.0 if self.parsed is None else float(self.parsed.crawl_delay(product) or 0)
 
 
-def product_of(user_agent: str) -> str:
-    """Return the name for which robots.txt is read.
+def product_token(user_agent: str) -> str:
+    """Return the name that groups in robots.txt are matched against.
 
-    `webtext` of `webtext/0.1 (+contact)`, `product` of `Mozilla/5.0 (compatible; product/1.0)`.
+    `webtext` for `webtext/0.1 (+contact)`, `product` for `Mozilla/5.0 (compatible; product/1.0)`.
     """
-    match = _COMPATIBLE.search(user_agent) or _FIRST_WORD.match(user_agent)
+    match = _COMPATIBLE.search(user_agent) or _FIRST_TOKEN.match(user_agent)
     return match[1].lower() if match else "*"
 
 
-def limits(timeout_s: float) -> Limits:
-    """Return the limits of a request for robots.txt: 500 KiB of it are read."""
-    return Limits(timeout_s, MAX_BYTES, cut=True)
+def request_limits(timeout_s: float) -> Limits:
+    """Return the limits of a request for robots.txt, of which 500 KiB are read."""
+    return Limits(timeout_s, MAX_BYTES, truncate=True)
 
 
-def wanted(response: Response) -> bool:
-    """Tell whether the body of an answer is a robots.txt."""
+def is_robots_file(response: Response) -> bool:
+    """Return whether the body of a response is a robots.txt."""
     return response.status // 100 == 2
 
 
-def rules_of(response: Response) -> Rules:
-    """Read the rules from a successful answer."""
-    text = decoded_start(response.body or b"", response.coding, MAX_BYTES).decode("utf-8", "replace")
-    return Rules(Protego.parse(text.removeprefix("\ufeff")))
+def parse_rules(response: Response) -> RobotsRules:
+    """Parse the rules in a successful response."""
+    text = decode_prefix(response.body or b"", response.coding, MAX_BYTES).decode("utf-8", "replace")
+    return RobotsRules(Protego.parse(text.removeprefix("\ufeff")))
 
 
-def rules_without_file(failure: Failure, reached: bool) -> Rules:
-    """Return what holds where there is no robots.txt to read; `reached` tells whether the host answered at all.
+def rules_without_file(failure: Failure, reached: bool) -> RobotsRules:
+    """Return the rules of a host whose robots.txt could not be read; `reached` says whether the host answered at all.
 
-    A client error, or a redirect that leads nowhere, means that there is none, so everything is allowed. A server
-    error, a 429 or a timeout means that it cannot be known, so nothing is. A host that was never reached fails its
-    pages for that very reason.
+    A client error or a redirect that leads nowhere means that there is no file: everything is allowed. After a server
+    error, a 429 or a timeout the rules are unknown: nothing is allowed. If the host was never reached, its pages fail
+    for that same reason.
     """
     if failure.reason in _NO_FILE:
-        return Rules()
+        return RobotsRules()
     if not reached:
-        return Rules(refusal=failure)
-    return Rules(refusal=Failure("robots_unreachable", f"{failure.reason}: {failure.detail}"))
+        return RobotsRules(refusal=failure)
+    return RobotsRules(refusal=Failure("robots_unreachable", f"{failure.reason}: {failure.detail}"))

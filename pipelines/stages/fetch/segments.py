@@ -1,7 +1,7 @@
-"""What is kept of a shard while it is being fetched, so that a killed run loses minutes and not weeks.
+"""Segments: the durable parts of a shard while it is fetched, so that a killed run loses minutes and not weeks.
 
-A segment is a WARC file, a Parquet with the outcomes of some links in the order in which they became known, and,
-written last, a JSON with the checksums of both: only a segment whose files agree with it counts.
+A segment is a WARC file, a Parquet file with the outcomes of some links in the order in which they became known, and,
+written last, a JSON file with the checksums of both: only a segment whose files match it counts.
 """
 
 from __future__ import annotations
@@ -47,37 +47,38 @@ _CHECKSUMS = "json"
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A finished segment; there is no WARC file where no request was answered."""
+    """A complete segment; it has no WARC file if no request was answered."""
 
     folder: str
     number: int
     files: tuple[FileEntry, ...]
 
     @property
-    def outcomes_path(self) -> str:
-        """The Parquet file of the outcomes."""
-        return storage.join(self.folder, _name(self.number, _OUTCOMES))
-
-    @property
     def warc_path(self) -> str | None:
-        """The WARC file."""
-        name = _name(self.number, _WARC)
+        """The path of the WARC file."""
+        name = _file_name(self.number, _WARC)
         return storage.join(self.folder, name) if any(file.name == name for file in self.files) else None
 
     @property
     def warc_size_bytes(self) -> int:
-        """The size of the WARC file, 0 where there is none."""
+        """The size of the WARC file, 0 if there is none."""
         return sum(file.size_bytes for file in self.files if file.name.endswith(_WARC))
+
+    def read_outcomes(self, columns: list[str] | None = None) -> pa.Table:
+        """Return the outcomes."""
+        schema = SEGMENT_SCHEMA if columns is None else pa.schema([SEGMENT_SCHEMA.field(name) for name in columns])
+        path = storage.join(self.folder, _file_name(self.number, _OUTCOMES))
+        return pa.Table.from_batches(shards.read_batches(path, columns), schema)
 
 
 class SegmentWriter:
-    """Writes segments one after the other, as a context manager; what is pending at an error is still made durable."""
+    """Writes segments one after another; a context manager that also makes pending outcomes durable after an error."""
 
     def __init__(self, folder: str, number: int) -> None:
         self._folder = folder
         self._number = number
         self._outcomes: list[Outcome] = []
-        self._begun_at = time.monotonic()
+        self._started_at = time.monotonic()
         self._open_file = contextlib.ExitStack()
         self._stream: storage.HashingWriter | None = None
 
@@ -87,76 +88,67 @@ class SegmentWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        # If an error ended the crawl, it is the one to report, even if the disk is full and this fails too.
+        with contextlib.suppress(*(() if error is None else (WebtextError,))):
             self.flush()
-        else:
-            # The error that ended the crawl is the one to show, also where the disk is full and this fails too.
-            with contextlib.suppress(WebtextError):
-                self.flush()
 
     def append(self, records: bytes) -> int:
-        """Add WARC records and return their offset in the segment's file."""
+        """Append WARC records and return their offset in the file of the segment."""
         if self._stream is None:
-            path = storage.join(self._folder, _name(self._number, _WARC))
+            path = storage.join(self._folder, _file_name(self._number, _WARC))
             self._stream = self._open_file.enter_context(storage.atomic_write(path))
         offset = self._stream.size_bytes
         self._stream.write(records)
         return offset
 
-    def conclude(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: Outcome) -> None:
         """Add the outcome of a link."""
         self._outcomes.append(outcome)
 
     def flush_if_due(self) -> None:
-        """Begin a new segment where this one is large or old enough."""
+        """Start a new segment if this one is large or old enough."""
         size_bytes = self._stream.size_bytes if self._stream is not None else 0
-        too_old = time.monotonic() - self._begun_at >= FLUSH_S
+        too_old = time.monotonic() - self._started_at >= FLUSH_S
         if len(self._outcomes) >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
             self.flush()
 
     def flush(self) -> None:
-        """Make the segment durable, its checksums last, and begin the next one."""
-        self._begun_at = time.monotonic()
+        """Make the segment durable, its checksums last, and start the next one."""
+        self._started_at = time.monotonic()
         if self._stream is None and not self._outcomes:
             return
         files = []
         if self._stream is not None:
             self._open_file.close()
-            files.append(FileEntry(_name(self._number, _WARC), self._stream.size_bytes, self._stream.sha256))
+            files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.sha256))
             self._stream = None
-        with shards.write_shard(self._folder, _name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
+        with shards.write_shard(self._folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
             for outcome in self._outcomes:
                 written.writer.write(_row(outcome))
         entries = [dataclasses.asdict(file) for file in (*files, written.entry)]
-        storage.write_json(storage.join(self._folder, _name(self._number, _CHECKSUMS)), entries)
+        storage.write_json(storage.join(self._folder, _file_name(self._number, _CHECKSUMS)), entries)
         self._outcomes.clear()
         self._number += 1
 
 
 def open_segments(folder: str) -> list[Segment]:
-    """Return the intact segments of a folder in order, and remove what else a killed run left there."""
+    """Return the intact segments of a folder in order, and remove everything else that a killed run left there."""
     storage.remove_temporaries(folder)
     names = storage.list_folder(folder)
-    found = [segment for name in names if (segment := _intact(folder, name)) is not None]
-    kept = {_name(segment.number, suffix) for segment in found for suffix in (_WARC, _OUTCOMES, _CHECKSUMS)}
+    segments = [segment for name in names if (segment := _read_intact(folder, name)) is not None]
+    keep = {_file_name(segment.number, suffix) for segment in segments for suffix in (_WARC, _OUTCOMES, _CHECKSUMS)}
     for name in names:
-        if name not in kept:
+        if name not in keep:
             storage.remove(storage.join(folder, name))
-    return found
+    return segments
 
 
-def read_outcomes(segment: Segment, columns: list[str] | None = None) -> pa.Table:
-    """Return the outcomes of a segment."""
-    schema = SEGMENT_SCHEMA if columns is None else pa.schema([SEGMENT_SCHEMA.field(name) for name in columns])
-    return pa.Table.from_batches(shards.read_batches(segment.outcomes_path, columns), schema)
-
-
-def _name(number: int, suffix: str) -> str:
+def _file_name(number: int, suffix: str) -> str:
     return f"segment-{number:06d}.{suffix}"
 
 
-def _intact(folder: str, name: str) -> Segment | None:
-    """Return the segment whose checksums a file holds, or None where it holds none, or not those of the files."""
+def _read_intact(folder: str, name: str) -> Segment | None:
+    """Return the segment of a file of checksums; None for another file, or if a checksum does not match."""
     if not name.endswith(_CHECKSUMS):
         return None
     try:
@@ -170,6 +162,6 @@ def _intact(folder: str, name: str) -> Segment | None:
 
 def _row(outcome: Outcome) -> Mapping[str, object]:
     fields = {name: getattr(outcome, name) for name in SEGMENT_SCHEMA.names if name not in ("outcome", "detail")}
-    # What a server sent may stand in it, at any length.
+    # The detail can contain text of any length that a server sent.
     detail = outcome.failure.detail[:_DETAIL_CHARACTERS] if outcome.failure is not None else None
     return {**fields, "outcome": outcome.name, "detail": detail}

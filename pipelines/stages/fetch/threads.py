@@ -1,4 +1,4 @@
-"""The threads that wait for servers: daemons, whose sockets are shut at the end, so that nothing hangs on them."""
+"""The threads that wait for servers: daemons whose sockets are closed at the end, so that none of them blocks exit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from types import TracebackType
 
 from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Visit, broken_step
+from pipelines.stages.fetch.visit import Step, Visit, failed_step
 
-_END_TIMEOUT_S = 2.0
+_JOIN_TIMEOUT_S = 2.0
 
 
 class Threads:
-    """Runs steps of visits at the same time; made, asked and ended by one thread, as a context manager."""
+    """Runs steps of visits concurrently; a context manager that one thread creates, feeds and closes."""
 
-    def __init__(self, count: int, client: Client, take_step: Callable[[Visit], Step]) -> None:
+    def __init__(self, count: int, client: Client, run_step: Callable[[Visit], Step]) -> None:
         self._client = client
-        self._take_step = take_step
+        self._run_step = run_step
         self._visits: queue.SimpleQueue[Visit | None] = queue.SimpleQueue()
         self._steps: queue.SimpleQueue[Step | WebtextError] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
@@ -37,23 +37,23 @@ class Threads:
         for _ in self._threads:
             self._visits.put(None)
         self._client.close()
-        give_up_at = time.monotonic() + _END_TIMEOUT_S
+        deadline = time.monotonic() + _JOIN_TIMEOUT_S
         for thread in self._threads:
-            thread.join(max(0.0, give_up_at - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def submit(self, visit: Visit) -> None:
-        """Give a visit to an idle thread."""
+        """Run the next step of a visit in an idle thread."""
         self.idle -= 1
         self._visits.put(visit)
 
-    def take(self, timeout_s: float) -> Step | None:
-        """Return a finished step, waiting for one; None after the timeout. Raises a step's WebtextError."""
+    def next_step(self, timeout_s: float) -> Step | None:
+        """Wait for a finished step and return it; None after the timeout. Raises the WebtextError of a step."""
         try:
             step = self._steps.get(timeout=timeout_s)
         except queue.Empty:
             return None
         finally:
-            self._client.end_overdue()
+            self._client.abort_overdue()
         self.idle += 1
         if isinstance(step, WebtextError):
             raise step
@@ -62,8 +62,8 @@ class Threads:
     def _serve(self) -> None:
         while (visit := self._visits.get()) is not None:
             try:
-                self._steps.put(self._take_step(visit))
-            except WebtextError as error:  # the disk is full, say: `take` raises it in the thread that asks
+                self._steps.put(self._run_step(visit))
+            except WebtextError as error:  # such as a full disk: `next_step` raises it in the calling thread
                 self._steps.put(error)
-            except Exception as error:  # noqa: BLE001 - what a server makes us raise is the outcome of its link
-                self._steps.put(broken_step(visit, error))
+            except Exception as error:  # noqa: BLE001 - whatever a response causes is the outcome of its link
+                self._steps.put(failed_step(visit, error))

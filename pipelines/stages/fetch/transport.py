@@ -1,7 +1,7 @@
-"""Connections: only to public addresses, verified by TLS, and never longer than their request's deadline.
+"""Connections: to public addresses only, TLS verified, and never longer than the deadline of their request.
 
-A socket timeout bounds one read, so a server that sends a byte a second holds a client for ever. Each request is
-therefore an `Attempt` that knows its socket; `Client.end_overdue`, called a few times a second, shuts that down.
+A socket timeout limits one read, so a server that sends one byte per second would block a client forever. Each request
+is therefore an `Attempt` that knows its socket; `Client.abort_overdue`, called a few times per second, shuts it down.
 """
 
 from __future__ import annotations
@@ -33,71 +33,71 @@ from pipelines.stages.fetch.addresses import PrivateAddressError, is_public, lit
 _CONNECT_TIMEOUT_S = 10.0
 _POOLS_PER_THREAD = 8
 
-# urllib3 reports a server's odd headers, and connections that it does not keep, on standard error otherwise.
+# urllib3 otherwise reports malformed headers and discarded connections on standard error.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 class Attempt:
-    """One request: its deadline on the monotonic clock, and the socket that it uses; `kept`: by an earlier one too."""
+    """One request: its deadline on the monotonic clock and its socket; `reused` if an earlier request opened that."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, public_only: bool) -> None:
         self.deadline = time.monotonic() + timeout_s
+        self.public_only = public_only
         self.connected = False
-        self.kept = False
+        self.reused = False
         self.peer: str | None = None
-        self.ended = False
+        self._aborted = False
         self._socket: socket.socket | None = None
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left; at least a little, since 0 means "for ever" to sockets."""
+        """Seconds left; at least a little, since sockets take 0 for "no timeout"."""
         return max(0.01, self.deadline - time.monotonic())
 
     @property
-    def overdue(self) -> bool:
-        """Tell whether the deadline has passed, or somebody ended the attempt."""
-        return self.ended or time.monotonic() >= self.deadline
+    def is_overdue(self) -> bool:
+        """Whether the deadline has passed, or the attempt was aborted."""
+        return self._aborted or time.monotonic() >= self.deadline
 
-    def hold(self, connected: socket.socket, peer: str | None) -> None:
-        """Take the socket on which the request is about to go out."""
+    def use_socket(self, connected: socket.socket, peer: str | None) -> None:
+        """Set the socket on which the request is about to be sent."""
         self._socket, self.connected, self.peer = connected, True, peer
-        if self.ended:
-            self.end()
+        if self._aborted:
+            self.abort()
 
-    def end(self) -> None:
-        """Make whoever reads from the socket return at once."""
-        self.ended = True
-        held = self._socket
-        if held is not None:
-            # Not SSLSocket.shutdown: that one would drop the TLS layer under the thread that reads.
+    def abort(self) -> None:
+        """Make every read from the socket return at once."""
+        self._aborted = True
+        if self._socket is not None:
+            # Not SSLSocket.shutdown, which would remove the TLS layer under the thread that reads.
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(held, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class Client:
-    """Sends GET requests; safe for use by many threads, each with an attempt of its own."""
+    """Sends GET requests from many threads, each with its own attempt."""
 
     def __init__(self, headers: Mapping[str, str], threads: int, allow_private_addresses: bool) -> None:
         self._headers = dict(headers)
-        self._allow_private_addresses = allow_private_addresses
-        # Only asked what the environment says of proxies and certificates; it sends nothing.
+        self._public_only = not allow_private_addresses
+        # Only used to read proxies and certificates from the environment; it sends nothing.
         self._environment = requests.Session()
-        authorities = self._environment.merge_environment_settings("https://example.org/", {}, True, None, None)
-        self._adapter = _Adapter(threads, not allow_private_addresses, _tls_context(authorities["verify"]))
+        settings = self._environment.merge_environment_settings("https://example.org/", {}, True, None, None)
+        self._adapter = _Adapter(threads, _tls_context(settings["verify"]))
         self._attempts: set[Attempt] = set()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def attempt(self, timeout_s: float) -> Iterator[Attempt]:
         """Yield an attempt that ends at its deadline; `open` in the same thread uses it."""
-        attempt = Attempt(timeout_s)
+        attempt = Attempt(timeout_s, self._public_only)
         with self._lock:
             self._attempts.add(attempt)
-        _current.attempt = attempt
+        _thread.attempt = attempt
         try:
             yield attempt
         finally:
-            _current.attempt = None
+            _thread.attempt = None
             with self._lock:
                 self._attempts.discard(attempt)
 
@@ -107,37 +107,37 @@ class Client:
         Raises what requests, urllib3 and sockets raise, and PrivateAddressError.
         """
         prepared = requests.PreparedRequest()
-        # The auth callable keeps requests from sending what ~/.netrc or the URL hold.
+        # The auth callable keeps requests from sending the credentials of ~/.netrc or of the URL.
         prepared.prepare("GET", url, headers=self._headers, cookies=cookies, auth=lambda request: request)
-        settings = self._environment.merge_environment_settings(url, {}, True, None, None)
-        if not self._allow_private_addresses and select_proxy(url, settings["proxies"]):
-            _refuse_private_literal(url)
+        proxies = self._environment.merge_environment_settings(url, {}, True, None, None)["proxies"]
+        if self._public_only and select_proxy(url, proxies):
+            _check_literal_address(url)
         timeouts = (min(_CONNECT_TIMEOUT_S, attempt.remaining_s), attempt.remaining_s)
         while True:
-            attempt.kept = False
+            attempt.reused = False
             try:
                 # The adapter, not the session: a session reads the bodies of redirects, however long they are.
-                response = self._adapter.send(prepared, stream=True, timeout=timeouts, proxies=settings["proxies"])
+                response = self._adapter.send(prepared, stream=True, timeout=timeouts, proxies=proxies)
                 break
             except requests.ConnectionError:
-                # A server may close a kept connection at any time, also just as we write to it (RFC 9112, 9.3.1),
-                # which says nothing of the page. The pool has lost that connection, so the last try is on a new one.
-                if not attempt.kept or attempt.overdue:
+                # A server may close an idle connection at any time, even while we write to it (RFC 9112, 9.3.1), which
+                # says nothing about the page. The pool has dropped that connection, so the last try uses a new one.
+                if not attempt.reused or attempt.is_overdue:
                     raise
         extract_cookies_to_jar(cookies, prepared, response.raw)  # type: ignore[no-untyped-call]
         return response
 
-    def end_overdue(self) -> None:
-        """End every attempt whose deadline has passed."""
+    def abort_overdue(self) -> None:
+        """Abort every attempt whose deadline has passed."""
         now = time.monotonic()
         for attempt in self._open_attempts():
             if now >= attempt.deadline:
-                attempt.end()
+                attempt.abort()
 
     def close(self) -> None:
-        """End every attempt and close all connections."""
+        """Abort every attempt and close all connections."""
         for attempt in self._open_attempts():
-            attempt.end()
+            attempt.abort()
         self._adapter.close()
 
     def _open_attempts(self) -> list[Attempt]:
@@ -145,50 +145,53 @@ class Client:
             return list(self._attempts)
 
 
-# requests and urllib3 hand nothing of ours down to the connection that they choose.
-_current = threading.local()
+# requests and urllib3 pass no arguments of ours to the connection that they choose.
+_thread = threading.local()
 
 
-def _attempt() -> Attempt | None:
-    return cast(Attempt | None, getattr(_current, "attempt", None))
+def _current_attempt() -> Attempt | None:
+    return cast(Attempt | None, getattr(_thread, "attempt", None))
 
 
-class _Watched(HTTPConnection):
-    """Tells the thread's attempt which socket its request uses, be it new or kept from an earlier request."""
+class _Connection(HTTPConnection):
+    """Reports its socket to the thread's attempt, and connects to public addresses only if the attempt requires it.
+
+    It resolves the name itself, so that the address that was checked is the one that is connected to. Connections to a
+    proxy are not checked, because the user has named the proxy.
+    """
 
     def connect(self) -> None:
         super().connect()
-        self._tell_attempt()
+        self._report_socket()
 
     def request(self, *arguments: Any, **options: Any) -> None:
         if self.sock is not None:
-            self._tell_attempt(kept=True)
+            self._report_socket(reused=True)
         super().request(*arguments, **options)
 
-    def _tell_attempt(self, kept: bool = False) -> None:
-        attempt = _attempt()
+    def _report_socket(self, reused: bool = False) -> None:
+        attempt = _current_attempt()
         if attempt is not None:
-            attempt.kept = kept
+            attempt.reused = reused
             with contextlib.suppress(OSError):
-                attempt.hold(self.sock, None if self.proxy else self.sock.getpeername()[0])
-
-
-class _Guarded(_Watched):
-    """Connects to public addresses only: those that it has looked up itself, so no later answer can differ."""
+                attempt.use_socket(self.sock, None if self.proxy else self.sock.getpeername()[0])
 
     def _new_conn(self) -> socket.socket:
+        attempt = _current_attempt()
+        if self.proxy or attempt is None or not attempt.public_only:
+            return super()._new_conn()
         try:
-            found = socket.getaddrinfo(self.host, self.port, allowed_gai_family(), socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(self.host, self.port, allowed_gai_family(), socket.SOCK_STREAM)
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from error
-        public = [entry for entry in found if is_public(str(entry[4][0]))]
+        public = [entry for entry in resolved if is_public(str(entry[4][0]))]
         if not public:
-            raise PrivateAddressError(f"{self.host} is {found[0][4][0]}")
+            raise PrivateAddressError(f"{self.host} is {resolved[0][4][0]}")
         deadline = time.monotonic() + (self.timeout if isinstance(self.timeout, int | float) else _CONNECT_TIMEOUT_S)
-        for number, (family, kind, protocol, _, address) in enumerate(public):
-            share_s = max(0.01, deadline - time.monotonic()) / (len(public) - number)
+        for index, (family, kind, protocol, _, address) in enumerate(public):
+            share_s = max(0.01, deadline - time.monotonic()) / (len(public) - index)
             try:
-                return _connected(family, kind, protocol, address, share_s, self.timeout)
+                return _connect_socket(family, kind, protocol, address, share_s, self.timeout)
             except TimeoutError as error:
                 problem: Exception = ConnectTimeoutError(self, f"no connection to {address[0]} in time")
                 problem.__cause__ = error
@@ -198,88 +201,76 @@ class _Guarded(_Watched):
         raise problem
 
 
-def _connected(family: int, kind: int, protocol: int, address: Any, connect_s: float, timeout_s: Any) -> socket.socket:
-    opened = socket.socket(family, kind, protocol)
+class _TlsConnection(_Connection, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+_POOLS = {"http": _Pool, "https": _TlsPool}
+
+
+def _connect_socket(
+    family: int, kind: int, protocol: int, address: Any, connect_s: float, timeout_s: Any
+) -> socket.socket:
+    connection = socket.socket(family, kind, protocol)
     try:
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.settimeout(connect_s)
-        opened.connect(address)
-        opened.settimeout(timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(connect_s)
+        connection.connect(address)
+        connection.settimeout(timeout_s)
     except OSError:
-        opened.close()
+        connection.close()
         raise
-    return opened
-
-
-class _WatchedTls(_Watched, HTTPSConnection):
-    pass
-
-
-class _GuardedTls(_Guarded, HTTPSConnection):
-    pass
-
-
-class _WatchedPool(HTTPConnectionPool):
-    ConnectionCls = _Watched
-
-
-class _WatchedTlsPool(HTTPSConnectionPool):
-    ConnectionCls = _WatchedTls
-
-
-class _GuardedPool(HTTPConnectionPool):
-    ConnectionCls = _Guarded
-
-
-class _GuardedTlsPool(HTTPSConnectionPool):
-    ConnectionCls = _GuardedTls
-
-
-_WATCHED = {"http": _WatchedPool, "https": _WatchedTlsPool}
-_GUARDED = {"http": _GuardedPool, "https": _GuardedTlsPool}
+    return connection
 
 
 class _Adapter(HTTPAdapter):
-    """Makes requests use our connections; those to a proxy are not guarded, for the user has named it."""
+    """Makes requests use our connection classes and one shared TLS context."""
 
-    def __init__(self, threads: int, guarded: bool, context: ssl.SSLContext) -> None:
-        self._pool_classes = _GUARDED if guarded else _WATCHED
+    def __init__(self, threads: int, context: ssl.SSLContext) -> None:
         self._context = context
         super().__init__(pool_connections=threads * _POOLS_PER_THREAD, pool_maxsize=threads)
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         super().init_poolmanager(*arguments, **options, ssl_context=self._context)
-        self.poolmanager.pool_classes_by_scheme = self._pool_classes
+        self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **options, ssl_context=self._context)
         if not proxy.lower().startswith("socks"):
-            manager.pool_classes_by_scheme = _WATCHED
+            manager.pool_classes_by_scheme = _POOLS
         return manager
 
     def cert_verify(self, *arguments: Any) -> None:
-        """Leave the connection to the shared context; requests would read all authorities again for each one."""
+        """Leave verification to the shared context; requests would load all CA certificates for each connection."""
 
 
-def _tls_context(authorities: str | bool | None) -> ssl.SSLContext:
-    """Return the context of every TLS connection: certificates are required, and must be for the host.
+def _tls_context(bundle: str | bool | None) -> ssl.SSLContext:
+    """Return the context of every TLS connection, which requires a valid certificate for the host.
 
-    It is made once because reading the authorities takes longer than a page does.
+    There is one context because loading the CA certificates takes longer than fetching a page.
     """
-    bundle = authorities if isinstance(authorities, str) else DEFAULT_CA_BUNDLE_PATH
+    path = bundle if isinstance(bundle, str) else DEFAULT_CA_BUNDLE_PATH
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     try:
-        if storage.is_folder(bundle):
-            context.load_verify_locations(capath=bundle)
+        if storage.is_folder(path):
+            context.load_verify_locations(capath=path)
         else:
-            context.load_verify_locations(cafile=bundle)
+            context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"{bundle}: cannot be read as certificates ({error}); see REQUESTS_CA_BUNDLE") from error
+        raise InputError(f"{path}: cannot be read as certificates ({error}); see REQUESTS_CA_BUNDLE") from error
     return context
 
 
-def _refuse_private_literal(url: str) -> None:
-    """Check a host that spells out an address; a name is resolved by the proxy, out of our sight."""
+def _check_literal_address(url: str) -> None:
+    """Raise PrivateAddressError for a host that spells out a private address; the proxy resolves all other names."""
     host = urlsplit(url).hostname or ""
     address = literal_address(host)
     if address is not None and not is_public(address):

@@ -1,15 +1,16 @@
-"""Exchanges as WARC 1.1 records, one gzip member each, so that a record can be read at its offset.
+"""HTTP exchanges as WARC 1.1 records, one gzip member each, so that a record can be read at its offset.
 
-The body is stored as received: still in its content encoding, but without the framing of chunked transfer. Headers
-that would then mislead a reader are renamed to `X-Archive-Orig-...`.
+The body is stored as received: in its content encoding, but without chunked framing. Headers that no longer match the
+body are renamed to `X-Archive-Orig-...`.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -26,9 +27,9 @@ _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 
 
 def exchange_records(exchange: Exchange) -> bytes:
-    """Return the response record of an exchange, and behind it the request record, as gzip members."""
+    """Return the response record of an exchange, followed by its request record, as gzip members."""
     response = exchange.response
-    assert response is not None, "an exchange without an answer has no record"
+    assert response is not None, "an exchange without a response has no record"
     stream = io.BytesIO()
     writer = WARCWriter(stream, gzip=True, warc_version=_VERSION)
     date = exchange.started_at.strftime(_DATE)
@@ -37,21 +38,22 @@ def exchange_records(exchange: Exchange) -> bytes:
         headers["WARC-IP-Address"] = exchange.peer
     if response.truncated is not None:
         headers["WARC-Truncated"] = response.truncated
-    received = _record(writer, exchange.url, "response", headers, _status_and_headers(response), response.body or b"")
-    asked = {"WARC-Record-ID": _record_id("request", exchange.url, date), "WARC-Date": date}
-    sent = _record(writer, exchange.url, "request", asked, _request_line_and_headers(exchange), b"")
-    writer.write_request_response_pair(sent, received)
+    status_line = _status_and_headers(response)
+    response_record = _record(writer, exchange.url, "response", headers, status_line, response.body or b"")
+    headers = {"WARC-Record-ID": _record_id("request", exchange.url, date), "WARC-Date": date}
+    request_record = _record(writer, exchange.url, "request", headers, _request_line_and_headers(exchange), b"")
+    writer.write_request_response_pair(request_record, response_record)
     return stream.getvalue()
 
 
-def warcinfo_record(name: str, date: Any, fields: dict[str, str]) -> bytes:
-    """Return the record that begins a WARC file: what made it, and how."""
+def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str]) -> bytes:
+    """Return the first record of a WARC file: the software that wrote it, and its settings."""
     stream = io.BytesIO()
     writer = WARCWriter(stream, gzip=True, warc_version=_VERSION)
-    record = writer.create_warcinfo_record(name, fields)
-    written = date.strftime(_DATE)
-    record.rec_headers.replace_header("WARC-Date", written)
-    record.rec_headers.replace_header("WARC-Record-ID", _record_id("warcinfo", name, written))
+    record = writer.create_warcinfo_record(name, dict(fields))
+    date = created_at.strftime(_DATE)
+    record.rec_headers.replace_header("WARC-Date", date)
+    record.rec_headers.replace_header("WARC-Record-ID", _record_id("warcinfo", name, date))
     writer.write_record(record)
     return stream.getvalue()
 
@@ -76,7 +78,7 @@ def _status_and_headers(response: Response) -> StatusAndHeaders:
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
     for name, value in response.headers:
         if not _TOKEN.fullmatch(name):
-            continue  # no HTTP reader would take such a line for a header
+            continue  # no HTTP reader accepts such a line as a header
         lower = name.lower()
         if lower == "transfer-encoding":
             yield f"X-Archive-Orig-{name}", _ascii(value)
@@ -95,7 +97,7 @@ def _request_line_and_headers(exchange: Exchange) -> StatusAndHeaders:
 
 
 def _ascii(value: str) -> str:
-    """Return a header's value as printable ASCII; http.client reads bytes as Latin-1, so escapes give them back."""
+    """Return a header value with other bytes percent-encoded; http.client reads bytes as Latin-1."""
     return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.urls import BadUrlError, origin_of, redirect_url, request_url, robots_url
+from pipelines.stages.fetch.request_urls import BadUrlError, url_origin, redirect_url, request_url, robots_url
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_any_text_is_either_refused_or_stable_ascii(text: str) -> None:
     assert wire.isascii()
     assert "#" not in wire
     assert request_url(wire) == wire
-    assert origin_of(wire).startswith(("http://", "https://"))
+    assert url_origin(wire).startswith(("http://", "https://"))
     assert robots_url(wire).endswith("/robots.txt")
 
 
@@ -73,6 +73,6 @@ def test_redirects(location: str, url: str) -> None:
 
 
 def test_origins_carry_the_port() -> None:
-    assert origin_of("http://example.org/a") == "http://example.org:80"
-    assert origin_of("https://example.org/a") == "https://example.org:443"
-    assert origin_of("https://example.org:8443/a") == "https://example.org:8443"
+    assert url_origin("http://example.org/a") == "http://example.org:80"
+    assert url_origin("https://example.org/a") == "https://example.org:443"
+    assert url_origin("https://example.org:8443/a") == "https://example.org:8443"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.decoding import BodyDecoder, BodyError, content_coding, decoded_start, looks_binary
+from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix, looks_binary
 
 
 def _raw_deflate(data: bytes) -> bytes:
@@ -34,7 +34,7 @@ def test_a_bomb_is_never_decoded_beyond_the_limit() -> None:
     body = gzip.compress(bytes(50_000_000))
     decoder = BodyDecoder("gzip")
     assert len(decoder.feed(body, 1001)) == 1001
-    assert len(decoded_start(body, "gzip", 100)) == 100
+    assert len(decode_prefix(body, "gzip", 100)) == 100
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])

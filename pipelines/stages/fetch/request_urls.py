@@ -1,4 +1,4 @@
-"""The URL that is really requested for a link, and the host whose queue it waits in."""
+"""The URL that is requested for a link, and the origin whose queue it waits in."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class BadUrlError(ValueError):
 
 
 def request_url(url: str) -> str:
-    """Return a URL as it goes over the wire: ASCII, escaped, without fragment, user and password.
+    """Return the form of a URL that is sent: ASCII, escaped, without fragment, user and password.
 
-    Raises BadUrlError where it has another scheme than http and https, or no valid host.
+    Raises BadUrlError for a scheme other than http and https, or an invalid host.
     """
     if not url.strip().lower().startswith(_SCHEMES):
         raise BadUrlError("is not an http or https URL")
     prepared = requests.PreparedRequest()
     try:
         prepared.prepare_url(url.strip(), None)
-        wire = str(urldefragauth(str(prepared.url)))
-        origin_of(wire)
+        encoded = str(urldefragauth(str(prepared.url)))
+        url_origin(encoded)
     except ValueError as error:  # what requests and urllib raise for URLs are all ValueErrors
         raise BadUrlError(str(error)) from error
-    if not wire.isascii():
+    if not encoded.isascii():
         raise BadUrlError("cannot be written in ASCII")
-    return wire
+    return encoded
 
 
 def redirect_url(base: str, location: str) -> str:
-    """Return the URL that a `Location` header means; raise BadUrlError where there is none that can be requested."""
+    """Resolve a `Location` header; raise BadUrlError if the result cannot be requested."""
     # http.client reads headers as Latin-1; servers write UTF-8.
     with contextlib.suppress(UnicodeError):
         location = location.encode("latin-1").decode("utf-8")
@@ -46,8 +46,8 @@ def redirect_url(base: str, location: str) -> str:
         raise BadUrlError(str(error)) from error
 
 
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL from `request_url`: what robots.txt and politeness hold for."""
+def url_origin(url: str) -> str:
+    """Return scheme, host and port of a URL from `request_url`: the scope of robots.txt and of the per-host delay."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise BadUrlError("has no host")
@@ -55,5 +55,5 @@ def origin_of(url: str) -> str:
 
 
 def robots_url(url: str) -> str:
-    """Return the URL of the robots.txt that holds for a URL from `request_url`."""
+    """Return the URL of the robots.txt that applies to a URL from `request_url`."""
     return urljoin(url, "/robots.txt")

@@ -1,0 +1,275 @@
+"""Lists of URLs: one per line, a column of CSV, TSV or Parquet, or a field of JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.core import progress, shards, storage
+from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.errors import InputError
+from pipelines.core.lines import numbered_lines
+
+DEFAULT_COLUMN = "url"
+PLAIN_SUFFIX = ".txt"
+TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+# A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
+_SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
+
+# A CSV row of more lines than this contains an unclosed quote.
+_MAX_LINES_PER_ROW = 1000
+
+
+class BadRow(NamedTuple):
+    """A row without a readable URL: its line (of Parquet: its row) from 1, the reason in snake_case, its content."""
+
+    line: int
+    reason: str
+    content: bytes
+
+
+class UrlListError(InputError):
+    """Refuse a file that is not a list of URLs, or cannot be read to its end."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+    def __reduce__(self) -> tuple[type[UrlListError], tuple[str, str]]:
+        """Pickle both parts, so that the error can pass between processes."""
+        return type(self), (self.path, self.problem)
+
+
+class ColumnError(InputError):
+    """Refuse a list of URLs that does not have the column or field."""
+
+
+def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | None | BadRow]:
+    """Yield each URL of a list, None where it is missing, and a BadRow where it cannot be read.
+
+    The name, without a suffix of compression, decides the format: a table with that column (`.parquet`, `.csv`,
+    `.tsv`), one URL per line (`.txt`; `#` begins a comment), or a mix of such lines and JSON objects with that field
+    (anything else). `report_bytes` reports progress in bytes of the file. Raises ColumnError if there is no such
+    column, UrlListError if the file is empty or not of its format, DamagedFileError if it is truncated or corrupt.
+    """
+    name = strip_compression(path)
+    if name.endswith(".parquet"):
+        yield from _parquet_urls(path, column, report_bytes)
+        return
+    with open_decompressed(path, report_bytes=report_bytes) as stream:
+        if name.endswith(".csv"):
+            yield from _table_urls(path, column, _csv_rows(_lines(stream)))
+        elif name.endswith(".tsv"):
+            yield from _table_urls(path, column, _tsv_rows(_lines(stream)))
+        else:
+            yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, _lines(stream))
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank with their numbers, without a byte order mark."""
+    for number, line in numbered_lines(stream):
+        yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+
+
+def _empty_list(path: str) -> UrlListError:
+    return UrlListError(path, "contains no lines at all; is the download complete?")
+
+
+def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]]) -> Iterator[str | None | BadRow]:
+    """Yield the URLs of lines; with a field, a line that begins with `{` is a JSON object that has it."""
+    count = 0
+    first_fields: list[str] | None = None
+    has_field = False
+    for number, line in lines:
+        start = line.lstrip()[:1]
+        if start == b"#":
+            continue
+        count += 1
+        if count == 1 and field is not None:
+            _check_not_table(path, line, field)
+        if field is None or start != b"{":
+            yield _decode(number, line)
+            continue
+        try:
+            record = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            yield BadRow(number, "not_json", line)
+            continue
+        if not first_fields:
+            first_fields = list(record)
+            if set(record) >= _SUBMISSION_FIELDS:
+                raise InputError(f"{path}: is a dump of submissions, not a list of URLs; leave out --source urls")
+        has_field = has_field or field in record or field.partition(".")[0] in record
+        yield _json_url(number, line, record, field)
+    if not count:
+        raise _empty_list(path)
+    if first_fields is not None and not has_field:
+        names = ", ".join(first_fields) or "none"
+        raise ColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
+
+
+def _check_not_table(path: str, line: bytes, field: str) -> None:
+    """Raise InputError if the first line is the header of a table, although the file is read as lines."""
+    for separator, suffix in ((b",", ".csv"), (b"\t", ".tsv")):
+        cells = [cell.strip(b' "') for cell in line.strip().split(separator)]
+        if len(cells) > 1 and field.encode() in cells:
+            raise InputError(
+                f"{path}: begins with the header of a table, but is read as lines; rename it to end in {suffix}"
+            )
+
+
+def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> str | None | BadRow:
+    """Return the text in a field, or in a field of a nested object (`meta.url`)."""
+    value: Any = record
+    for name in [field] if field in record else field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return BadRow(number, "no_field", line)
+        value = value[name]
+    if isinstance(value, str):
+        # JSON can spell half of a surrogate pair ("\\ud83d"), which UTF-8 cannot encode.
+        return (value if value.isascii() else _SURROGATES.sub("\ufffd", value)) or None
+    return None if value is None else BadRow(number, "not_text", line)
+
+
+class _TableRow(NamedTuple):
+    """A row with its first line and its bytes; `cells` is None if it cannot be parsed, with the error."""
+
+    line: int
+    content: bytes
+    cells: list[str] | None
+    error: str = ""
+
+
+def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[str | None | BadRow]:
+    index: int | None = None
+    for row in rows:
+        if index is None:
+            if row.cells is None:
+                raise UrlListError(path, f"its first row cannot be read as CSV ({row.error})")
+            index = _column_index(path, row.cells, column)
+        elif row.cells is None:
+            yield BadRow(row.line, "bad_csv", row.content)
+        elif index >= len(row.cells):
+            yield BadRow(row.line, "short_row", row.content)
+        else:
+            url = row.cells[index].strip()
+            if "\n" in url or "\r" in url:
+                yield BadRow(row.line, "several_lines", row.content)
+            elif not url.isascii() and _SURROGATES.search(url):
+                yield BadRow(row.line, "not_utf8", row.content)
+            else:
+                yield url or None
+    if index is None:
+        raise _empty_list(path)
+
+
+def _tsv_rows(lines: Iterable[tuple[int, bytes]]) -> Iterator[_TableRow]:
+    # TSV has no quotes, so a row is a line.
+    for number, line in lines:
+        yield _TableRow(number, line, line.decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t"))
+
+
+def _csv_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_TableRow]:
+    feed = _CsvLines(lines)
+    # Strict, so that an unclosed quote is an error and does not swallow the rows after it.
+    reader = csv.reader(feed, strict=True)
+    while True:
+        feed.row = []
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            number, line = feed.retry_row_without_first_line()
+            yield _TableRow(number, line, None, str(error))
+            continue
+        if cells is None:
+            return
+        yield _TableRow(feed.row[0][0], b"".join(line for _, line in feed.row), cells)
+
+
+class _CsvLines:
+    """Feeds lines to `csv.reader` and remembers those of its row, so that a bad row costs only its first line."""
+
+    def __init__(self, lines: Iterator[tuple[int, bytes]]) -> None:
+        self._lines = lines
+        self._returned: deque[tuple[int, bytes]] = deque()
+        self.row: list[tuple[int, bytes]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.row) == _MAX_LINES_PER_ROW:
+            raise csv.Error("a row of too many lines")
+        line = self._returned.popleft() if self._returned else next(self._lines)
+        self.row.append(line)
+        # Other columns may contain bytes that are not UTF-8; only the URL is checked.
+        return line[1].decode("utf-8", "surrogateescape")
+
+    def retry_row_without_first_line(self) -> tuple[int, bytes]:
+        """Return the first line of the row; the others will be read again as rows of their own."""
+        first, *others = self.row
+        self._returned.extendleft(reversed(others))
+        return first
+
+
+def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | None | BadRow]:
+    size_bytes = storage.size_bytes(path)
+    done = 0
+    try:
+        with storage.open_read(path) as stream:
+            table = shards.open_parquet(stream, path)
+            names, rows = table.schema_arrow.names, table.metadata.num_rows
+        _column_index(path, names, column)
+        for batch in shards.read_batches(path, [column]):
+            values = batch.column(column)
+            _check_text(path, column, values.type)
+            yield from _decode_values(values, done + 1)
+            previous, done = done, done + batch.num_rows
+            if report_bytes:
+                progress.advance(size_bytes * done // rows - size_bytes * previous // rows)
+    except ColumnError:
+        raise
+    except InputError as error:
+        raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
+
+
+def _check_text(path: str, column: str, kind: pa.DataType) -> None:
+    value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type) or pa.types.is_null(value_type)):
+        raise ColumnError(f"{path}: column {column!r} is {kind}, not text")
+
+
+def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | None | BadRow]:
+    """Yield the texts of a batch; Parquet does not check that its strings are UTF-8."""
+    try:
+        texts = values.to_pylist()
+    except UnicodeDecodeError:
+        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        texts = plain.cast(pa.large_binary()).to_pylist()
+    for row, text in enumerate(texts, first_row):
+        yield _decode(row, text) if isinstance(text, bytes) else text or None
+
+
+def _column_index(path: str, names: list[str], column: str) -> int:
+    names = [name.strip() for name in names]
+    if column not in names:
+        shown = ", ".join(names).encode(errors="surrogateescape").decode(errors="replace")
+        raise ColumnError(f"{path}: has no column {column!r}; it has: {shown}")
+    return names.index(column)
+
+
+def _decode(number: int, content: bytes) -> str | None | BadRow:
+    try:
+        return content.decode().strip() or None
+    except UnicodeDecodeError:
+        return BadRow(number, "not_utf8", content)

@@ -1,0 +1,99 @@
+"""The final files of a shard, assembled from its segments: one WARC file, and one row per link in link order."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.core import shards, storage
+from pipelines.core.errors import WebtextError
+from pipelines.core.manifest import FileEntry
+from pipelines.core.records import DROPPED_SCHEMA, PAGE_SCHEMA
+from pipelines.core.run import TaskResult
+from pipelines.stages.fetch.outcomes import OK
+from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, Segment
+from pipelines.stages.fetch.warc import warcinfo_record
+
+_COPY_BYTES = 1 << 20
+_BATCH_ROWS = 8192
+_SOURCE = "live"
+
+
+def write_shard_files(
+    output: str, index: int, *, segments: Sequence[Segment], links: Sequence[str], warcinfo: Mapping[str, str]
+) -> TaskResult:
+    """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files."""
+    tables = [segment.read_outcomes() for segment in segments]
+    started_at = min((time for table in tables if (time := pc.min(table["fetched_at"]).as_py())), default=None)
+    warc_name = shards.shard_name("pages", index, "warc.gz")
+    info = warcinfo_record(warc_name, started_at or dt.datetime.now(dt.UTC), warcinfo)
+    warc = _write_warc(output, warc_name, info, segments)
+    outcomes = _sort_by_link(_with_final_offsets(tables, segments, len(info)), len(links))
+    outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
+    failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
+    reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
+    pages = _write_table(output, shards.shard_name("pages", index), PAGE_SCHEMA, _page_columns(outcomes, warc_name))
+    dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
+    dropped = _write_table(output, shards.shard_name("dropped", index), DROPPED_SCHEMA, dropped_columns)
+    return TaskResult(
+        records_in=len(links),
+        records_out=len(links) - failed.num_rows,
+        dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
+        counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0)},
+        files=(warc, pages, dropped),
+    )
+
+
+def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]) -> FileEntry:
+    """Write the warcinfo record followed by the records of all segments: gzip members can simply be concatenated."""
+    with storage.atomic_write(storage.join(output, name)) as stream:
+        stream.write(info)
+        for segment in segments:
+            if segment.warc_path is not None:
+                with storage.open_read(segment.warc_path) as source:
+                    while block := source.read(_COPY_BYTES):
+                        stream.write(block)
+    return FileEntry(name, stream.size_bytes, stream.sha256)
+
+
+def _with_final_offsets(tables: Sequence[pa.Table], segments: Sequence[Segment], offset: int) -> pa.Table:
+    """Return the outcomes of all segments, with offsets in the joined WARC file, where they begin at `offset`."""
+    moved = [SEGMENT_SCHEMA.empty_table()]
+    column = SEGMENT_SCHEMA.get_field_index("warc_offset")
+    for table, segment in zip(tables, segments, strict=True):
+        offsets = pc.add(table["warc_offset"], pa.scalar(offset, pa.int64()))
+        moved.append(table.set_column(column, SEGMENT_SCHEMA.field(column), offsets))
+        offset += segment.warc_size_bytes
+    return pa.concat_tables(moved)
+
+
+def _sort_by_link(outcomes: pa.Table, count: int) -> pa.Table:
+    positions = outcomes["link"].to_numpy()
+    order = np.argsort(positions, kind="stable")
+    if not np.array_equal(positions[order], np.arange(count)):
+        raise WebtextError(
+            f"{len(positions)} outcomes do not match {count} links; this is a bug in webtext, please report it"
+        )
+    return outcomes.take(pa.array(order))
+
+
+def _page_columns(outcomes: pa.Table, warc_name: str) -> dict[str, Any]:
+    has_record = outcomes["warc_offset"].is_valid()
+    added = {
+        "source": pa.repeat(pa.scalar(_SOURCE), outcomes.num_rows),
+        "warc_file": pc.if_else(has_record, pa.scalar(warc_name), pa.scalar(None, pa.string())),
+    }
+    return {name: added[name] if name in added else outcomes[name] for name in PAGE_SCHEMA.names}
+
+
+def _write_table(output: str, name: str, schema: pa.Schema, columns: dict[str, Any]) -> FileEntry:
+    table = pa.table(columns, schema=schema)
+    with shards.write_shard(output, name, schema) as written:
+        for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
+            written.writer.write_batch(batch)
+    return written.entry
