@@ -54,7 +54,7 @@ class ColumnError(InputError):
     """Refuse a list of URLs that does not have the column or field."""
 
 
-def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | None | BadRow]:
+def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | BadRow | None]:
     """Yield each URL of a list, None where it is missing, and a BadRow where it cannot be read.
 
     The name, without a suffix of compression, decides the format: a table with that column (`.parquet`, `.csv`,
@@ -85,7 +85,7 @@ def _empty_list(path: str) -> UrlListError:
     return UrlListError(path, "contains no lines at all; is the download complete?")
 
 
-def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]]) -> Iterator[str | None | BadRow]:
+def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]]) -> Iterator[str | BadRow | None]:
     """Yield the URLs of lines; with a field, a line that begins with `{` is a JSON object that has it."""
     count = 0
     first_fields: list[str] | None = None
@@ -128,7 +128,7 @@ def _check_not_table(path: str, line: bytes, field: str) -> None:
             )
 
 
-def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> str | None | BadRow:
+def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> str | BadRow | None:
     """Return the text in a field, or in a field of a nested object (`meta.url`)."""
     value: Any = record
     for name in [field] if field in record else field.split("."):
@@ -150,7 +150,7 @@ class _TableRow(NamedTuple):
     error: str = ""
 
 
-def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[str | None | BadRow]:
+def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[str | BadRow | None]:
     index: int | None = None
     for row in rows:
         if index is None:
@@ -222,7 +222,7 @@ class _CsvLines:
         return first
 
 
-def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | None | BadRow]:
+def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | BadRow | None]:
     size_bytes = storage.size_bytes(path)
     done = 0
     try:
@@ -249,7 +249,7 @@ def _check_text(path: str, column: str, kind: pa.DataType) -> None:
         raise ColumnError(f"{path}: column {column!r} is {kind}, not text")
 
 
-def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | None | BadRow]:
+def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | None]:
     """Yield the texts of a batch; Parquet does not check that its strings are UTF-8."""
     try:
         texts = values.to_pylist()
@@ -268,7 +268,7 @@ def _column_index(path: str, names: list[str], column: str) -> int:
     return names.index(column)
 
 
-def _decode(number: int, content: bytes) -> str | None | BadRow:
+def _decode(number: int, content: bytes) -> str | BadRow | None:
     try:
         return content.decode().strip() or None
     except UnicodeDecodeError:

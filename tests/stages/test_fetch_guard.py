@@ -185,5 +185,5 @@ def test_the_user_agent_names_the_tool_and_the_contact(tmp_path: Path) -> None:
     with LocalWeb({"/": _TEXT}) as web:
         run_fetch(tmp_path, [web.url("/")], contact="mailto:me@example.org")
         assert {request.headers["User-Agent"] for request in web.requests} == {"webtext/0.1 (+mailto:me@example.org)"}
-    with pytest.raises(UsageError, match="--user-agent and --contact must be printable ASCII"):
+    with pytest.raises(UsageError, match="it and --contact must be printable ASCII"):
         run_fetch(tmp_path, contact="a\nb: c")

@@ -21,9 +21,8 @@ from pipelines.core.executor import make_executor
 from pipelines.core.manifest import read_manifest
 from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA, Link
 from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
-from pipelines.stages.fetch import links as links_module
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.links import open_links, read_links
+from pipelines.stages.fetch.links import LIST_SHARD_BYTES, open_links, read_links
 from pipelines.stages.fetch.stage import fetch
 
 
@@ -59,7 +58,7 @@ def _without_times(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_shard_of_scrape_becomes_a_shard_of_pages(tmp_path: Path) -> None:
+def test_each_links_shard_becomes_a_pages_shard(tmp_path: Path) -> None:
     with LocalWeb({"/1": b"one", "/2": b"two", "/3": Answer(b"", 404)}) as web:
         urls = [web.url(path) for path in web.pages]
         source = _scraped(tmp_path / "scrape", [urls[:1], [], urls[1:]])
@@ -75,7 +74,7 @@ def test_each_shard_of_scrape_becomes_a_shard_of_pages(tmp_path: Path) -> None:
     assert read_manifest(str(tmp_path / "fetch")).identity.inputs == {"links": open_links(str(source)).fingerprint}
 
 
-def test_three_workers_find_the_same_as_one(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     pages = {f"http://site-{number % 13}.example/{number}": b"<p>%d</p>" % number for number in range(60)}
     pages |= {f"http://site-{number}.example/gone": Answer(b"", 410) for number in range(13)}
     with LocalWeb(pages) as web, web.as_proxy():
@@ -95,7 +94,7 @@ def test_a_damaged_shard_of_scrape_is_refused(tmp_path: Path) -> None:
         fetch(FetchConfig(), links=str(source), output=str(tmp_path / "fetch"), options=RunOptions())
 
 
-def test_folders_that_are_not_of_scrape_are_refused(tmp_path: Path) -> None:
+def test_folders_of_other_stages_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder; run `webtext scrape` first"):
         open_links(str(tmp_path / "scrape"))
     (tmp_path / "empty").mkdir()
@@ -105,12 +104,12 @@ def test_folders_that_are_not_of_scrape_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="scrape has not finished"):
         open_links(str(tmp_path / "begun"))
     source = _scraped(tmp_path / "scraped", [["http://example.org/"]])
-    with pytest.raises(InputError, match="give one such folder alone"):
+    with pytest.raises(InputError, match="use one such folder alone"):
         open_links([str(source), str(source)])
 
 
-def test_lists_of_urls_are_read_in_each_kind(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes("\ufeffhttp://a.example/\r\n\n  http://b.example/x  \n".encode())
+def test_lists_of_urls_in_every_format(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffhttp://a.example/\r\n\n# a comment\n  http://b.example/x  \n".encode())
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"http://c.example/\nhttp://d.example/\xff\n"))
     table = pa.table({"url": ["http://e.example/", None], "score": [1, 2]})
     pq.write_table(table, tmp_path / "c.parquet")
@@ -135,9 +134,9 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
     for name in ("urls.csv", "urls"):
         (tmp_path / name).write_text("http://e.example/\n")
-        with pytest.raises(InputError, match=r"urls\S*: is no list of URLs; give \.txt .* or \.parquet"):
+        with pytest.raises(InputError, match=r"urls\S*: is not a list of URLs; use \.txt .* or \.parquet"):
             open_links(str(tmp_path / name))
-    with pytest.raises(InputError, match=r"urls\.csv: its kind is unknown; lists of URLs are \.txt"):
+    with pytest.raises(InputError, match=r"urls\.csv: unknown format; lists of URLs are \.txt"):
         read_links(open_links(str(tmp_path / "*.csv")).shards[0])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.json").write_text("{}")
@@ -145,27 +144,27 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         open_links(str(tmp_path / "other"))
 
 
-def test_a_long_list_is_shared_out_by_registered_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "_FOREIGN_SHARD_BYTES", 1000)
+def test_a_long_list_is_split_by_registered_domain(tmp_path: Path) -> None:
     urls = [f"http://{('www', 'm', 'blog')[number % 3]}.site-{number % 50}.co.uk/{number}" for number in range(600)]
     (tmp_path / "urls.txt").write_text("\n".join(urls))
-    found = [read_links(shard) for shard in open_links(str(tmp_path / "urls.txt")).shards]
-    assert len(found) == -(-(tmp_path / "urls.txt").stat().st_size // 1000)
-    assert sorted(url for shard in found for url in shard) == sorted(urls)
-    domains = [{registered_domain(url) for url in shard} for shard in found]
-    assert sum(len(each) for each in domains) == 50
+    source = open_links(str(tmp_path / "urls.txt"), shard_bytes=1000)
+    shard_urls = [read_links(shard) for shard in source.shards]
+    assert len(shard_urls) == -(-(tmp_path / "urls.txt").stat().st_size // 1000)
+    assert sorted(url for urls_of_shard in shard_urls for url in urls_of_shard) == sorted(urls)
+    domains = [{registered_domain(url) for url in urls_of_shard} for urls_of_shard in shard_urls]
+    assert sum(map(len, domains)) == 50
 
 
-def test_a_list_longer_than_a_shard_is_fetched_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "_FOREIGN_SHARD_BYTES", 300)
+def test_a_list_longer_than_a_shard_is_fetched_completely(tmp_path: Path) -> None:
     pages = {f"http://site-{number}.example/": b"text" for number in range(40)}
+    comment = "#" * (LIST_SHARD_BYTES + 1)
     with LocalWeb(pages) as web, web.as_proxy():
-        fetched = run_fetch(tmp_path, pages)
+        fetched = run_fetch(tmp_path, [*pages, comment])
     assert len(list(fetched.folder.glob("pages-*.warc.gz"))) > 1
     assert fetched.outcomes == dict.fromkeys(pages, "ok")
 
 
-def test_what_was_dropped_can_be_given_to_another_run(tmp_path: Path) -> None:
+def test_dropped_links_can_be_the_input_of_another_run(tmp_path: Path) -> None:
     with LocalWeb({"/1": b"one", "/2": [Answer(b"", 503), Answer(b"two")]}) as web:
         run_fetch(tmp_path, [web.url("/1"), web.url("/2")])
         again = [str(tmp_path / "fetch" / "dropped-*.parquet")]

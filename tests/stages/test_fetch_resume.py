@@ -96,11 +96,11 @@ def _interrupted(folder: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, a
     def stop(self: segments.SegmentWriter, outcome: object) -> None:
         if len(web.paths()) >= after:
             raise _StoppedError
-        conclude(self, outcome)  # type: ignore[arg-type]
+        add_outcome(self, outcome)  # type: ignore[arg-type]
 
-    conclude = segments.SegmentWriter.conclude
+    add_outcome = segments.SegmentWriter.add_outcome
     with monkeypatch.context() as patch:
-        patch.setattr(segments.SegmentWriter, "conclude", stop)
+        patch.setattr(segments.SegmentWriter, "add_outcome", stop)
         with pytest.raises(Exception, match="_StoppedError"):
             run_fetch(folder, [web.url(path) for path in web.pages])
     return folder / "fetch" / "_work" / "pages-00000"
@@ -164,16 +164,15 @@ def test_a_merged_shard_whose_entry_is_missing_is_not_fetched_again(
 def test_an_interrupted_merge_writes_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
 
-    def die_after_the_merge(task: object, result: object) -> None:
-        written.append({path.name: path.read_bytes() for path in (tmp_path / "fetch").glob("*-00000.*")})
-        if len(written) == 1:
-            raise _StoppedError
-        keep(task, result)
+    def stop_after_the_shard_files(path: str, value: object) -> None:
+        if path.endswith("_work/pages-00000.json"):
+            written.append({file.name: file.read_bytes() for file in (tmp_path / "fetch").glob("*-00000.*")})
+            if len(written) == 1:
+                raise _StoppedError
+        write_json(path, value)
 
-    from pipelines.stages.fetch import stage
-
-    keep: Any = stage._keep_result
-    monkeypatch.setattr(stage, "_keep_result", die_after_the_merge)
+    write_json = storage.write_json
+    monkeypatch.setattr(storage, "write_json", stop_after_the_shard_files)
     with LocalWeb(_pages(20)) as web:
         with pytest.raises(Exception, match="_StoppedError"):
             run_fetch(tmp_path, [web.url(path) for path in web.pages])
@@ -245,6 +244,6 @@ def test_ctrl_c_ends_at_once_although_servers_hang(tmp_path: Path, workers: int)
             _, errors = process.communicate(timeout=10)
             assert time.monotonic() - started < 5
     assert (process.returncode, errors.lstrip()) == (
-        130, "interrupted; what is finished is kept: run the same command again to go on\n",
+        130, "interrupted; completed work is kept: re-run the same command to resume\n",
     )  # fmt: skip
     shutil.rmtree(tmp_path / "fetch")

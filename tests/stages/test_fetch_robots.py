@@ -12,8 +12,8 @@ import pytest
 from fetch_run import read_records, run_fetch
 from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb
 
-from pipelines.stages.fetch import robots, visit
-from pipelines.stages.fetch.robots import product_of
+from pipelines.stages.fetch import robots
+from pipelines.stages.fetch.robots import product_token
 
 _TEXT = b"<p>some text</p>"
 _PLAIN = {"Content-Type": "text/plain"}
@@ -96,10 +96,9 @@ def test_a_hanging_robots_txt_forbids(tmp_path: Path) -> None:
     assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout=0.5) == ["robots_unreachable"]
 
 
-def test_a_robots_txt_that_fails_once_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visit, "_BACKOFF_S", 0.05)
+def test_a_robots_txt_that_fails_once_is_asked_for_again(tmp_path: Path) -> None:
     answers = [Answer(b"", 503), Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)]
-    assert _outcomes(tmp_path, answers, ["/a", "/b"], retries=1) == ["ok", "robots"]
+    assert _outcomes(tmp_path, answers, ["/a", "/b"], retries=1, max_wait=0.05) == ["ok", "robots"]
 
 
 def test_redirects_of_robots_txt_are_followed_also_to_other_hosts(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_crawl_delay_is_kept_up_to_the_longest_wait(tmp_path: Path) -> None:
     ],
 )
 def test_the_name_for_which_rules_are_read(user_agent: str, product: str) -> None:
-    assert product_of(user_agent) == product
+    assert product_token(user_agent) == product
 
 
 def test_another_user_agent_gets_its_own_rules(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 
 @click.command("fetch")
 @config_options(FetchConfig)
-@stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL a line")
-def command(shared: Shared, **given: Any) -> None:
+@stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
+def command(shared: Shared, **options: Any) -> None:
     """Download the pages behind the links as WARC.
 
-    Each link gets an outcome: ok, or dropped for a named reason. robots.txt is obeyed, a host is asked at most once a
-    second, private addresses are refused. A killed run goes on where it was.
+    Each link gets an outcome: ok, or dropped for a named reason. Obeys robots.txt, sends each host at most one request
+    per second, and refuses private addresses. Re-run the same command to resume an interrupted fetch.
 
     \b
     Example:
@@ -27,7 +27,7 @@ def command(shared: Shared, **given: Any) -> None:
     """
     from pipelines.stages.fetch.stage import fetch
 
-    config = stage_config(FetchConfig, "fetch", shared.corpus, given)
+    config = stage_config(FetchConfig, "fetch", shared.corpus, options)
     summary = fetch(
         config,
         links=shared.input_or("scrape"),

@@ -176,9 +176,7 @@ class _Crawl:
         if failure is None:
             host.failures = 0
             link = _link_of(step.visit)
-            self._record(
-                Outcome(link, None, step.visit.url, step.status, step.started_at, step.decoded_bytes, offset)
-            )
+            self._record(Outcome(link, None, step.visit.url, step.status, step.started_at, step.decoded_bytes, offset))
             return
         host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
         if host.failures >= GIVE_UP_AFTER:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import ShardEntry, check_file
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
@@ -20,18 +20,6 @@ STAGE = Stage("fetch", 1)
 
 # Links are dropped for these reasons without a request.
 _NO_REQUEST = frozenset({"bad_url", "duplicate_url"})
-
-
-@dataclasses.dataclass(frozen=True)
-class _Task:
-    shard: LinkShard
-    config: FetchConfig
-    output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
 
 
 def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, options: RunOptions) -> Summary:
@@ -47,8 +35,7 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
-            tasks = [_Task(shard, config, output, run.work) for shard in source.shards]
-            entries = run.map(_fetch_shard, tasks, total=source.records)
+            entries = run.map(_fetch_shard, source.shards, (config, output), total=source.records)
             if _is_network_down(entries):
                 return _finish_unreached(run, entries)
         return run.finish()
@@ -80,17 +67,19 @@ def _finish_unreached(run: StageRun, entries: Sequence[ShardEntry]) -> Summary:
         ) from error
 
 
-def _fetch_shard(task: _Task) -> TaskResult:
-    # The segments are removed as soon as the shard is complete, not at the end of the stage: together they need as much
-    # disk space as the result. But the journal entry of the shard is written later, by another process. Until then,
-    # this file has its place.
-    result_path = storage.join(task.work, f"{task.name}.json")
-    finished = _read_result(result_path, task.output)
+def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResult:
+    config, output = context
+    work = storage.join(output, WORK)
+    # The segments are removed as soon as the shard is complete, not at the end of the stage, because together they need
+    # as much disk space as the result. The journal entry of the shard is written later, by another process; until then
+    # this file replaces it.
+    result_path = storage.join(work, f"{shard.name}.json")
+    finished = _read_result(result_path, output)
     if finished is not None:
         progress.advance(finished.records_in)
         return finished
-    links = read_links(task.shard)
-    folder = storage.join(task.work, task.name)
+    links = read_links(shard)
+    folder = storage.join(work, shard.name)
     segments = open_segments(folder)
     done = bytearray(len(links))
     for segment in segments:
@@ -98,18 +87,16 @@ def _fetch_shard(task: _Task) -> TaskResult:
             done[link] = 1
     progress.advance(sum(done))
     with SegmentWriter(folder, segments[-1].number + 1 if segments else 0) as writer:
-        crawl(links, done, task.config, writer)
+        crawl(links, done, config, writer)
     warcinfo = {
         "software": f"webtext fetch, version {STAGE.version}",
         "format": "WARC File Format 1.1",
         "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
-        "http-header-user-agent": user_agent(task.config),
+        "http-header-user-agent": user_agent(config),
         "robots": "rfc9309",
     }
-    result = write_shard_files(
-        task.output, task.shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo
-    )
-    storage.write_json(result_path, ShardEntry("shards", task.name, **vars(result)).to_json())
+    result = write_shard_files(output, shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo)
+    storage.write_json(result_path, ShardEntry("shards", shard.name, **vars(result)).to_json())
     storage.remove(folder)
     return result
 
