@@ -14,7 +14,6 @@ import pyarrow as pa
 from pipelines.core import progress, shards, storage
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
-from pipelines.core.lines import numbered_lines
 
 DEFAULT_COLUMN = "url"
 PLAIN_SUFFIX = ".txt"
@@ -26,6 +25,8 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
 _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
 
+# Corrupt data may contain no newline at all; no URL is near this size.
+_MAX_LINE_BYTES = 32 << 20
 # A CSV row of more lines than this contains an unclosed quote.
 _MAX_LINES_PER_ROW = 1000
 
@@ -73,6 +74,18 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
             yield from _table_urls(path, column, _tsv_rows(_lines(stream)))
         else:
             yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, _lines(stream))
+
+
+def numbered_lines(stream: BinaryIO, max_bytes: int = _MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank with their numbers from 1; of a longer line only the first `max_bytes`."""
+    number = 0
+    while line := stream.readline(max_bytes):
+        number += 1
+        if len(line) == max_bytes and not line.endswith(b"\n"):
+            while (rest := stream.readline(max_bytes)) and not rest.endswith(b"\n"):
+                pass
+        if not line.isspace():
+            yield number, line
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

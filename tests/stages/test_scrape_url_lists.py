@@ -117,7 +117,9 @@ def test_the_lists_that_openwebtext2_makes(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"text": f"http://a.com/{n}", "meta": meta}) + "\n" for n in range(3))
     path = _write(tmp_path, "urls_0.jsonl.zst", lines)
     assert _read(path, "text") == ([f"http://a.com/{n}" for n in range(3)], [])
-    with pytest.raises(InputError, match=r"no line has a field 'url'; the first has: text, meta \(name one with"):
+    with pytest.raises(
+        InputError, match=r"no line has a field 'url'; the first has: text, meta \(set another"
+    ):
         _read(path)
 
 
@@ -249,7 +251,7 @@ def _urls_of(path: Path) -> Iterator[str | None]:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"link\nhttp://a.com/\n", r"column .url.; it has: link \(name one of them with --url-column"),
+        ("a.csv", b"link\nhttp://a.com/\n", r"column .url.; it has: link \(set another one with --url-column"),
         ("a.tsv", b"a\tb\nx\ty\n", "a.tsv: has no column 'url'; it has: a, b"),
     ],
 )  # fmt: skip
@@ -264,9 +266,9 @@ def test_wrong_lists_fail_by_name(tmp_path: Path, name: str, content: bytes, mes
         ("a.csv", b'"url\n' + b"x\n" * 9, 0, "its first row cannot be read as CSV ("),
         ("b.csv", b"url\n" + b"a\n" * 5 + b"\xff\n" * 20, 5, "20 of its 25 lines cannot be read (more than 1%); is it"),
         ("d.txt", b"http://a.com/\xff\n" * 10, 0, "10 of its 10 lines cannot be read (more than 1%); is it a list of"),
-        ("e.txt", b"\n\n# only a comment\n", 0, "holds no lines at all; is the download complete?"),
-        ("e.csv", b"", 0, "holds no lines at all"),
-        ("e.jsonl", b"", 0, "holds no lines at all"),
+        ("e.txt", b"\n\n# only a comment\n", 0, "contains no lines at all; is the download complete?"),
+        ("e.csv", b"", 0, "contains no lines at all"),
+        ("e.jsonl", b"", 0, "contains no lines at all"),
         ("e.parquet", b"http://a.com/", 0, "is not a Parquet file ("),
     ],
 )  # fmt: skip
@@ -385,7 +387,7 @@ def test_a_list_on_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_column_is_refused_where_nothing_can_have_it(tmp_path: Path) -> None:
     path = _write(tmp_path, "list.txt.gz", "http://a.com/\n")
-    with pytest.raises(UsageError, match="--url-column link has no meaning for lists of one URL a line"):
+    with pytest.raises(UsageError, match="--url-column link has no effect on lists of one URL per line"):
         _scrape([path], tmp_path / "out", url_column="link")
     with pytest.raises(UsageError, match="--url-column has no meaning with --source dump"):
         _scrape([path], tmp_path / "out", source="dump", url_column="link")
@@ -401,8 +403,8 @@ def test_a_dump_and_a_table_are_no_lists_of_lines(tmp_path: Path) -> None:
             json.dumps(record) + "\n",
             "is a dump of submissions, not a list of URLs; leave out --source",
         ),
-        ("list", "id,url\n1,http://a.com/\n", r"begins with the header of a table, .* ends in \.csv"),
-        ("list", 'title\t"url"\nx\thttp://a.com/\n', r"begins with the header of a table, .* ends in \.tsv"),
+        ("list", "id,url\n1,http://a.com/\n", r"begins with the header of a table, .* end in \.csv"),
+        ("list", 'title\t"url"\nx\thttp://a.com/\n', r"begins with the header of a table, .* end in \.tsv"),
     ]:
         path = _write(tmp_path, name, text)
         with pytest.raises(InputError, match=message):

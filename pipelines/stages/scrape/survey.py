@@ -18,6 +18,7 @@ from pipelines.core.errors import UsageError
 from pipelines.core.executor import item_name
 from pipelines.core.progress import show_progress
 from pipelines.core.run import RunOptions
+from pipelines.core.url_lists import DEFAULT_COLUMN
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.judging import counted_lines
@@ -26,7 +27,7 @@ from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.scanning import Lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import RawSubmission
-from pipelines.stages.scrape.url_lists import DEFAULT_COLUMN, counted_urls
+from pipelines.stages.scrape.url_lists import counted_urls
 
 # A file's URLs of one length differ in these last bytes, nearly all of them.
 _COMPARED_BYTES = 8
