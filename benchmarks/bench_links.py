@@ -43,26 +43,26 @@ ENDINGS = ("com", "com", "com", "org", "net", "co.uk", "de")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spent:
+class Timer:
     clock_s: float
     cores_s: float
 
-    def of_one(self, count: int) -> Spent:
+    def of_one(self, count: int) -> Timer:
         """Return the millionths of seconds of one of them."""
-        return Spent(self.clock_s / count * 1e6, self.cores_s / count * 1e6)
+        return Timer(self.clock_s / count * 1e6, self.cores_s / count * 1e6)
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
     links: int
     workers: int
-    read: Spent
-    merge: Spent
+    read: Timer
+    merge: Timer
     peak_mb: float
 
     @property
-    def whole(self) -> Spent:
-        return Spent(self.read.clock_s + self.merge.clock_s, self.read.cores_s + self.merge.cores_s)
+    def whole(self) -> Timer:
+        return Timer(self.read.clock_s + self.merge.clock_s, self.read.cores_s + self.merge.cores_s)
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     print("| links | workers | seconds | core-seconds | of them read | merge | links/s ", end="")
     print("| us a link | growth | core-us a link | growth | peak MB |")
     print("|---" * 12 + "|")
-    base: dict[int, Spent] = {}
+    base: dict[int, Timer] = {}
     for links in options.links:
         with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-links-") as folder:
             dumps = Path(folder) / "dumps"
@@ -89,7 +89,7 @@ def main() -> None:
                 report(found, base.setdefault(workers, found.whole.of_one(links)))
 
 
-def report(found: Measured, base: Spent) -> None:
+def report(found: Measured, base: Timer) -> None:
     whole, each = found.whole, found.whole.of_one(found.links)
     print(
         f"| {found.links:,} | {found.workers} | {whole.clock_s:.1f} | {whole.cores_s:.1f} "
@@ -111,7 +111,7 @@ def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
     while process.poll() is None:
         peak = max(peak, sum(map(proportional_set_mb, tree(process.pid))))
         if read is None and any(output.glob("links-*")):
-            read = Spent(time.perf_counter() - started, sum(map(core_seconds_of, tree(process.pid))))
+            read = Timer(time.perf_counter() - started, sum(map(core_seconds_of, tree(process.pid))))
         time.sleep(SAMPLE_S)
     clock_s = time.perf_counter() - started
     answer, errors = process.communicate()
@@ -122,7 +122,7 @@ def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
     if summary["records_out"] != links:
         raise SystemExit(f"{summary['records_out']} links were written, {links} are in the dumps: {summary['dropped']}")
     shutil.rmtree(output)
-    return Measured(links, workers, read, Spent(clock_s - read.clock_s, cores_s - read.cores_s), peak)
+    return Measured(links, workers, read, Timer(clock_s - read.clock_s, cores_s - read.cores_s), peak)
 
 
 def core_seconds() -> float:

@@ -25,14 +25,14 @@ from pipelines.algorithms.bpe.word_counts import count_words_plainly
 from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 
 def by_table(columns: list[pa.Array]) -> WordTable:
     """Count as `webtext train-bpe` does."""
     table = WordTable()
     for column in columns:
-        table.add(*arrays_of(column), np.zeros(len(column), np.uint8))
+        table.add(*text_arrays(column), np.zeros(len(column), np.uint8))
     return table
 
 

@@ -45,7 +45,7 @@ def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: Documen
             progress.advance(batch.num_rows)
     out = kept.writer.records
     return TaskResult(
-        records_in=inputs.documents_read(drops, out),
+        records_in=inputs.count_records_in(drops, out),
         records_out=out,
         dropped=drops.counts,
         files=(kept.entry, dropped.entry),

@@ -1,4 +1,4 @@
-"""Which documents a stage holds out or samples: by a hash of what they are, never by where they stand."""
+"""Held-out splits and samples: chosen by a hash of the document, never by its position."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.core import storage
 from pipelines.core.document_filter import group_names
 from pipelines.core.inputs import DocumentShard
 
-_ALL = 2**64
+_HASH_RANGE = 2**64
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
-    """Return what decides where each document of a batch goes: near-duplicates of one cluster go together.
+    """Return the key by which each document of a batch is split, so that near-duplicates of a cluster stay together.
 
-    That is its `cluster`, a column or a further field of JSONL; where it has none, its key of `document_keys`.
+    That is its `cluster`, a column or a further field of JSONL; without one, its key of `document_keys`.
     """
     return [
         key if cluster is None else cluster for key, cluster in zip(keys, group_names(batch, "cluster"), strict=True)
@@ -29,48 +29,49 @@ def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
 
 
 def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
-    """Return what names each document of a batch, wherever it stands.
+    """Return a key for each document of a batch that does not depend on its position.
 
-    That is its id; where that was only made of the file and the row, its text. The batch is one that `read_documents`
+    That is its id, or its text where the id was generated from file and row. The batch is one that `read_documents`
     yields for the shard.
     """
     names = {storage.basename(file.path) for file in shard.files}
     keys: list[str] = batch.column("id").to_pylist()
-    placed = [row for row, id in enumerate(keys) if id in names or (":" in id and _is_place(id, names))]
-    if not placed:
+    positional = [row for row, id in enumerate(keys) if id in names or (":" in id and _is_position(id, names))]
+    if not positional:
         return keys
-    # The texts of the others are left in their column: making strings of them would cost more than all else here.
-    for row, text in zip(placed, batch.column("text").take(pa.array(placed, pa.int64())).to_pylist(), strict=True):
+    # Only these texts become strings: converting the whole column would cost more than everything else here.
+    texts = batch.column("text").take(pa.array(positional, pa.int64())).to_pylist()
+    for row, text in zip(positional, texts, strict=True):
         keys[row] = text
     return keys
 
 
-def hashed(key: str, purpose: str) -> int:
-    """Return 64 bits that depend on a key and a purpose alone, so that one choice says nothing of another."""
+def hash_key(key: str, purpose: str) -> int:
+    """Return a 64-bit hash of a key and a purpose, so that choices for different purposes are independent."""
     return int.from_bytes(hashlib.sha256(f"{purpose}:{key}".encode()).digest()[:8], "big")
 
 
-def all_hashed(keys: Sequence[str], purpose: str) -> npt.NDArray[np.uint64]:
-    """Return `hashed` of each key, shape (keys,)."""
+def hash_keys(keys: Sequence[str], purpose: str) -> npt.NDArray[np.uint64]:
+    """Return `hash_key` of each key, shape (keys,)."""
     prefix, sha256 = f"{purpose}:".encode(), hashlib.sha256
     digests = b"".join([sha256(prefix + key.encode()).digest() for key in keys])
     return np.frombuffer(digests, ">u8")[:: _DIGEST_BYTES // 8].astype(np.uint64)
 
 
-def all_held_out(keys: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
+def held_out_mask(keys: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
     """Return `is_held_out` of each key, shape (keys,); `share` is below 1."""
-    # Below a number is below the next integer; as a float the hash would lose its last bits.
-    return all_hashed(keys, "held-out") < np.uint64(math.ceil(share * _ALL))
+    # Below a number means below the next integer; as a float the hash would lose its last bits.
+    return hash_keys(keys, "held-out") < np.uint64(math.ceil(share * _HASH_RANGE))
 
 
 def is_held_out(key: str, share: float) -> bool:
-    """Tell whether a document is held out: by its key alone, so for the same share on every machine and in any order.
+    """Return whether a document is held out; this depends only on its key, so it is the same on every machine.
 
-    A larger share holds out all that a smaller one does.
+    A larger share holds out everything that a smaller one does.
     """
-    return hashed(key, "held-out") < share * _ALL
+    return hash_key(key, "held-out") < share * _HASH_RANGE
 
 
-def _is_place(id: str, names: set[str]) -> bool:
+def _is_position(id: str, names: set[str]) -> bool:
     name, _, row = id.rpartition(":")
     return name in names and row.isdecimal()

@@ -1,10 +1,9 @@
-"""Counts, and lists, the records that a stage leaves out."""
+"""Counts and lists the records that a stage drops."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from pipelines.core.records import Dropped
 from pipelines.core.shards import ShardWriter
 
 
@@ -19,4 +18,4 @@ class Drops:
         """Count one record as dropped for a reason, and list it."""
         self.counts[reason] += 1
         if self._writer is not None:
-            self._writer.write(Dropped(id, url, reason, detail))
+            self._writer.write({"id": id, "url": url, "reason": reason, "detail": detail})

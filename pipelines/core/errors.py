@@ -1,4 +1,4 @@
-"""Failures that a user can act on; the command line prints them as one line."""
+"""Errors that a user can act on; the command line prints them as one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class WebtextError(Exception):
-    """Stop a command with a message that names the thing and the way out (exit code 1)."""
+    """Stop a command with a message that names the cause and the remedy (exit code 1)."""
 
     exit_code = 1
 
@@ -19,27 +19,27 @@ class UsageError(WebtextError):
 
 
 class InputError(WebtextError):
-    """Refuse an input: missing, empty, unreadable, or without the field that was asked for."""
+    """Refuse an input: missing, empty, unreadable, or without the requested field."""
 
 
 class DamagedFileError(InputError):
-    """Refuse a compressed file that is truncated or corrupt, by the offset that was reached in its bytes."""
+    """Refuse a compressed file that is truncated or corrupt, with the offset reached in its compressed bytes."""
 
     def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
         super().__init__(f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason})")
         self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
 
     def __reduce__(self) -> tuple[type[DamagedFileError], tuple[str, int, str]]:
-        """Travel between processes with all three parts."""
+        """Pickle all three arguments, to travel between processes."""
         return type(self), (self.path, self.offset_bytes, self.reason)
 
 
 class DamagedShardError(WebtextError):
-    """Refuse a shard that is missing or whose bytes are not those that its manifest vouches for."""
+    """Refuse a shard that is missing or does not match the checksum in its manifest."""
 
 
 class ChangedRunError(WebtextError):
-    """Refuse an output folder that was made with another config, version or input."""
+    """Refuse an output folder that was built with a different config, version or input."""
 
 
 class LockedError(WebtextError):
@@ -51,7 +51,7 @@ class StorageError(WebtextError):
 
 
 class TaskError(WebtextError):
-    """Report the task of a map that failed, by name."""
+    """Report the name of a task that failed, and why."""
 
 
 def exception_chain(error: BaseException) -> Iterator[BaseException]:

@@ -153,7 +153,7 @@ def _look_into_parquet(file: inputs.InputFile, text_field: str, windows: int) ->
         parquet = shards.open_parquet(stream, file.path)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows
-        text_bytes: float = shards.text_bytes_of(parquet.metadata, text_field)
+        text_bytes: float = shards.estimate_text_bytes(parquet.metadata, text_field)
         batch_rows = max(1, min(1024, int(_BATCH_BYTES * rows / max(1.0, text_bytes))))
         seen, texts = _spread_rows(parquet, text_field, windows, batch_rows)
     sampled_bytes = sum(len(text.encode()) for text in texts)
@@ -281,7 +281,7 @@ def _text_of(line: bytes, text_field: str) -> str | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    text = inputs.without_surrogates(record.get(text_field)) if isinstance(record, dict) else None
+    text = inputs.replace_surrogates(record.get(text_field)) if isinstance(record, dict) else None
     return text if isinstance(text, str) else None
 
 

@@ -1,7 +1,7 @@
-"""What a stage reads: the folder of a finished stage, or anybody's files of text.
+"""Inputs of stages: the folder of a finished stage, or text files from elsewhere.
 
 Text inputs are Parquet (column `text`), JSONL (`.jsonl`, `.ndjson`, also compressed; field `text`) or plain `.txt`
-(one document a file), by name, folder or glob.
+(one document per file), by name, folder or glob.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pipelines.core.errors import InputError
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.core.records import DOCUMENT_SCHEMA
-from pipelines.core.text_columns import with_valid_text
+from pipelines.core.text_columns import drop_invalid_text
 
-# Small files are read together, large Parquet files in parts, so that a task is neither tiny nor the whole input.
+# Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 _BATCH_ROWS = 1024
@@ -33,22 +33,22 @@ _BATCH_BYTES = 4 << 20
 _PARQUET_BATCH_BYTES = 16 << 20
 _HASHING_THREADS = 4
 
-# Half of a surrogate pair, or a whole one, as JSON spells it; only lines with one are looked at closely.
-_SPELLED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# The same as bytes that UTF-8 forbids, and that JSON's reader lets pass. Searched for apart, and only after the byte
-# that begins it, since one pattern for both would take many times as long on every line.
+# A surrogate escaped in JSON; only lines with one are searched for unpaired surrogates.
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# The same as raw bytes, which UTF-8 forbids and json.loads accepts. A pattern of its own, tried only where its first
+# byte occurs: one pattern for both takes many times as long on every line.
 _RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
 
-# JSONL may carry fields that are no part of a document; they are kept, as JSON, in this column.
+# JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
 JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
 
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """One file to read; `stage` names the stage whose manifest vouches for it by `entry`."""
+    """One file to read; `entry` is its entry in the manifest of `stage`, where a stage wrote it."""
 
     path: str
     size_bytes: int
@@ -57,7 +57,7 @@ class InputFile:
     row_groups: tuple[int, ...] | None = None
 
     def verify(self) -> None:
-        """Raise DamagedShardError where the file is not as its manifest says."""
+        """Raise DamagedShardError where the file does not match its manifest."""
         if self.entry is not None and self.stage is not None:
             folder = self.path[: -len(self.entry.name)].rstrip("/")
             require_files(folder, [self.entry], self.stage)
@@ -72,7 +72,7 @@ class StageFolder:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what made the folder and of all its bytes."""
+        """Hash of the identity of the folder and of all its bytes."""
         return self.manifest.fingerprint()
 
     def file(self, name: str) -> InputFile:
@@ -82,13 +82,13 @@ class StageFolder:
         raise InputError(f"{self.path}: the manifest of {self.manifest.identity.stage} lists no {name}")
 
     def files(self, prefix: str, suffix: str = "") -> list[InputFile]:
-        """Return the files whose names begin and end so, in order of name."""
-        found = [
+        """Return the files whose names have this prefix and suffix, in order of name."""
+        files = [
             InputFile(storage.join(self.path, file.name), file.size_bytes, file, self.manifest.identity.stage)
             for file in self.manifest.files
             if file.name.startswith(prefix) and file.name.endswith(suffix)
         ]
-        return sorted(found, key=lambda file: file.path)
+        return sorted(files, key=lambda file: file.path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class DocumentShard:
 
 @dataclasses.dataclass(frozen=True)
 class DocumentInput:
-    """Documents from anywhere: their shards, a hash of their content, their number where it is known."""
+    """Documents to read: their shards, a hash of their content, and their number where it is known."""
 
     shards: tuple[DocumentShard, ...]
     fingerprint: str
@@ -115,7 +115,7 @@ class DocumentInput:
 
     @property
     def files(self) -> list[InputFile]:
-        """The files of all shards, one that several read in part as often as that."""
+        """The files of all shards; a file that several shards read in part appears once for each."""
         return [file for shard in self.shards for file in shard.files]
 
 
@@ -125,49 +125,46 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     if not storage.is_folder(folder):
         raise InputError(f"{folder}: no such folder; {hint}")
     if not has_manifest(folder):
-        unfinished = is_unfinished(folder)
-        raise InputError(
-            f"{folder}: {stages[0]} has not finished; run `webtext {stages[0]}` again, it goes on"
-            if unfinished
-            else f"{folder}: holds no manifest, so it is not the output of {' or '.join(stages)}; {hint}"
-        )
+        if is_unfinished(folder):
+            raise InputError(f"{folder}: {stages[0]} has not finished; re-run `webtext {stages[0]}` to resume it")
+        raise InputError(f"{folder}: has no manifest, so it is not the output of {' or '.join(stages)}; {hint}")
     manifest = read_manifest(folder)
     if manifest.identity.stage not in stages:
-        raise InputError(f"{folder}: was made by {manifest.identity.stage}, but {' or '.join(stages)} is needed here")
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, expected {' or '.join(stages)}")
     return StageFolder(folder, manifest)
 
 
 def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
-    """Return the files meant by names, folders and globs, in order; raise InputError for one that means none.
+    """Return the files that names, folders and globs refer to, in order; raise InputError for one that matches none.
 
-    `suffixes` (without compression) choose the files of a folder.
+    `suffixes` (without compression) select the files of a folder.
     """
-    found: list[str] = []
+    files: list[str] = []
     for path in paths:
         if storage.is_glob(path):
             matches = storage.glob(path)
-            problem = "matches no file"
+            problem = "matches no files"
         elif storage.is_folder(path):
             matches = [file for file in storage.walk_files(path) if strip_compression(file).endswith(tuple(suffixes))]
-            problem = f"holds no {', '.join('*' + suffix for suffix in suffixes)} (also compressed)"
+            problem = f"contains no {', '.join('*' + suffix for suffix in suffixes)} files (compressed or not)"
         else:
             matches = [path] if storage.exists(path) else []
-            problem = "no such file or folder (if it is a stage's, run that stage first)"
+            problem = "no such file or folder (if a stage writes it, run that stage first)"
         if not matches:
             raise InputError(f"{path}: {problem}")
-        found.extend(matches)
-    return list(dict.fromkeys(found))
+        files.extend(matches)
+    return list(dict.fromkeys(files))
 
 
 def size_on_disk(files: Sequence[InputFile]) -> int:
-    """Return the bytes of files, each counted once."""
+    """Return the total size of files in bytes, counting each once."""
     return sum({file.path: file.size_bytes for file in files}.values())
 
 
 def fingerprint_files(paths: Sequence[str]) -> str:
-    """Return a hash of foreign files: their names (without folders) and contents, in their order.
+    """Return a hash of foreign files: their names (without folders) and contents, in order.
 
-    The order counts, because shards are numbered by it.
+    The order matters because shards are numbered by it.
     """
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:
         contents = list(threads.map(storage.content_fingerprint, paths))
@@ -185,24 +182,24 @@ def open_documents(paths: str | Sequence[str], text_field: str = "text") -> Docu
         return _stage_documents(paths[0])
     for path in paths:
         if is_unfinished(path):
-            raise InputError(f"{path}: the stage that writes it has not finished; run that command again, it goes on")
+            raise InputError(f"{path}: the stage that writes it has not finished; re-run that command to resume it")
         if has_manifest(path):
             raise InputError(
-                f"{path}: is the folder of a stage, which cannot be mixed with other inputs; "
-                f"name its files: {storage.join(path, 'documents-*.parquet')}"
+                f"{path}: is the output of a stage, which cannot be combined with other inputs; "
+                f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
             )
     files = expand_paths(paths, TEXT_SUFFIXES)
-    groups = _grouped(files, text_field)
-    numbered = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
-    return DocumentInput(numbered, fingerprint_files(files), None)
+    groups = _group_files(files, text_field)
+    document_shards = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
+    return DocumentInput(document_shards, fingerprint_files(files), None)
 
 
 def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
 
-    Batches of Parquet have about 16 MiB, or `batch_bytes` where that is given: less memory for a caller to whom the
-    size of a batch is all one. A record without text, or a line that is no JSON object, is counted in `drops`. All
-    batches of one shard have one schema. Raises InputError where no record of a file has the text field.
+    Batches of Parquet have about 16 MiB, or `batch_bytes`. A record without text, or a line that is not a JSON object,
+    is counted in `drops`. All batches of a shard have the same schema. Raises InputError where no record of a file has
+    the text field.
     """
     for file in shard.files:
         file.verify()
@@ -221,13 +218,13 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
         return JSONL_SCHEMA
     first.verify()
     with storage.open_read(first.path) as stream:
-        theirs = shards.open_parquet(stream, first.path).schema_arrow
-    shards.require_columns(first.path, theirs.names, [shard.text_field])
-    return _with_id_and_text(theirs, shard.text_field, first.path)
+        schema = shards.open_parquet(stream, first.path).schema_arrow
+    shards.require_columns(first.path, schema.names, [shard.text_field])
+    return _with_id_and_text(schema, shard.text_field, first.path)
 
 
-def documents_read(drops: Drops, kept: int) -> int:
-    """Return the number of records that came in, given those that were dropped and kept."""
+def count_records_in(drops: Drops, kept: int) -> int:
+    """Return the number of records read: those dropped and those kept."""
     return sum(drops.counts.values()) + kept
 
 
@@ -235,9 +232,9 @@ def _stage_documents(folder: str) -> DocumentInput:
     manifest = read_manifest(folder)
     files = StageFolder(folder, manifest).files("documents-", ".parquet")
     if not files:
-        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which holds no documents")
-    numbered = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
-    return DocumentInput(numbered, manifest.fingerprint(), manifest.records_out)
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which contains no documents")
+    document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
+    return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
 
 
 def _kind(path: str) -> str:
@@ -245,10 +242,10 @@ def _kind(path: str) -> str:
     for suffix in TEXT_SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    raise InputError(f"{path}: its kind is unknown; text inputs are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
+    raise InputError(f"{path}: unknown file type; supported are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
 
 
-def _grouped(paths: Sequence[str], text_field: str) -> Iterator[list[InputFile]]:
+def _group_files(paths: Sequence[str], text_field: str) -> Iterator[list[InputFile]]:
     """Group files into tasks: small text files together, each Parquet file alone or in parts."""
     group: list[InputFile] = []
     group_bytes = 0
@@ -273,21 +270,21 @@ def _parquet_parts(path: str, size: int, text_field: str) -> Iterator[InputFile]
         groups = file.metadata.num_row_groups
     parts = max(1, min(groups, -(-size // _PARQUET_PART_BYTES)))
     for part in range(parts):
-        chosen = tuple(range(groups * part // parts, groups * (part + 1) // parts))
-        yield InputFile(path, size, row_groups=chosen if parts > 1 else None)
+        row_groups = tuple(range(groups * part // parts, groups * (part + 1) // parts))
+        yield InputFile(path, size, row_groups=row_groups if parts > 1 else None)
 
 
 def _with_id_and_text(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
     kind = schema.field(text_field).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"{path}: column {text_field!r} is {kind}, not text; name the right one with --text-field")
+        raise InputError(f"{path}: column {text_field!r} is {kind}, not text; choose another with --text-field")
     fields = [pa.field("id", pa.string(), nullable=False)] + [field for field in schema if field.name != "id"]
-    named = [
+    renamed = [
         pa.field("text", pa.string(), nullable=False) if field.name == text_field else field
         for field in fields
         if field.name == text_field or field.name != "text"
     ]
-    return pa.schema(named)
+    return pa.schema(renamed)
 
 
 def _parquet_documents(file: InputFile, text_field: str, drops: Drops, batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -298,25 +295,25 @@ def _parquet_documents(file: InputFile, text_field: str, drops: Drops, batch_byt
         schema = schema or _with_id_and_text(batch.schema, text_field, file.path)
         columns = {field.name: batch.column(field.name) for field in batch.schema}
         texts = columns.pop(text_field).cast(pa.string())
-        made = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
+        default_ids = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
         row += batch.num_rows
-        given = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else made
-        ids = [each if each is not None else made[offset] for offset, each in enumerate(given)]
+        ids = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else default_ids
+        ids = [default if id is None else id for id, default in zip(ids, default_ids, strict=True)]
         columns |= {"id": pa.array(ids, pa.string()), "text": texts}
-        whole = pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)
-        yield with_valid_text(whole, drops)
+        documents = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+        yield drop_invalid_text(documents, drops)
 
 
 def _parquet_batches(file: InputFile, batch_bytes: int) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Return how many rows stand before those of a file, and these in batches of at most some MB (a row is whole)."""
+    """Return the number of the first row to read, and the rows in batches of limited size (a row is never split)."""
     groups = None if file.row_groups is None else list(file.row_groups)
     with storage.open_read(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).metadata
-    before = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-    rows = shards.rows_within(metadata, groups, batch_bytes)
+    first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
+    rows = shards.rows_per_batch(metadata, groups, batch_bytes)
     batches = shards.read_batches(file.path, row_groups=groups, rows=rows)
-    # The footer says little of texts that repeat, of which a dictionary holds one, and of rows unlike the others.
-    return before, (part for batch in batches for part in shards.cut_by_bytes(batch, 4 * batch_bytes))
+    # The footer understates texts that repeat, which a dictionary stores once, and single large rows.
+    return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
 
 
 def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:
@@ -350,18 +347,20 @@ def _jsonl_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator
     if rows:
         yield _batch(rows)
     if lines and not kept:
-        raise InputError(f"{file.path}: none of its {lines} records has the field {text_field!r}; see --text-field")
+        raise InputError(
+            f"{file.path}: none of its {lines:,} records has the field {text_field!r}; choose another with --text-field"
+        )
 
 
 def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
-    """Return a row of JSONL_SCHEMA, or None, counted, for a line that holds no document."""
+    """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
-    if _SPELLED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
-        record = without_surrogates(record)
+    if _ESCAPED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
+        record = replace_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")
         return None
@@ -382,14 +381,14 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
     return row
 
 
-def without_surrogates(value: Any) -> Any:
-    """Replace halves of surrogate pairs, which JSON can spell and UTF-8 cannot, by U+FFFD."""
+def replace_surrogates(value: Any) -> Any:
+    """Replace unpaired surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
     if isinstance(value, str):
         return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [without_surrogates(item) for item in value]
+        return [replace_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
     return value
 
 

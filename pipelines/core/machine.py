@@ -1,4 +1,4 @@
-"""What this machine has and gives: memory still to be had, time and memory that were taken, threads of a worker."""
+"""Memory and time of this machine and process, and settings of native libraries in workers."""
 
 from __future__ import annotations
 
@@ -15,80 +15,77 @@ from typing import Any
 
 _OWN_PAGES = "/proc/self/statm"
 _MEMORY, _CGROUP = "/proc/meminfo", "/sys/fs/cgroup"
-# In the control groups of version 2 and of version 1: the limit, what is used, and what of it is kept of files.
+# Control groups version 2 and version 1: the limit, the memory in use, and the file cache in it.
 _LIMITS = (
     ("memory.max", "memory.current", "file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_cache"),
 )
-# What mallopt calls them, and what they are set to.
+# The parameters of mallopt, and their values here.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-_KEPT_BYTES, _TAKEN_BYTES, _MAPPED_FROM_BYTES = 256 << 20, 64 << 20, 32 << 20
-# Version 1 has no word for "none", but a number near 2**63.
+_TRIM_BYTES, _PAD_BYTES, _MMAP_BYTES = 256 << 20, 64 << 20, 32 << 20
+# Version 1 expresses "no limit" as a number near 2**63.
 _NO_LIMIT_BYTES = 1 << 60
 
 
 def available_memory_bytes() -> int | None:
-    """Return the memory that this process and its workers may still take, None where nothing tells.
+    """Return the memory available to this process and its workers, None where it is unknown.
 
-    The smaller of what the system has and what a container is allowed.
+    The smaller of what the system has available and what the limit of a container leaves.
     """
-    known = [each for each in (_system_bytes(_MEMORY), _allowed_bytes(_CGROUP)) if each is not None]
+    known = [size for size in (_system_bytes(_MEMORY), _container_bytes(_CGROUP)) if size is not None]
     return min(known) if known else _installed_bytes()
 
 
 def resident_bytes() -> int | None:
-    """Return the memory that this process has at the moment, None where nothing tells."""
+    """Return the resident memory of this process, None where it is unknown."""
     pages = _read(_OWN_PAGES).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
 
-class Spent:
-    """The seconds that the parts of a piece of work took, and the most memory that it had."""
+class Timer:
+    """Measures the seconds of each section of a piece of work, and its peak memory."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
-    def on(self, part: str) -> Iterator[None]:
-        """Count the time of the block for a part."""
-        began = time.monotonic()
+    def section(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a section."""
+        started = time.monotonic()
         yield
-        self.seconds[part] = round(self.seconds.get(part, 0.0) + time.monotonic() - began, 3)
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - started, 3)
 
     def figures(self) -> dict[str, Any]:
-        """Return `seconds` by part, and the most memory of this process and of one of its workers where known."""
+        """Return `seconds` by section, and the peak memory of this process and of its largest worker where known."""
         return {"seconds": self.seconds, **_peak_bytes()}
 
 
-def use_one_thread_in_a_worker() -> None:
-    """Keep native libraries from starting a thread a core in each of several worker processes.
-
-    Call it before they are first used.
-    """
+def limit_worker_threads() -> None:
+    """Limit native libraries to one thread in a worker process; call it before their first use."""
     if multiprocessing.parent_process() is not None:
         os.environ["RAYON_NUM_THREADS"] = "1"
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def keep_freed_memory() -> None:
-    """Let this process keep what it frees for what it needs next, up to some 256 MB, instead of giving it back.
+def retain_freed_memory() -> None:
+    """Keep up to 256 MB of freed memory in this process for reuse instead of returning it to the system.
 
-    For tasks that make arrays of many MB one after the other: memory that is new to a process costs several times what
-    is done in it. Arrow takes its memory from the C library then. Without effect where that is not the GNU one.
+    For tasks that allocate arrays of many MB one after the other: page faults of fresh memory cost several times the
+    work done in it. Arrow then allocates from the C library. Has no effect except with the GNU C library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return
     import pyarrow as pa
 
-    mallopt(_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_TOP_PAD, _TAKEN_BYTES)
+    mallopt(_MMAP_THRESHOLD, _MMAP_BYTES)
+    mallopt(_TRIM_THRESHOLD, _TRIM_BYTES)
+    mallopt(_TOP_PAD, _PAD_BYTES)
     pa.set_memory_pool(pa.system_memory_pool())
 
 
-def give_back_freed_memory() -> None:
-    """Give the system all that this process has freed, also what `keep_freed_memory` keeps."""
+def release_freed_memory() -> None:
+    """Return freed memory to the system, including what `retain_freed_memory` keeps."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
@@ -100,19 +97,19 @@ def _peak_bytes() -> dict[str, int]:
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
-    ours, theirs = (
-        resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak, worker_peak = (
+        resource.getrusage(scope).ru_maxrss * unit for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return {"peak_bytes": ours} | ({"worker_peak_bytes": theirs} if theirs else {})
+    return {"peak_bytes": peak} | ({"worker_peak_bytes": worker_peak} if worker_peak else {})
 
 
 def _system_bytes(path: str) -> int | None:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(path), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(path), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
-def _allowed_bytes(folder: str) -> int | None:
-    """Return what a container's limit leaves; what it keeps of files can be given back, so it does not count."""
+def _container_bytes(folder: str) -> int | None:
+    """Return what the limit of a container leaves; file cache can be reclaimed, so it does not count as used."""
     for limit_file, used_file, cache in _LIMITS:
         limit, used = (_read(f"{folder}/{name}").strip() for name in (limit_file, used_file))
         if limit.isdecimal() and used.isdecimal() and int(limit) < _NO_LIMIT_BYTES:

@@ -1,8 +1,8 @@
-"""The manifest: the only proof that a stage finished, and what vouches for each of its shards.
+"""The manifest: the only proof that a stage finished, with a checksum of each of its files.
 
-It says what made the folder (stage, version, config, fingerprints of the inputs) and lists, for each task, what went
-in, what came out, what was dropped and why, and the checksum of each file. It holds no time, path or number of
-workers, so that equal results have equal manifests.
+It records the stage, its version and config and the fingerprints of its inputs, and for each task the records in, out
+and dropped with reasons, and the checksum of each file. It contains no time, path or number of workers, so that equal
+results have equal manifests.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class ShardEntry:
-    """What one task did: the manifest's line for a shard.
+    """The result of one task: the manifest's entry for a shard.
 
-    `work` marks a task whose files are only there for a later phase; they are removed when the stage is done.
+    `work` marks a task whose files only serve a later phase; they are removed when the stage is done.
     """
 
     phase: str
@@ -59,7 +59,7 @@ class ShardEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a result is: the stage, its version, its config and its inputs (name -> fingerprint)."""
+    """What determines a result: the stage, its version, its config and its inputs (name -> fingerprint)."""
 
     stage: str
     version: int
@@ -67,25 +67,25 @@ class Identity:
     inputs: Mapping[str, str]
 
     def differences(self, other: Identity) -> list[str]:
-        """Say in words how the identity recorded here (self) differs from the one asked for (other)."""
-        found = []
+        """Describe how this recorded identity differs from the requested one."""
+        differences = []
         if self.stage != other.stage:
-            found.append(f"it was made by {self.stage}")
+            differences.append(f"it was built by {self.stage}")
         if self.version != other.version:
-            found.append(f"it was made by version {self.version} of the stage, this is version {other.version}")
+            differences.append(f"it was built by version {self.version} of the stage, this is version {other.version}")
         for key in sorted({*self.config, *other.config}):
-            then, now = self.config.get(key), other.config.get(key)
-            if then != now:
-                found.append(f"{key} was {_short(then)}, is now {_short(now)}")
+            recorded, requested = self.config.get(key), other.config.get(key)
+            if recorded != requested:
+                differences.append(f"{key} was {_short(recorded)}, is now {_short(requested)}")
         names = sorted({*self.inputs, *other.inputs})
         changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
-        return found + [f"its input {name} {_change(name, self.inputs, other.inputs)}" for name in changed]
+        return differences + [f"its input {name} {_change(name, self.inputs, other.inputs)}" for name in changed]
 
 
-def _change(name: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    if name not in then:
+def _change(name: str, recorded: Mapping[str, str], requested: Mapping[str, str]) -> str:
+    if name not in recorded:
         return "is new"
-    return "has changed" if name in now else "is no longer there"
+    return "has changed" if name in requested else "was removed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +102,17 @@ class Manifest:
 
     @property
     def files(self) -> list[FileEntry]:
-        """All files that the manifest vouches for."""
+        """All files that the manifest lists."""
         return [file for shard in self.final_shards for file in shard.files]
 
     @property
     def records_in(self) -> int:
-        """Records that came in."""
+        """Records read."""
         return sum(shard.records_in for shard in self.shards)
 
     @property
     def records_out(self) -> int:
-        """Records that went out."""
+        """Records written."""
         return sum(shard.records_out for shard in self.shards)
 
     @property
@@ -125,14 +125,14 @@ class Manifest:
 
     @property
     def counts(self) -> dict[str, float]:
-        """Other figures that the tasks counted, summed."""
+        """Further counts of the tasks, summed."""
         totals: Counter[str] = Counter()
         for shard in self.shards:
             totals.update(shard.counts)
         return dict(sorted(totals.items()))
 
     def fingerprint(self) -> str:
-        """Return a hash of what made this folder and of every byte in it."""
+        """Return a hash of the identity of the folder and of every byte in it."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
@@ -149,25 +149,25 @@ class Manifest:
 
 
 def has_manifest(folder: str) -> bool:
-    """Tell whether a folder holds a finished stage."""
+    """Return whether a folder contains a finished stage."""
     return storage.exists(storage.join(folder, MANIFEST_FILE))
 
 
 def read_manifest(folder: str) -> Manifest:
-    """Read the manifest of a folder; raise InputError where it is absent or not one of ours."""
+    """Read the manifest of a folder; raise InputError where it is absent or not a manifest of webtext."""
     path = storage.join(folder, MANIFEST_FILE)
-    way_out = f"nothing vouches for its shards: delete {folder} and run the stage again"
+    remedy = f"its shards cannot be verified: delete {folder} and re-run the stage"
     try:
         value = storage.read_json(path)
     except InputError as error:
-        raise InputError(f"{error}; {way_out}") from error
+        raise InputError(f"{error}; {remedy}") from error
     try:
         if value["format"] != FORMAT_VERSION:
             raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
         identity = Identity(value["stage"], value["version"], value["config"], value["inputs"])
         return Manifest(identity, tuple(ShardEntry.from_json(shard) for shard in value["shards"]))
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: is not a manifest of webtext; {way_out}") from error
+        raise InputError(f"{path}: is not a manifest of webtext; {remedy}") from error
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
@@ -176,23 +176,23 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
 
 
 def check_file(folder: str, file: FileEntry) -> str | None:
-    """Return what is wrong with a file of a folder, or None if its bytes are those of the manifest."""
+    """Return what is wrong with a file of a folder, or None if it matches its checksum."""
     path = storage.join(folder, file.name)
     if not storage.exists(path):
         return f"{path}: is missing"
     size = storage.size_bytes(path)
     if size != file.size_bytes:
-        return f"{path}: is damaged (has {size} bytes, the manifest says {file.size_bytes})"
+        return f"{path}: is damaged ({size:,} bytes, expected {file.size_bytes:,})"
     if storage.sha256_of(path) != file.sha256:
-        return f"{path}: is damaged (its SHA-256 is not the one in the manifest)"
+        return f"{path}: is damaged (its SHA-256 does not match the manifest)"
     return None
 
 
 def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:
-    """Raise DamagedShardError, by name, for a file that is not as the manifest says."""
+    """Raise DamagedShardError, naming the file, for one that does not match the manifest."""
     for file in files:
         if problem := check_file(folder, file):
-            raise DamagedShardError(f"{problem}; run `webtext {stage}` again to rebuild it")
+            raise DamagedShardError(f"{problem}; re-run `webtext {stage}` to rebuild it")
 
 
 def _short(value: Any) -> str:

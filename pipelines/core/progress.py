@@ -1,8 +1,8 @@
-"""How long work reports how far it is.
+"""Progress of long-running work.
 
-A stage calls `advance` where it handles a record. In a worker process the call adds to a counter
-that the parent polls; a stage therefore never knows who is watching. `note` says what a user should know while a task
-waits; it is for tasks that run in the parent, and goes nowhere in a worker.
+A stage calls `advance` for each record it handles. In a worker process the call adds to a counter that the parent
+polls, so a stage does not know how progress is shown. `note` tells the user what a task is waiting for; it is for tasks
+that run in the parent, and has no effect in a worker.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _note_sink: Callable[[str], None] | None = None
 
 
 class Progress(Protocol):
-    """What shows progress to a person: a bar on a terminal, plain lines elsewhere."""
+    """Shows progress to the user: a bar on a terminal, plain lines elsewhere."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
-        """Begin a piece of work of `total` units (None if unknown)."""
+        """Start a piece of work of `total` units (None if unknown)."""
 
     def advance(self, units: int) -> None:
         """Add `units` of finished work."""
@@ -28,7 +28,7 @@ class Progress(Protocol):
         """Show one line that the user should read."""
 
     def finish(self, complete: bool) -> None:
-        """End the piece of work that was started last; not `complete` where it failed or was interrupted."""
+        """End the current piece of work; not `complete` if it failed or was interrupted."""
 
 
 class Silent:
@@ -49,16 +49,16 @@ class Silent:
 
 @contextlib.contextmanager
 def show_progress(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
-    """Show a piece of work from its start to its end, and what its tasks note meanwhile."""
+    """Show a piece of work from its start to its end, and the notes of its tasks."""
     global _note_sink
     progress.start(label, total, unit)
-    before, _note_sink = _note_sink, progress.note
+    previous, _note_sink = _note_sink, progress.note
     complete = False
     try:
         yield
         complete = True
     finally:
-        _note_sink = before
+        _note_sink = previous
         progress.finish(complete)
 
 
@@ -75,6 +75,6 @@ def note(message: str) -> None:
 
 
 def set_sink(sink: Callable[[int], None] | None) -> None:
-    """Choose where `advance` reports to in this process (the executor calls this)."""
+    """Set where `advance` reports to in this process (called by the executor)."""
     global _sink
     _sink = sink

@@ -1,95 +1,11 @@
-"""The records that pass from stage to stage; `docs/formats.md` says what each field means.
-
-Each record is a frozen dataclass and an Arrow schema with the same fields in the same order.
-"""
+"""The Arrow schemas of the records that pass from stage to stage; `docs/formats.md` defines each field."""
 
 from __future__ import annotations
-
-import dataclasses
-import datetime as dt
 
 import pyarrow as pa
 
 STRINGS = pa.list_(pa.string())
 INSTANT = pa.timestamp("ms", tz="UTC")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Submission:
-    """One Reddit submission, as far as the corpus needs it; times in seconds since 1970, UTC."""
-
-    id: str
-    url: str
-    score: int
-    subreddit: str
-    title: str
-    created_utc: int
-    over_18: bool
-    is_self: bool
-    author: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Link:
-    """One canonical URL with all that Reddit said of it."""
-
-    url: str
-    original_url: str
-    domain: str
-    score: int
-    submission_ids: list[str]
-    subreddits: list[str]
-    title: str
-    created_utc: int
-    over_18: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """What became of one link: the outcome, and where the WARC record stands if there is one."""
-
-    url: str
-    final_url: str | None
-    status: int | None
-    outcome: str
-    source: str
-    fetched_at: dt.datetime
-    bytes: int
-    warc_file: str | None
-    warc_offset: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Document:
-    """The text of one page, and whence it came."""
-
-    id: str
-    url: str | None
-    final_url: str | None
-    domain: str | None
-    title: str | None
-    text: str
-    language: str | None
-    score: int | None
-    submission_ids: list[str] | None
-    subreddits: list[str] | None
-    created_utc: int | None
-    fetched_at: dt.datetime | None
-    extractor: str | None
-    words: int | None
-    warc_file: str | None
-    warc_offset: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Dropped:
-    """A record that a stage left out, and why: the answer to "where is my document?"."""
-
-    id: str
-    url: str | None
-    reason: str
-    detail: str | None
-
 
 LINK_SCHEMA = pa.schema(
     [

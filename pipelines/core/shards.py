@@ -17,11 +17,11 @@ from pipelines.core.manifest import FileEntry
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
-_LENGTH_BYTES = 4  # what Parquet writes before each string
+_LENGTH_BYTES = 4  # the length that Parquet writes before each string
 
 
 def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
-    """Return the name of the shard of a number: `links-00003.parquet`."""
+    """Return the name of a shard: `links-00003.parquet`."""
     return f"{noun}-{index:05d}.{suffix}"
 
 
@@ -42,17 +42,16 @@ class ShardWriter:
         )
         self.records = 0
 
-    def write(self, record: Any) -> None:
-        """Add one record: a mapping, or a dataclass with the schema's fields."""
-        row = record if isinstance(record, Mapping) else {name: getattr(record, name) for name in self._schema.names}
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add one record by the names of its fields."""
         self._rows.append(row)
-        self._grew(1, sum(len(value) for value in row.values() if isinstance(value, str)))
+        self._count_pending(1, sum(len(value) for value in row.values() if isinstance(value, str)))
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add a batch whose schema is the writer's."""
         self._collect_rows()
         self._batches.append(batch)
-        self._grew(batch.num_rows, batch.nbytes)
+        self._count_pending(batch.num_rows, batch.nbytes)
 
     def close(self) -> None:
         """Write what is pending and the footer."""
@@ -60,12 +59,12 @@ class ShardWriter:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of a file that will not get its name, so that nothing is written to it later."""
+        """Release a file that will not be published, so that nothing is written to it later."""
         with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
             self._writer.close()
         self._writer.is_open = False
 
-    def _grew(self, rows: int, size_bytes: int) -> None:
+    def _count_pending(self, rows: int, size_bytes: int) -> None:
         self.records += rows
         self._pending_rows += rows
         self._pending_bytes += size_bytes
@@ -106,7 +105,7 @@ def write_shard(
     """Yield a `WrittenShard`; the file appears when the block ends without an error.
 
     `repetitive` names the columns (of a list: `COLUMN.list.element`) that repeat their values, where the others are
-    known not to: looking for repetitions in columns of URLs and titles costs time and space for nothing.
+    known not to: dictionaries for columns of URLs and titles cost time and space for nothing.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
         shard = WrittenShard(ShardWriter(stream, schema, repetitive))
@@ -129,45 +128,48 @@ def write_file(folder: str, name: str, data: bytes) -> FileEntry:
 def read_batches(
     path: str, columns: list[str] | None = None, row_groups: list[int] | None = None, rows: int = _READ_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a Parquet file, at most so many rows each.
+    """Yield the batches of a Parquet file, of at most `rows` rows.
 
-    Raises InputError, naming the file, where it is no Parquet file or lacks one of `columns`.
+    Raises InputError, naming the file, where it is not a Parquet file or lacks one of `columns`.
     """
     with storage.open_read(path) as stream:
         file = open_parquet(stream, path)
         if columns is not None:
             require_columns(path, file.schema_arrow.names, columns)
         try:
-            # One thread: every core has a worker of its own already, and threads cost each of them system time.
+            # One thread: every core has its own worker already, and further threads only cost system time.
             yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
-def rows_within(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, most: int) -> int:
-    """Return how many rows, 1 to 1,024, take about so many bytes even in the row group with the largest."""
+def rows_per_batch(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, max_bytes: int) -> int:
+    """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows."""
     groups = [metadata.row_group(group) for group in row_groups or range(metadata.num_row_groups)]
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
-    return int(min(_READ_ROWS, max(1, most / max(1.0, largest))))
+    return int(min(_READ_ROWS, max(1, max_bytes / max(1.0, largest))))
 
 
-def text_bytes_of(metadata: pq.FileMetaData, name: str) -> int:
-    """Return about how many bytes the texts of a column have, as the footer tells what they take uncompressed."""
+def estimate_text_bytes(metadata: pq.FileMetaData, name: str) -> int:
+    """Estimate the bytes of text in a column from its uncompressed size in the footer."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
-    named = (chunk for chunk in chunks if chunk.path_in_schema == name)
-    return sum(max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values) for chunk in named)
+    chunks = (group.column(index) for group in groups for index in range(group.num_columns))
+    return sum(
+        max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values)
+        for chunk in chunks
+        if chunk.path_in_schema == name
+    )
 
 
-def cut_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most so many bytes, or of one row; parts are copies, which hold no other rows."""
-    if batch.num_rows < 2 or batch.nbytes <= most:
+def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of at most `max_bytes`, or of one row; parts are copies, so the batch can be freed."""
+    if batch.num_rows < 2 or batch.nbytes <= max_bytes:
         yield batch
         return
     middle = batch.num_rows // 2
     for half in (batch.slice(0, middle), batch.slice(middle)):
-        fits = half.num_rows < 2 or half.nbytes <= most
-        yield from [half.take(pa.array(range(half.num_rows)))] if fits else cut_by_bytes(half, most)
+        fits = half.num_rows < 2 or half.nbytes <= max_bytes
+        yield from [half.take(pa.array(range(half.num_rows)))] if fits else split_by_bytes(half, max_bytes)
 
 
 def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -177,16 +179,16 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
 
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError where it is none."""
+    """Open a stream as Parquet; raise InputError where it is not."""
     try:
         return pq.ParquetFile(stream)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
 
 
-def require_columns(path: str, present: list[str], wanted: list[str]) -> None:
+def require_columns(path: str, present: list[str], required: list[str]) -> None:
     """Raise InputError for a column that a file lacks, naming those that it has."""
-    for name in wanted:
+    for name in required:
         if name not in present:
             raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}")
 

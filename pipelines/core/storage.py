@@ -1,7 +1,7 @@
 """The only module that touches a disk or an object store.
 
 Paths are strings: a local path, or a URL that fsspec knows (`s3://`, `gs://`, `memory://`).
-Every file is written beside its final name and then renamed, so a reader never sees half a file.
+Every file is written under a temporary name and then renamed, so a reader never sees an incomplete file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def basename(path: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Tell whether a path is on this machine's own file system."""
+    """Return whether a path is on a local file system."""
     return isinstance(_file_system(path)[0], LocalFileSystem)
 
 
@@ -63,35 +63,35 @@ def local_path(path: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """Return the one name of a file that may be reached by several: absolute, without links where it is local."""
+    """Return the canonical name of a file: absolute and without symbolic links where it is local."""
     file_system, plain = _file_system(path)
     return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else path
 
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Yield a plain local path for a library that opens files itself: the file's own, or that of a copy for a while."""
+    """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "read"):
+    with _translate_os_errors(path, "read"):
         file_system.info(plain)
     if isinstance(file_system, LocalFileSystem):
         yield plain
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = join(folder, basename(plain))
-        with _named_errors(path, "read"):
+        with _translate_os_errors(path, "read"):
             file_system.get_file(plain, copy)
         yield copy
 
 
 def exists(path: str) -> bool:
-    """Tell whether a file or folder is there."""
+    """Return whether a file or folder exists."""
     file_system, plain = _file_system(path)
     return bool(file_system.exists(plain))
 
 
 def is_folder(path: str) -> bool:
-    """Tell whether a folder is there."""
+    """Return whether a folder exists."""
     file_system, plain = _file_system(path)
     return bool(file_system.isdir(plain))
 
@@ -99,12 +99,12 @@ def is_folder(path: str) -> bool:
 def size_bytes(path: str) -> int:
     """Return the size of a file in bytes."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "read"):
+    with _translate_os_errors(path, "read"):
         return int(file_system.size(plain))
 
 
 def free_bytes(path: str) -> int | None:
-    """Return how much more the disk of a local path, which may not be there yet, takes; None for a remote one."""
+    """Return the free space of the disk of a local path, which need not exist yet; None for a remote one."""
     file_system, plain = _file_system(path)
     if not isinstance(file_system, LocalFileSystem):
         return None
@@ -114,16 +114,16 @@ def free_bytes(path: str) -> int | None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and its parents; one that is there is left alone."""
+    """Create a folder and its parents where they do not exist."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "write"):
+    with _translate_os_errors(path, "write"):
         file_system.makedirs(plain, exist_ok=True)
 
 
 def list_folder(path: str) -> list[str]:
-    """List the names in a folder, sorted; an absent folder is empty."""
+    """List the names in a folder, sorted; a missing folder is empty."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "read"):
+    with _translate_os_errors(path, "read"):
         if not file_system.isdir(plain):
             return []
         file_system.invalidate_cache(plain)
@@ -131,66 +131,68 @@ def list_folder(path: str) -> list[str]:
 
 
 def walk_files(path: str) -> list[str]:
-    """List every file below a folder as full paths, sorted; hidden names are left out."""
+    """List every file below a folder as full paths, sorted, without hidden files."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "read"):
-        found = [str(name) for name in file_system.find(plain)]
-    kept = [name for name in found if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)]
-    return sorted(_with_protocol(path, file_system, name) for name in kept)
+    with _translate_os_errors(path, "read"):
+        names = [str(name) for name in file_system.find(plain)]
+    visible = [
+        name for name in names if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)
+    ]
+    return sorted(_with_protocol(path, file_system, name) for name in visible)
 
 
 def glob(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted."""
     file_system, plain = _file_system(pattern)
-    with _named_errors(pattern, "read"):
+    with _translate_os_errors(pattern, "read"):
         return sorted(_with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
 
 
 def is_glob(path: str) -> bool:
-    """Tell whether a path is meant as a glob: it has glob characters, and nothing has that very name."""
+    """Return whether a path is a glob: it has glob characters, and no file has exactly that name."""
     return globbing.has_magic(path) and not exists(path)
 
 
 def remove(path: str) -> None:
-    """Remove a file or a folder with all in it; an absent one is no error."""
+    """Remove a file, or a folder with its contents; a missing one is not an error."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "remove"):
+    with _translate_os_errors(path, "remove"):
         if file_system.exists(plain):
             file_system.rm(plain, recursive=True)
 
 
 def open_read(path: str) -> BinaryIO:
-    """Open a file for reading bytes; raise InputError where there is none."""
+    """Open a file for reading bytes; raise InputError where it does not exist."""
     file_system, plain = _file_system(path)
-    with _named_errors(path, "read"):
+    with _translate_os_errors(path, "read"):
         if file_system.isdir(plain):
-            raise InputError(f"{path}: is a folder, a file was expected")
+            raise InputError(f"{path}: is a folder, expected a file")
         return cast(BinaryIO, file_system.open(plain, "rb"))
 
 
 def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
-    with open_read(path) as stream, _named_errors(path, "read"):
+    with open_read(path) as stream, _translate_os_errors(path, "read"):
         return stream.read()
 
 
 def read_array(path: str) -> npt.NDArray[Any]:
     """Return the array of a `.npy` file: mapped into memory, read-only, where the file is local, else read."""
-    import numpy as np  # which would slow the start of every command
+    import numpy as np  # deferred: it would slow the start of every command
 
-    with _named_errors(path, "read"):
+    with _translate_os_errors(path, "read"):
         try:
             if is_local(path):
                 mapped: npt.NDArray[Any] = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
                 return mapped
-            read: npt.NDArray[Any] = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-            return read
+            array: npt.NDArray[Any] = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+            return array
         except (ValueError, EOFError) as error:
-            raise InputError(f"{path}: is no array of numbers, or only a part of one ({error})") from error
+            raise InputError(f"{path}: is not a complete .npy array ({error})") from error
 
 
 def read_json(path: str) -> Any:
-    """Return the JSON value in a file; raise InputError where it is none."""
+    """Return the JSON value in a file; raise InputError where it is not valid JSON."""
     try:
         return json.loads(read_bytes(path))
     except ValueError as error:
@@ -198,7 +200,7 @@ def read_json(path: str) -> Any:
 
 
 class HashingWriter(io.BufferedIOBase):
-    """A write-only stream that counts and hashes what goes through it."""
+    """A write-only stream that counts and hashes the bytes written."""
 
     def __init__(self, raw: BinaryIO, path: str, hashed: bool = True) -> None:
         self._raw = raw
@@ -213,9 +215,9 @@ class HashingWriter(io.BufferedIOBase):
         return self._hash.hexdigest()
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write bytes; raise StorageError, naming the file, where the disk refuses."""
+        """Write bytes; raise StorageError, naming the file, where the file system refuses."""
         view = memoryview(data).cast("B")
-        with _named_errors(self._path, "write"):
+        with _translate_os_errors(self._path, "write"):
             self._raw.write(view)
         if self._hash is not None:
             self._hash.update(view)
@@ -231,25 +233,25 @@ class HashingWriter(io.BufferedIOBase):
         return self.size_bytes
 
     def flush(self) -> None:
-        """Do nothing: the bytes are made durable when the file gets its name."""
+        """Do nothing: the bytes are made durable when the file is published."""
 
 
 @contextlib.contextmanager
 def atomic_write(path: str, *, durable: bool = True, hashed: bool = True) -> Iterator[HashingWriter]:
     """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
 
-    `durable` waits until the disk has them. A work file need not: a loss of power shows in its checksum. `hashed` makes
-    that checksum; without it the writer of the file must know otherwise what its bytes are.
+    `durable` waits until they are on the disk; a work file need not, since a power loss shows in its checksum. `hashed`
+    computes that checksum; without it the caller must verify the file by other means.
     """
     file_system, plain = _file_system(path)
     temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
-    with _named_errors(path, "write"):
+    with _translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         raw = cast(BinaryIO, file_system.open(temporary, "wb"))
     writer = HashingWriter(raw, path, hashed)
     try:
         yield writer
-        with _named_errors(path, "write"):
+        with _translate_os_errors(path, "write"):
             raw.flush()
             if durable and isinstance(file_system, LocalFileSystem):
                 os.fsync(raw.fileno())
@@ -270,26 +272,26 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a JSON value atomically, with sorted keys, so that equal values are equal bytes."""
+    """Write a JSON value atomically, with sorted keys, so that equal values give equal bytes."""
     write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
 
 
 def sha256_of(path: str) -> str:
     """Return the hex SHA-256 of a file's bytes."""
     digest = hashlib.sha256()
-    with open_read(path) as stream, _named_errors(path, "read"):
+    with open_read(path) as stream, _translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
 def content_fingerprint(path: str) -> str:
-    """Return a hash of a foreign file: all of it up to 64 MiB, beyond that its size and 16 spread windows of 1 MiB."""
+    """Return a hash of a foreign file: of all its bytes up to 64 MiB, else of its size and 16 windows of 1 MiB."""
     size = size_bytes(path)
     if size <= _SAMPLED_ABOVE_BYTES:
         return sha256_of(path)
     digest = hashlib.sha256(str(size).encode())
-    with open_read(path) as stream, _named_errors(path, "read"):
+    with open_read(path) as stream, _translate_os_errors(path, "read"):
         for window in range(_SAMPLE_WINDOWS):
             stream.seek((size - _READ_BYTES) * window // (_SAMPLE_WINDOWS - 1))
             digest.update(stream.read(_READ_BYTES))
@@ -297,7 +299,7 @@ def content_fingerprint(path: str) -> str:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Remove what killed writers left in a folder (call only under its lock)."""
+    """Remove the temporary files of killed writers in a folder (call only under its lock)."""
     for name in list_folder(folder):
         if ".tmp-" in name:
             remove(join(folder, name))
@@ -305,10 +307,10 @@ def remove_temporaries(folder: str) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: str) -> Iterator[None]:
-    """Hold a folder for this process; raise LockedError where another one has it.
+    """Lock a folder for this process; raise LockedError where another process holds it.
 
-    On a local disk the operating system frees the lock when its holder dies, also by `kill -9`. A remote store has no
-    such lock: there a lock object is written, and after a kill it has to be removed by hand.
+    On a local disk the operating system releases the lock when its holder dies, even by `kill -9`. A remote store has
+    no such lock: there a lock object is written, which has to be removed by hand after a kill.
     """
     make_folder(folder)
     owner = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
@@ -325,12 +327,14 @@ def _local_lock(folder: str, owner: str) -> Iterator[None]:
     lock_path = os.path.join(local_path(folder), ".lock")
     owner_path = os.path.join(local_path(folder), ".lock-owner")
     lock = filelock.FileLock(lock_path, timeout=0)
-    with _named_errors(folder, "write"):
+    with _translate_os_errors(folder, "write"):
         try:
             lock.acquire()
         except filelock.Timeout:
             holder = read_bytes(owner_path).decode() if os.path.exists(owner_path) else "another process"
-            raise LockedError(f"{folder}: {holder} is writing it; wait for it, or use another --output") from None
+            raise LockedError(
+                f"{folder}: {holder} is writing it; wait until it finishes, or choose another --output"
+            ) from None
     try:
         write_bytes(owner_path, owner.encode())
         yield
@@ -360,10 +364,10 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return file_system, str(plain)
 
 
-def _with_protocol(asked: str, file_system: fsspec.AbstractFileSystem, plain: str) -> str:
+def _with_protocol(requested: str, file_system: fsspec.AbstractFileSystem, plain: str) -> str:
     if isinstance(file_system, LocalFileSystem):
-        # fsspec answers with absolute paths; a relative question keeps relative answers.
-        return plain if os.path.isabs(asked) or "://" in asked else os.path.relpath(plain)
+        # fsspec returns absolute paths; a relative request keeps relative results.
+        return plain if os.path.isabs(requested) or "://" in requested else os.path.relpath(plain)
     return str(file_system.unstrip_protocol(plain))
 
 
@@ -375,12 +379,12 @@ def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) 
 
 
 @contextlib.contextmanager
-def _named_errors(path: str, verb: str) -> Iterator[None]:
+def _translate_os_errors(path: str, verb: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file or folder") from error
     except OSError as error:
         reason = error.strerror or str(error)
-        way_out = {"No space left on device": "; free some space, then run the same command again: it goes on"}
-        raise StorageError(f"{path}: cannot {verb}: {reason}{way_out.get(reason, '')}") from error
+        remedies = {"No space left on device": "; free some space and re-run the same command to resume"}
+        raise StorageError(f"{path}: cannot {verb}: {reason}{remedies.get(reason, '')}") from error

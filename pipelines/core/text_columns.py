@@ -1,4 +1,4 @@
-"""Columns of text: as foreign Parquet files hold them, with nulls and bytes that are no text; and as plain arrays."""
+"""Columns of text: validation of texts in foreign Parquet files, and access to their bytes as arrays."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pyarrow as pa
 from pipelines.core.drops import Drops
 
 
-def arrays_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of a column without nulls and where each text begins in them, and last where all end.
+def text_arrays(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the bytes of a column without nulls, and the offset of each text in them plus the end of the last.
 
-    Nothing is copied; the bytes may hold more before the first text and after the last.
+    Nothing is copied; the bytes may include others before the first text and after the last.
     """
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int32)
-    _, starts, data = texts.buffers()
-    whole = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return whole, np.frombuffer(starts, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    _, offsets, data = texts.buffers()
+    text_bytes = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return text_bytes, np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
 
 
-def with_valid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Return the rows of a batch with `id` and `text` whose text is there and is UTF-8; count the others in `drops`."""
+def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    """Return the rows of a batch whose text is present and valid UTF-8; count the others in `drops`."""
     return _without_bad_text(_without_missing_text(batch, drops), drops)
 
 
@@ -36,7 +36,7 @@ def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch
 
 
 def _without_bad_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Drop the rows whose text is not UTF-8, which a Parquet file may hold in a column of strings all the same."""
+    """Drop the rows whose text is not UTF-8, which a Parquet column of strings may contain nevertheless."""
     raw = batch.column("text").cast(pa.binary())
     try:
         raw.cast(pa.string())

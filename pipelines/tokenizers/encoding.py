@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from pipelines.core import machine
 from pipelines.core.errors import InputError
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
 
 WAY_OUT = "; use --engine tokenizers"
@@ -73,7 +73,7 @@ class FastEncoder:
 
         if self._remembers_too_much():
             self._load()
-        characters, starts = arrays_of(texts)
+        characters, starts = text_arrays(texts)
         layout = ak.contents.ListOffsetArray(
             ak.index.Index64(starts.astype(np.int64) - starts[0]),
             ak.contents.NumpyArray(characters[starts[0] : starts[-1]], parameters={"__array__": "byte"}),
@@ -104,7 +104,7 @@ class FastEncoder:
             raise InputError(f"{self._source}: gigatoken cannot load it ({reason}){WAY_OUT}") from error
         self._met = 0
         # What the old one had must not count as what the process has without the new: the limit would rise each time.
-        machine.give_back_freed_memory()
+        machine.release_freed_memory()
         self._resident_when_loaded = machine.resident_bytes()
 
 
@@ -156,7 +156,7 @@ def _require_special(added: Any, source: str) -> None:
 
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:
     """Yield a column in parts of at most 16 MiB of text or one text, at least one part."""
-    _, starts = arrays_of(texts)
+    _, starts = text_arrays(texts)
     first = 0
     while first < len(texts) or not first:
         last = int(np.searchsorted(starts, int(starts[first]) + _SLICE_BYTES, side="right")) - 1

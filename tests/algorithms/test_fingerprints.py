@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipelines.algorithms.ngrams import word_scan
 from pipelines.algorithms.ngrams.hashing import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
 from pipelines.algorithms.ngrams.words import Normalization, segments, word_spans, words
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 _64 = (1 << 64) - 1
 
@@ -61,7 +61,7 @@ def ngram_hash(ngram: Sequence[str], seed: int) -> int:
 
 def column_of(texts: Sequence[str]) -> tuple[Any, Any]:
     """A column with other texts before and after, of which a part is taken."""
-    return arrays_of(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
+    return text_arrays(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
 
 
 def _expected_words(texts: Sequence[str], normalization: Normalization, seed: int) -> dict[str, list[int]]:
@@ -121,7 +121,7 @@ def test_every_character_is_read_as_python_reads_it(normalization: Normalization
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
     texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
-    found = word_hashes(*arrays_of(pa.array(texts)), normalization, seed=3)
+    found = word_hashes(*text_arrays(pa.array(texts)), normalization, seed=3)
     expected = [words(text, normalization) for text in texts]
     assert np.diff(found.documents).tolist() == [len(each) for each in expected]
     distinct = {word: word_hash(word, 3) for each in expected for word in each}
@@ -133,7 +133,7 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
     for shape in ("aΣ{}b ", "aΣ{}\n", "{}Σ ", "a{}Σ "):
         text = "".join(map(shape.format, codes))
         expected = [word_hash(word, 0) for word in words(text)]
-        assert word_hashes(*arrays_of(pa.array([text])), seed=0).hashes.tolist() == expected
+        assert word_hashes(*text_arrays(pa.array([text])), seed=0).hashes.tolist() == expected
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
@@ -149,7 +149,7 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
 )
 def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Normalization) -> None:
     assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
-    column = arrays_of(pa.array(["a b", text, "c d"]))
+    column = text_arrays(pa.array(["a b", text, "c d"]))
     found = word_hashes(*column, normalization)
     runs = [run for each in ("a b", text, "c d") for run in segments(each, normalization)]
     distinct = {word: word_hash(word, SEED) for run in runs for word in run}
@@ -163,7 +163,7 @@ def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Norm
 
 def test_columns_with_64_bit_starts_are_read_alike() -> None:
     texts = ["Ünïted 2nd", "", "don't"]
-    data, starts = arrays_of(pa.array(texts))
+    data, starts = text_arrays(pa.array(texts))
     _assert_equal(word_hashes(data, starts), word_hashes(data, starts.astype(np.int64)))
 
 
@@ -183,7 +183,7 @@ def test_starts_beyond_the_bytes_are_refused() -> None:
 
 
 def test_the_seed_changes_every_hash() -> None:
-    column = arrays_of(pa.array(["to be or not to be that is the question"]))
+    column = text_arrays(pa.array(["to be or not to be that is the question"]))
     one, other = word_hashes(*column, seed=1), word_hashes(*column, seed=2)
     assert not set(one.hashes.tolist()) & set(other.hashes.tolist())
 
@@ -193,13 +193,13 @@ def test_real_texts_are_read_as_the_plain_reference_reads_them(shared_data: Path
         lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
     texts = [json.loads(line)["text"] for line in lines[:-1]]
     for normalization in (NORMALIZATIONS[0], NORMALIZATIONS[-1]):
-        found = word_hashes(*arrays_of(pa.array(texts)), normalization)
+        found = word_hashes(*text_arrays(pa.array(texts)), normalization)
         expected = [words(text, normalization) for text in texts]
         distinct = {word: word_hash(word, SEED) for each in expected for word in each}
         assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
         # As many hashes as words: none collide.
         assert len(set(distinct.values())) == len(distinct)
-        hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), 8, normalization).hashes
+        hashes = text_ngram_hashes(*text_arrays(pa.array(texts)), 8, normalization).hashes
         distinct_ngrams = {
             tuple(run[at : at + 8])
             for text in texts

@@ -98,7 +98,7 @@ _SCANS = """
     from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_hashes
     from pipelines.algorithms.ngrams.index import scan
     from pipelines.algorithms.ngrams.index_builder import IndexBuilder
-    from pipelines.core.text_columns import arrays_of
+    from pipelines.core.text_columns import text_arrays
 
     texts = ["7" * 140_000 + " " + "ab " * 60_000]
     texts += [" ".join(letter * size for letter in "abcdefghijklmno") for size in (10_000, 65_000, 140_000)]
@@ -106,11 +106,11 @@ _SCANS = """
     for n in (2, 8, 100):
         builder = IndexBuilder(n)
         for text in texts:
-            builder.add(*arrays_of(pa.array([text])))
+            builder.add(*text_arrays(pa.array([text])))
         index, _ = builder.finish()
         for _ in range(10):
             for text in texts:
-                column = arrays_of(pa.array([text]))
+                column = text_arrays(pa.array([text]))
                 scan(index, *column), word_hashes(*column), text_ngram_hashes(*column, n)
     print("done")
 """

@@ -19,7 +19,7 @@ from pipelines.algorithms.ngrams import word_scan
 from pipelines.algorithms.ngrams.index import WHOLE_HASH, NgramIndex, ngram_text, scan, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, word_spans, words
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.
 _WORDS = st.sampled_from(["a", "b", "A'b", "ΑΣ", "É", "12345678", "a234567890123456", "x" * 17, "’s", "İ", "\n"])
@@ -151,7 +151,7 @@ def test_an_index_of_another_version_is_refused() -> None:
 
 
 def test_columns_with_64_bit_starts_are_indexed_and_scanned_alike() -> None:
-    data, starts = arrays_of(pa.array(["a b c", "b c d"]))
+    data, starts = text_arrays(pa.array(["a b c", "b c d"]))
     builder = IndexBuilder(2)
     builder.add(data, starts.astype(np.int64))
     index, _ = builder.finish()

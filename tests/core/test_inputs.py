@@ -108,14 +108,18 @@ def test_a_folder_with_brackets_is_read(tmp_path: Path) -> None:
 def test_the_folder_of_a_stage_is_not_mixed_with_other_inputs(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match=r"is the folder of a stage, .* name its files: .*documents-\*\.parquet"):
+    with pytest.raises(
+        InputError, match=r"is the output of a stage, .* name its files instead: .*documents-\*\.parquet"
+    ):
         inputs.open_documents([str(tmp_path), str(tmp_path / "a.txt")])
 
 
 def test_a_file_in_which_no_record_has_the_field_fails_loudly(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "one"}\n{"body": "two"}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl: none of its 2 records has the field 'text'; see --text-field"):
+    with pytest.raises(
+        InputError, match=r"a\.jsonl: none of its 2 records has the field 'text'; choose another with --text-field"
+    ):
         _read(path)
     assert [row["text"] for row in _read(path, "body")[0]] == ["one", "two"]
 
@@ -192,9 +196,9 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path, monkeypa
     ("name", "message"),
     [
         ("nothing", "nothing: no such file or folder"),
-        ("*.jsonl", r"\*\.jsonl: matches no file"),
-        ("empty", r"empty: holds no \*\.parquet, \*\.jsonl, \*\.ndjson, \*\.txt"),
-        ("a.pdf", r"a\.pdf: its kind is unknown; text inputs are"),
+        ("*.jsonl", r"\*\.jsonl: matches no files"),
+        ("empty", r"empty: contains no \*\.parquet, \*\.jsonl, \*\.ndjson, \*\.txt"),
+        ("a.pdf", r"a\.pdf: unknown file type; supported are"),
         ("number.parquet", r"number\.parquet: column 'text' is int64, not text"),
         ("other.parquet", r"other\.parquet: has no column 'text'; it has: body"),
         ("broken.parquet", r"broken\.parquet: is not a Parquet file"),

@@ -63,7 +63,7 @@ def test_without_either_it_is_what_is_installed(tmp_path: Path, monkeypatch: pyt
 def test_freed_memory_is_kept_and_arrow_takes_of_it() -> None:
     program = """
 from pipelines.core import machine
-machine.keep_freed_memory()
+machine.retain_freed_memory()
 import numpy as np, pyarrow as pa, resource
 pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(3):

@@ -121,7 +121,7 @@ def test_a_second_run_does_nothing_and_says_the_same(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path / "cut", stop_after=stop_after)
-    with pytest.raises(InputError, match="numbers has not finished; run `webtext numbers` again"):
+    with pytest.raises(InputError, match="numbers has not finished; re-run `webtext numbers`"):
         open_stage(str(tmp_path / "cut"), ["numbers"])
     _, done = _run(tmp_path / "cut")
     assert len(done) == 4 - stop_after
@@ -136,7 +136,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path,
         ({"config": _Config(least=3)}, "least was 0, is now 3"),
         ({"inputs": {"a": "2"}}, "its input a has changed"),
         ({"inputs": {"a": "1", "b": "1"}}, "its input b is new"),
-        ({"version": 2}, "it was made by version 1 of the stage, this is version 2"),
+        ({"version": 2}, "it was built by version 1 of the stage, this is version 2"),
     ],
 )
 def test_a_different_result_is_refused_unless_overwritten(
@@ -341,7 +341,7 @@ def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     _run(out)
     (out / "manifest.json").write_text("garbage")
-    with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* delete .*out and run the stage again"):
+    with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* delete .*out and re-run the stage"):
         _run(out)
     (out / "manifest.json").unlink()
     with pytest.raises(
@@ -370,7 +370,7 @@ def test_a_damaged_shard_is_named_and_made_again(tmp_path: Path, damage: str) ->
         data = shard.read_bytes()
         shard.write_bytes(data[:-1] if damage == "shorter" else data.replace(b"2", b"3"))
     words = "is missing" if damage == "missing" else "is damaged"
-    with pytest.raises(DamagedShardError, match=rf"numbers-00002\.json: {words}.*run `webtext numbers` again"):
+    with pytest.raises(DamagedShardError, match=rf"numbers-00002\.json: {words}.*re-run `webtext numbers`"):
         open_stage(str(out), ["numbers"]).file("numbers-00002.json").verify()
     notes = _Notes()
     _, done = _run(out, options=RunOptions(progress=notes))
@@ -384,7 +384,7 @@ def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     stage = Stage("numbers", 1)
     with (
         stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
-        pytest.raises(LockedError, match="is writing it; wait for it, or use another --output"),
+        pytest.raises(LockedError, match="is writing it; wait until it finishes, or choose another --output"),
         stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
     ):
         pass
@@ -443,12 +443,12 @@ def test_a_manifest_of_another_kind_is_named(tmp_path: Path) -> None:
 
 def test_the_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
     _run(tmp_path / "out")
-    with pytest.raises(InputError, match="was made by numbers, but scrape is needed here"):
+    with pytest.raises(InputError, match="is the output of numbers, expected scrape"):
         open_stage(str(tmp_path / "out"), ["scrape"])
     with pytest.raises(InputError, match="nowhere: no such folder; run `webtext scrape` first"):
         open_stage(str(tmp_path / "nowhere"), ["scrape"])
     (tmp_path / "bare").mkdir()
-    with pytest.raises(InputError, match="bare: holds no manifest, so it is not the output of scrape"):
+    with pytest.raises(InputError, match="bare: has no manifest, so it is not the output of scrape"):
         open_stage(str(tmp_path / "bare"), ["scrape"])
 
 

@@ -136,7 +136,7 @@ def test_shards_of_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Toke
     folder = Path(write_token_folder(tmp_path / "tokenize", [[1, 2, 3]], [], tokenizer))
     assert open_tokens(str(folder)).tokenizer_sha256 == hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
     _replace_vouched(folder, "tokenizer.json", (folder / "tokenizer.json").read_bytes() + b"\n")
-    with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that .* run `webtext tokenize` again"):
+    with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that .* re-run `webtext tokenize`"):
         open_tokens(str(folder))
 
 
@@ -152,7 +152,7 @@ def _replace_vouched(folder: Path, name: str, data: bytes) -> None:
 def test_a_damaged_shard_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = Path(write_token_folder(tmp_path / "tokenize", [[1, 2, 3]], [], tokenizer))
     (folder / "train-00000.bin").write_bytes(b"\0" * 6)
-    with pytest.raises(DamagedShardError, match=r"train-00000.bin: is damaged.*run `webtext tokenize` again"):
+    with pytest.raises(DamagedShardError, match=r"train-00000.bin: is damaged.*re-run `webtext tokenize`"):
         open_tokens(str(folder))
     assert open_tokens(str(folder), verify=False).train.read(0, 3).tolist() == [0, 0, 0]  # others have read it
     (folder / "train-00000.bin").write_bytes(b"\0" * 5)

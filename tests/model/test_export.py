@@ -175,7 +175,7 @@ def test_a_damaged_file_of_an_exported_folder_is_named(exported: Path, tmp_path:
     data = bytearray(file.read_bytes())
     data[-3] ^= 1
     file.write_bytes(data)
-    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*run `webtext export` again"):
+    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*re-run `webtext export`"):
         next(generate(str(tmp_path / "out"), [""], 1, SamplingOptions(), "cpu"))
 
 

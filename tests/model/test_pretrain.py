@@ -236,7 +236,7 @@ def test_a_checkpoint_with_a_damaged_state_is_passed_over_by_name(
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
     (tmp_path / "out" / "checkpoints" / "step-0000004" / "state.json").write_bytes(state)
-    with pytest.raises(DamagedShardError, match=r"step-0000004/state.json: is .*run `webtext pretrain` again"):
+    with pytest.raises(DamagedShardError, match=r"step-0000004/state.json: is .*re-run `webtext pretrain`"):
         open_model(str(tmp_path / "out"))
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))

@@ -163,7 +163,7 @@ def test_the_latest_checkpoint_serves_while_training_is_unfinished(tokens: str, 
 def test_before_the_first_checkpoint_there_is_nothing_to_sample_from(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(1)))
-    with pytest.raises(InputError, match=r"has not reached its first checkpoint; run `webtext pretrain` again"):
+    with pytest.raises(InputError, match=r"has not reached its first checkpoint; re-run `webtext pretrain`"):
         samples(tmp_path / "out", [""])
 
 
@@ -201,7 +201,7 @@ def test_a_damaged_file_of_a_model_is_named(trained: Path, tmp_path: Path, name:
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
     file.write_bytes(data)
-    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*run `webtext pretrain` again"):
+    with pytest.raises(DamagedShardError, match=rf"{name}: is damaged.*re-run `webtext pretrain`"):
         samples(tmp_path / "out", [""])
 
 

@@ -163,7 +163,7 @@ def test_a_damaged_or_missing_warc_is_refused_by_name(corpus):
     pages, links, tmp_path = corpus
     warc = pages / "pages-00001.warc.gz"
     warc.write_bytes(warc.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedShardError, match=r"pages-00001\.warc\.gz: is damaged .* run `webtext fetch` again"):
+    with pytest.raises(DamagedShardError, match=r"pages-00001\.warc\.gz: is damaged .* re-run `webtext fetch`"):
         run(pages, tmp_path / "out", links)
 
 
@@ -178,9 +178,9 @@ def test_pages_name_only_warcs_of_their_folder(tmp_path):
 
 def test_another_stages_folder_is_refused(corpus):
     pages, links, tmp_path = corpus
-    with pytest.raises(InputError, match="was made by scrape, but fetch is needed here"):
+    with pytest.raises(InputError, match="is the output of scrape, expected fetch"):
         run(links, tmp_path / "out")
-    with pytest.raises(InputError, match="was made by fetch, but scrape is needed here"):
+    with pytest.raises(InputError, match="is the output of fetch, expected scrape"):
         run(pages, tmp_path / "out", pages)
 
 
@@ -223,7 +223,7 @@ def test_files_of_html_plain_and_compressed(tmp_path):
     assert str(tmp_path) not in json.dumps(dropped)
     assert run(str(folder / "*.html"), tmp_path / "globbed").records_in == 1
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"holds no \*\.html"):
+    with pytest.raises(InputError, match=r"contains no \*\.html"):
         run(tmp_path / "empty", tmp_path / "nothing")
 
 

@@ -135,7 +135,7 @@ def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
         return str(caught.value)
 
     (links / "manifest.json").unlink()
-    assert "scrape: holds no manifest" in refusal()
+    assert "scrape: has no manifest" in refusal()
     (links / "_journal").mkdir()
     assert "scrape has not finished" in refusal()
     shutil.rmtree(links)

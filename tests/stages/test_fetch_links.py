@@ -19,7 +19,7 @@ from pipelines.core import shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.executor import make_executor
 from pipelines.core.manifest import read_manifest
-from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA, Link
+from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA
 from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LIST_SHARD_BYTES, open_links, read_links
@@ -44,7 +44,8 @@ def _scraped(folder: Path, url_shards: Sequence[Sequence[str]]) -> Path:
             with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as written:
                 for url in urls:
                     domain = registered_domain(url) or ""
-                    written.writer.write(Link(url, url, domain, 5, ["a"], ["b"], "title", 1_500_000_000, False))
+                    values = (url, url, domain, 5, ["a"], ["b"], "title", 1_500_000_000, False)
+                    written.writer.write(dict(zip(LINK_SCHEMA.names, values, strict=True)))
             result = TaskResult(len(urls), len(urls), files=(written.entry,))
             run.once(f"links-{index:05d}", lambda result=result: result)
         run.finish()
@@ -90,7 +91,7 @@ def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
 def test_a_damaged_shard_of_scrape_is_refused(tmp_path: Path) -> None:
     source = _scraped(tmp_path / "scrape", [["http://example.org/"]])
     (source / "links-00000.parquet").write_bytes(b"")
-    with pytest.raises(DamagedShardError, match=r"links-00000.parquet: is damaged.*run `webtext scrape` again"):
+    with pytest.raises(DamagedShardError, match=r"links-00000.parquet: is damaged.*re-run `webtext scrape`"):
         fetch(FetchConfig(), links=str(source), output=str(tmp_path / "fetch"), options=RunOptions())
 
 
@@ -98,7 +99,7 @@ def test_folders_of_other_stages_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder; run `webtext scrape` first"):
         open_links(str(tmp_path / "scrape"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no manifest"):
+    with pytest.raises(InputError, match="has no manifest"):
         open_links(str(tmp_path / "empty"))
     (tmp_path / "begun" / "_journal").mkdir(parents=True)
     with pytest.raises(InputError, match="scrape has not finished"):
@@ -140,7 +141,7 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_links(open_links(str(tmp_path / "*.csv")).shards[0])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.json").write_text("{}")
-    with pytest.raises(InputError, match=r"holds no \*.parquet, \*.txt"):
+    with pytest.raises(InputError, match=r"contains no \*.parquet, \*.txt"):
         open_links(str(tmp_path / "other"))
 
 

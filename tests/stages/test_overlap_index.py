@@ -23,7 +23,7 @@ from pipelines.core.manifest import read_manifest
 from pipelines.core.ngram_filter import map_bits, open_filter_folder
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_index import parts, stage
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
@@ -85,7 +85,7 @@ def _holds(output: Path, texts: Sequence[str]) -> list[bool]:
     folder = open_filter_folder(str(output))
     header = folder.header
     assert header is not None
-    hashes = text_ngram_hashes(*arrays_of(pa.array(texts)), folder.n, folder.normalization).hashes
+    hashes = text_ngram_hashes(*text_arrays(pa.array(texts)), folder.n, folder.normalization).hashes
     answers: list[bool] = contains(map_bits(folder.file.path, header), hashes, header.k, header.seed).tolist()
     return answers
 

@@ -21,7 +21,7 @@ from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core import progress
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from pipelines.stages.overlap_report import probing
@@ -54,7 +54,7 @@ def _index(folder: Path, output: Path | str, **config: Any) -> str:
 
 def _asked(texts: Sequence[str], n: int = 4, normalization: Normalization | None = None) -> NgramIndex:
     builder = IndexBuilder(n, normalization or Normalization())
-    builder.add(*arrays_of(pa.array(texts)))
+    builder.add(*text_arrays(pa.array(texts)))
     return builder.finish()[0]
 
 

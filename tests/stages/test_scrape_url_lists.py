@@ -117,9 +117,7 @@ def test_the_lists_that_openwebtext2_makes(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"text": f"http://a.com/{n}", "meta": meta}) + "\n" for n in range(3))
     path = _write(tmp_path, "urls_0.jsonl.zst", lines)
     assert _read(path, "text") == ([f"http://a.com/{n}" for n in range(3)], [])
-    with pytest.raises(
-        InputError, match=r"no line has a field 'url'; the first has: text, meta \(set another"
-    ):
+    with pytest.raises(InputError, match=r"no line has a field 'url'; the first has: text, meta \(set another"):
         _read(path)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from token_run import END, described, pieces, run, shard_bytes, stream, write_parquet, write_tokenizer
 
 from pipelines.core import inputs
-from pipelines.core.document_split import all_hashed, all_held_out, hashed, is_held_out
+from pipelines.core.document_split import hash_key, hash_keys, held_out_mask, is_held_out
 from pipelines.core.errors import ChangedRunError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import FileEntry
@@ -45,7 +45,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _expected(rows: list[dict[str, Any]], seed: int | None, held_out: float) -> dict[str, list[dict[str, Any]]]:
     """The documents of each split in their order, said plainly."""
-    ordered = rows if seed is None else sorted(rows, key=lambda row: hashed(row["id"], f"shuffle-{seed}"))
+    ordered = rows if seed is None else sorted(rows, key=lambda row: hash_key(row["id"], f"shuffle-{seed}"))
     return {
         "train": [row for row in ordered if not is_held_out(row["id"], held_out)],
         "held-out": [row for row in ordered if is_held_out(row["id"], held_out)],
@@ -320,5 +320,5 @@ def test_a_run_that_goes_on_encodes_again_what_is_not_as_written(
 
 @given(keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]))), share=st.floats(0, 0.5))
 def test_all_keys_are_hashed_as_each_is(keys: list[str], share: float) -> None:
-    assert all_hashed(keys, "shuffle-1").tolist() == [hashed(key, "shuffle-1") for key in keys]
-    assert all_held_out(keys, share).tolist() == [is_held_out(key, share) for key in keys]
+    assert hash_keys(keys, "shuffle-1").tolist() == [hash_key(key, "shuffle-1") for key in keys]
+    assert held_out_mask(keys, share).tolist() == [is_held_out(key, share) for key in keys]

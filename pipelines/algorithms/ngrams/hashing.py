@@ -1,7 +1,7 @@
 """64-bit hashes of words and word n-grams, straight from the bytes of a column of text; no Python object for a word.
 
 Texts come as `data, starts`: the bytes of a column and where each text begins in them, last where all end, one more
-than there are texts (`text_columns.arrays_of`). Words are those of `ngrams.words`, to the letter: property tests hold
+than there are texts (`text_columns.text_arrays`). Words are those of `ngrams.words`, to the letter: property tests hold
 both equal on all of Unicode. A hash depends on the words, in order, and on the seed alone.
 
 **Words** are hashed 16 bytes at a time by multiplications and shifts; words of up to 8 bytes never share a hash.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
-from pipelines.core.inputs import without_surrogates
+from pipelines.core.inputs import replace_surrogates
 
 _FIELDS = ("prompt", "text")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -47,7 +47,7 @@ def _prompt_of_record(line: bytes, place: str) -> str:
         raise InputError(f"{place}: is not valid JSON ({error})") from error
     for name in _FIELDS:
         if isinstance(record, dict) and isinstance(record.get(name), str):
-            return str(without_surrogates(record[name]))
+            return str(replace_surrogates(record[name]))
     raise InputError(f"{place}: has no prompt; each line needs an object with a text in {' or '.join(_FIELDS)}")
 
 

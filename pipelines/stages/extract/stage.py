@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
@@ -13,7 +14,7 @@ from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest, read_manifest
-from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA, Document
+from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.extract.child import Limits, PageReader, PageText, page_reader
 from pipelines.stages.extract.config import ExtractConfig
@@ -169,7 +170,7 @@ def _has_links(source: Source) -> bool:
     return isinstance(source, FetchedShard) and bool(source.links)
 
 
-def _documents(task: _Task, reader: PageReader, drops: Drops) -> Iterator[tuple[SourcePage, Document | None]]:
+def _documents(task: _Task, reader: PageReader, drops: Drops) -> Iterator[tuple[SourcePage, dict[str, Any] | None]]:
     """Yield each page of a task with its document, or with None, counted, where it gives none."""
     for page in read_pages(task.source):
         found = reader.read(page.raw) if page.raw is not None else PageText(problem=page.problem, detail=page.detail)
@@ -194,23 +195,23 @@ def _reason_to_drop(found: PageText, words: int, config: ExtractConfig) -> tuple
     return None, None
 
 
-def _document(page: SourcePage, found: PageText, words: int, extractor: str) -> Document:
+def _document(page: SourcePage, found: PageText, words: int, extractor: str) -> dict[str, Any]:
     link = page.link or {}
-    return Document(
-        id=page.id,
-        url=page.url,
-        final_url=page.final_url,
-        domain=link.get("domain") or (registered_domain(page.url) if page.url else None),
-        title=found.title or link.get("title") or None,
-        text=found.text,
-        language=found.language,
-        score=link.get("score"),
-        submission_ids=link.get("submission_ids"),
-        subreddits=link.get("subreddits"),
-        created_utc=link.get("created_utc"),
-        fetched_at=page.fetched_at,
-        extractor=_PLAIN if found.plain else extractor,
-        words=words,
-        warc_file=page.warc_file,
-        warc_offset=page.warc_offset,
-    )
+    return {
+        "id": page.id,
+        "url": page.url,
+        "final_url": page.final_url,
+        "domain": link.get("domain") or (registered_domain(page.url) if page.url else None),
+        "title": found.title or link.get("title") or None,
+        "text": found.text,
+        "language": found.language,
+        "score": link.get("score"),
+        "submission_ids": link.get("submission_ids"),
+        "subreddits": link.get("subreddits"),
+        "created_utc": link.get("created_utc"),
+        "fetched_at": page.fetched_at,
+        "extractor": _PLAIN if found.plain else extractor,
+        "words": words,
+        "warc_file": page.warc_file,
+        "warc_offset": page.warc_offset,
+    }

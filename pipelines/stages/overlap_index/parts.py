@@ -33,7 +33,7 @@ from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.ngram_filter import BLOCKED, DESCRIPTION, INDEX, PIECE_BLOCKS, read_pieces
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 SEED = 0
 # Also a filter that would fit into one part is made in a few, so that several cores work on it, but for a small one.
@@ -110,7 +110,7 @@ def add_part(task: AddTask) -> TaskResult:
     bits = empty_bits(task.range.blocks)
     for shard in task.shards:
         for batch in inputs.read_documents(shard, Drops()):
-            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalization).hashes
+            hashes = text_ngram_hashes(*text_arrays(batch.column("text")), task.ngram, task.normalization).hashes
             add_range(bits, hashes, task.size.k, SEED, task.range.first, task.size.blocks)
             progress.advance(batch.num_rows)
     return _written(bits, task.output, task.work, task.range)

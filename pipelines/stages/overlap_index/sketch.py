@@ -16,7 +16,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 _SKETCH = ".sketch"
 
@@ -54,7 +54,7 @@ def sketch_shard(task: SketchTask) -> TaskResult:
     with shards.write_shard(task.output, shards.shard_name("dropped", task.shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(task.shard, drops):
-            hashes = text_ngram_hashes(*arrays_of(batch.column("text")), task.ngram, task.normalization).hashes
+            hashes = text_ngram_hashes(*text_arrays(batch.column("text")), task.ngram, task.normalization).hashes
             distinct_count.add(registers, hashes)
             documents += batch.num_rows
             found += len(hashes)
@@ -63,7 +63,7 @@ def sketch_shard(task: SketchTask) -> TaskResult:
     with storage.atomic_write(storage.join(task.output, name), durable=False) as stream:
         stream.write(registers.data)
     return TaskResult(
-        records_in=inputs.documents_read(drops, documents),
+        records_in=inputs.count_records_in(drops, documents),
         records_out=documents,
         dropped=drops.counts,
         counts={"ngrams": found},

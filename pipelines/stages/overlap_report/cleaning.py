@@ -11,7 +11,7 @@ from pipelines.algorithms.ngrams.index import scan
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import StoredIndex, load_index
 from pipelines.stages.overlap_report.scanning import OVERLAPPING_SCHEMA, corpus_batches, list_overlapping
 
@@ -44,7 +44,7 @@ def clean_shard(task: CleanTask) -> TaskResult:
         shards.write_shard(task.output, shards.shard_name("removed", task.shard.index), OVERLAPPING_SCHEMA) as removed,
     ):
         for batch in corpus_batches(task.shard, 0.0, Drops()):
-            hits = scan(index, *arrays_of(batch.column("text")))
+            hits = scan(index, *text_arrays(batch.column("text")))
             overlapping = np.bincount(hits.documents[counted[hits.ids]], minlength=batch.num_rows)
             list_overlapping(removed.writer, batch, overlapping, hits.ngram_counts)
             kept.writer.write_batch(batch.filter(pa.array(overlapping == 0)))

@@ -257,8 +257,8 @@ def parquet_batches(path: str, columns: list[str] | None = None) -> Iterator[pa.
     """Yield the rows of a Parquet file in parts of about 16 MB."""
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
-    for batch in shards.read_batches(path, columns, rows=shards.rows_within(metadata, None, MOST_BYTES)):
-        yield from shards.cut_by_bytes(batch, 4 * MOST_BYTES)
+    for batch in shards.read_batches(path, columns, rows=shards.rows_per_batch(metadata, None, MOST_BYTES)):
+        yield from shards.split_by_bytes(batch, 4 * MOST_BYTES)
 
 
 def in_parts(batches: Iterable[Texts]) -> Iterator[Texts]:

@@ -21,7 +21,7 @@ from pipelines.core import progress, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.benchmarks import Benchmark, ExampleBatch, read_example_batches
 
 _EXAMPLE_COUNTS = "examples.json"
@@ -149,7 +149,7 @@ def _stem(work: str, number: int) -> str:
 
 def _add(builder: IndexBuilder, batches: Iterator[ExampleBatch]) -> None:
     for batch in batches:
-        builder.add(*arrays_of(batch.texts))
+        builder.add(*text_arrays(batch.texts))
 
 
 def _add_first(
@@ -159,7 +159,7 @@ def _add_first(
     examples = 0
     with shards.write_shard(output, places_name(work, number), _PLACES_SCHEMA) as places:
         for batch in batches:
-            builder.add(*arrays_of(batch.texts))
+            builder.add(*text_arrays(batch.texts))
             column = pa.array(batch.places, pa.string())
             places.writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_PLACES_SCHEMA))
             examples += len(batch.texts)

@@ -17,7 +17,7 @@ from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Runs, coun
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.reports.overlap_columns import column_values
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
 from pipelines.stages.overlap_report.holdings import Holdings
@@ -200,7 +200,7 @@ def _texts_of(benchmark: Benchmark, example: str, wanted: set[int]) -> Iterator[
 
 def _words_of(text: pa.StringArray, normalization: Normalization) -> tuple[npt.NDArray[np.uint8], Spans]:
     """Return the bytes of a text, and where each word begins and ends in them."""
-    data, starts = arrays_of(text)
+    data, starts = text_arrays(text)
     first, last = int(starts[0]), int(starts[-1])
     alone = data[first:last]
     words = word_hashes(alone, np.array([0, last - first], np.int64), normalization)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.core import inputs, progress, shards
 from pipelines.core.document_filter import with_text
-from pipelines.core.document_split import all_hashed, all_held_out, document_keys, split_keys
+from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
@@ -45,9 +45,9 @@ def sample_held_out(task: HeldOutTask) -> TaskResult:
         if not batch.num_rows:
             continue
         keys = split_keys(batch, document_keys(batch, task.shard))
-        flags = all_held_out(keys, task.held_out)
+        flags = held_out_mask(keys, task.held_out)
         texts = batch.column("text").filter(pa.array(flags)).to_pylist()
-        hashes = all_hashed(keys, "overlap")[flags].tolist()
+        hashes = hash_keys(keys, "overlap")[flags].tolist()
         lowest = heapq.nsmallest(_DOCUMENTS, [*lowest, *zip(hashes, texts, strict=True)])
     return TaskResult(files=(_write(lowest, task.output, f"{task.work}/held-out-part-{task.shard.index:05d}.parquet"),))
 

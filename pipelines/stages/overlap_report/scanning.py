@@ -15,12 +15,12 @@ from pipelines.algorithms.ngrams.index import NgramIndex, scan
 from pipelines.algorithms.ngrams.overlap_counts import SOURCES, CorpusCounts
 from pipelines.core import inputs, progress, shards
 from pipelines.core.document_filter import urls_of, with_text
-from pipelines.core.document_split import all_held_out, document_keys, split_keys
+from pipelines.core.document_split import document_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
 from pipelines.stages.overlap_report.indexing import StoredIndex, load_index
 from pipelines.stages.overlap_report.ngram_texts import ngram_texts
@@ -100,7 +100,7 @@ def scan_shard(task: ScanTask) -> TaskResult:
     ):
         drops = Drops(dropped.writer)
         for batch in corpus_batches(task.shard, task.held_out, drops):
-            data, starts = arrays_of(batch.column("text"))
+            data, starts = text_arrays(batch.column("text"))
             hits = scan(indexes[0], data, starts)
             for row in counted.add(documents, hits.documents, hits.ids).tolist():
                 sources[documents + row] = _source(batch, row)
@@ -119,7 +119,7 @@ def scan_shard(task: ScanTask) -> TaskResult:
     matches = _write_matches(task, indexes[0], counted, sources)
     flagged = [_write_found(task, number, flags) for number, flags in enumerate(found, 1)]
     return TaskResult(
-        records_in=inputs.documents_read(drops, documents),
+        records_in=inputs.count_records_in(drops, documents),
         records_out=documents,
         dropped=drops.counts,
         counts={"corpus_ngrams": ngrams, "text_bytes": text_bytes, "overlapping_documents": overlapping_documents},
@@ -132,7 +132,7 @@ def corpus_batches(shard: inputs.DocumentShard, held_out: float, drops: Drops) -
     for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
         batch = with_text(batch, drops)
         if held_out and batch.num_rows:
-            flags = pa.array(all_held_out(split_keys(batch, document_keys(batch, shard)), held_out))
+            flags = pa.array(held_out_mask(split_keys(batch, document_keys(batch, shard)), held_out))
             apart = batch.filter(flags)
             for id, url in zip(apart.column("id").to_pylist(), urls_of(apart), strict=True):
                 drops.add("held_out", id, url)
@@ -146,7 +146,7 @@ def scan_own_train(task: OwnTrainTask) -> TaskResult:
     index = load_index(task.index)
     flags = np.zeros(len(index.hashes), np.bool_)
     for batch in read_example_batches(task.benchmark, task.example):
-        flags[scan(index, *arrays_of(batch.texts)).ids] = True
+        flags[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
     return TaskResult(files=(_write_flags(task.output, f"{task.work}/{task.name}.parquet", flags),))
 

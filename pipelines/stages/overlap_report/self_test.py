@@ -17,7 +17,7 @@ from pipelines.algorithms.ngrams.index import NgramIndex, scan, settings_of
 from pipelines.algorithms.ngrams.words import Normalization, word_spans
 from pipelines.core import inputs
 from pipelines.core.drops import Drops
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.benchmarks import read_example_batches
 from pipelines.stages.overlap_report.results import Audited
 from pipelines.stages.overlap_report.scanning import corpus_batches
@@ -137,7 +137,7 @@ def _ids(index: NgramIndex, texts: Sequence[str]) -> list[npt.NDArray[np.int64]]
     found: list[npt.NDArray[np.int64]] = []
     for start in range(0, len(texts), _SCANNED_TEXTS):
         some = texts[start : start + _SCANNED_TEXTS]
-        hits = scan(index, *arrays_of(pa.array(some, pa.string())))
+        hits = scan(index, *text_arrays(pa.array(some, pa.string())))
         bounds = np.searchsorted(hits.documents, np.arange(len(some) + 1))
         found += [np.unique(hits.ids[first:last]) for first, last in itertools.pairwise(bounds)]
     return found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core.errors import InputError
-from pipelines.core.inputs import without_surrogates
+from pipelines.core.inputs import replace_surrogates
 
 _JOINED = "+"
 _INSIDE = "."
@@ -36,9 +36,9 @@ class TextField:
         if not isinstance(record, dict):
             raise NoTextError
         if self.name in record:
-            return without_surrogates(_joined(record[self.name]))  # type: ignore[no-any-return]
+            return replace_surrogates(_joined(record[self.name]))  # type: ignore[no-any-return]
         parts = [_joined(_value(record, name)) for name in self.name.split(_JOINED)]
-        return without_surrogates("\n".join(parts))  # type: ignore[no-any-return]
+        return replace_surrogates("\n".join(parts))  # type: ignore[no-any-return]
 
     def columns(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns of a table that hold the text, or None where it has no such text."""

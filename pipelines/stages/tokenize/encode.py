@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_filter import urls_of, with_text
-from pipelines.core.document_split import all_hashed, all_held_out, document_keys, split_keys
+from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
-from pipelines.core.machine import keep_freed_memory, use_one_thread_in_a_worker
+from pipelines.core.machine import limit_worker_threads, retain_freed_memory
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library
@@ -51,8 +51,8 @@ class EncodeTask:
 
 def prepare_worker() -> None:
     """Import in a new worker what its first task needs, while the command still looks at its input."""
-    use_one_thread_in_a_worker()
-    keep_freed_memory()
+    limit_worker_threads()
+    retain_freed_memory()
     import_engine()
 
 
@@ -61,8 +61,8 @@ def encode_shard(task: EncodeTask) -> TaskResult:
 
     Raises WebtextError where a sampled document has other ids than the `tokenizers` library gives it.
     """
-    use_one_thread_in_a_worker()
-    keep_freed_memory()
+    limit_worker_threads()
+    retain_freed_memory()
     tokenizer = storage.join(task.output, TOKENIZER_FILE)
     encoder = load_encoder(tokenizer, task.tokenizer_sha256, task.engine)
     check = SampleCheck(encoder, load_library(tokenizer, task.tokenizer_sha256), task.compared_characters)
@@ -86,7 +86,7 @@ def encode_shard(task: EncodeTask) -> TaskResult:
     counts: dict[str, float] = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
     counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
     return TaskResult(
-        records_in=inputs.documents_read(drops, position),
+        records_in=inputs.count_records_in(drops, position),
         records_out=position,
         dropped=drops.counts,
         counts={**counts, "compared_documents": check.documents},
@@ -97,7 +97,7 @@ def encode_shard(task: EncodeTask) -> TaskResult:
 def _documents(task: EncodeTask, batch: pa.RecordBatch, encoded: Encoded, position: int) -> EncodedDocuments:
     tokens = encoded.ids.astype(np.dtype(task.dtype).newbyteorder("<"))
     keys = document_keys(batch, task.shard)
-    held_out = all_held_out(split_keys(batch, keys), task.held_out)
+    held_out = held_out_mask(split_keys(batch, keys), task.held_out)
     return EncodedDocuments(
         batch.column("id"),
         pa.array(urls_of(batch), pa.string()),
@@ -113,4 +113,4 @@ def _orders(task: EncodeTask, keys: list[str], position: int) -> npt.NDArray[np.
     """Return where documents go: by a hash of what they are (that of a cluster would put its members side by side)."""
     if not task.shuffle:
         return np.arange(position, position + len(keys), dtype=np.uint64)
-    return all_hashed(keys, f"shuffle-{task.seed}")
+    return hash_keys(keys, f"shuffle-{task.seed}")

@@ -173,7 +173,7 @@ def _write_documents(task: ShardTask, documents: pa.Table, pieces: _Pieces) -> F
     name = documents_file(f"{task.name}.{task.form.suffix}")
     with shards.write_shard(task.output, name, TOKEN_DOCUMENTS_SCHEMA) as shard:
         for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
-            for part in shards.cut_by_bytes(batch, _GROUP_BYTES):
+            for part in shards.split_by_bytes(batch, _GROUP_BYTES):
                 # A copy, since what is cast must lie within the first 2 GiB of its column.
                 copied = part.take(pa.array(np.arange(part.num_rows)))
                 shard.writer.write_batch(copied.cast(TOKEN_DOCUMENTS_SCHEMA))

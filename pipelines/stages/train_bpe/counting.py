@@ -20,12 +20,12 @@ from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, write_buckets
 from pipelines.core.document_filter import group_names, with_text
-from pipelines.core.document_split import document_keys, hashed, is_held_out, split_keys
+from pipelines.core.document_split import document_keys, hash_key, is_held_out, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, write_bucketed
 from pipelines.stages.train_bpe.sample import SampleWriter
 
@@ -110,7 +110,7 @@ def count_shard(task: CountTask) -> TaskResult:
         words.finish()
     work = FileEntry(task.work_file, written.size_bytes, written.sha256)
     return TaskResult(
-        records_in=inputs.documents_read(drops, documents),
+        records_in=inputs.count_records_in(drops, documents),
         records_out=documents,
         dropped=drops.counts,
         counts={"text_bytes": words.text_bytes},
@@ -137,7 +137,7 @@ def documents_to_count(
 
 
 def _place(key: str) -> int:
-    return hashed(key, "train-bpe") % PLACES
+    return hash_key(key, "train-bpe") % PLACES
 
 
 class _WordCounter:
@@ -159,7 +159,7 @@ class _WordCounter:
 
     def add(self, texts: pa.Array, held_out: Sequence[bool]) -> None:
         """Add the texts of documents; they are counted while the caller goes on."""
-        data, starts = arrays_of(texts)
+        data, starts = text_arrays(texts)
         self.text_bytes += int(starts[-1]) - int(starts[0])
         self._wait()
         self._counting = self._thread.submit(self._table.add, data, starts, np.array(held_out, np.uint8))

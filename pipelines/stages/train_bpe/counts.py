@@ -18,7 +18,7 @@ from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import arrays_of
+from pipelines.core.text_columns import text_arrays
 
 # How often a word stands in the documents that are kept, and in those that are held out.
 COUNTS_SCHEMA = pa.schema(
@@ -87,7 +87,7 @@ def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -
 def _buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     if buckets == 1:
         return np.zeros(counts.num_rows, np.int32)
-    return bucket_of_words(*arrays_of(counts.column("word")), buckets)
+    return bucket_of_words(*text_arrays(counts.column("word")), buckets)
 
 
 def read_counts(task: ReadTask) -> TaskResult:
@@ -113,7 +113,7 @@ def measure(path: str) -> tuple[int, int]:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
         rows = int(file.metadata.num_rows)
-        return rows, max(rows, shards.text_bytes_of(file.metadata, "word"))
+        return rows, max(rows, shards.estimate_text_bytes(file.metadata, "word"))
 
 
 def require_sums(text_bytes: int, path: str) -> None:
@@ -253,7 +253,7 @@ def words_to_train_on(batches: Iterator[pa.RecordBatch], words: int, word_bytes:
     size = end = 0
     for batch in batches:
         kept = batch.filter(pc.greater(batch.column("count"), 0))
-        text, bounds = arrays_of(kept.column("word"))
+        text, bounds = text_arrays(kept.column("word"))
         text_bytes = int(bounds[-1] - bounds[0])
         symbols[end : end + text_bytes] = symbol_of_byte[text[bounds[0] : bounds[-1]]]
         starts[size + 1 : size + 1 + kept.num_rows] = end + (bounds[1:].astype(np.int64) - bounds[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from pipelines.core import inputs, shards
-from pipelines.core.document_split import hashed
+from pipelines.core.document_split import hash_key
 from pipelines.core.manifest import FileEntry, has_manifest
 
 SAMPLE_SCHEMA = pa.schema(
@@ -42,7 +42,7 @@ class SampleWriter:
         """Look at a batch of documents: `keys` decide, `groups` and `held_out` are noted."""
         ids, texts = batch.column("id"), batch.column("text")
         for row, key in enumerate(keys):
-            place = hashed(key, "sample")
+            place = hash_key(key, "sample")
             if place < self._below:
                 text = texts[row].as_py()[:_MOST_CHARACTERS]
                 self._add((place, ids[row].as_py(), groups[row], text, held_out[row]))
@@ -50,7 +50,7 @@ class SampleWriter:
     def add_sample(self, rows: pa.RecordBatch) -> None:
         """Look at the rows of another sample, whose keys are not known: by a hash of their id and text."""
         for row in rows.to_pylist():
-            place = hashed(f"{row['id']}\n{row['text']}", "sample")
+            place = hash_key(f"{row['id']}\n{row['text']}", "sample")
             if place < self._below:
                 self._add((place, row["id"], row["group"], row["text"], row["held_out"]))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.estimate import estimate_documents
-from pipelines.core.machine import Spent
+from pipelines.core.machine import Timer
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
@@ -61,8 +61,8 @@ def train_bpe(
     fingerprints = {name: fingerprint for name, fingerprint in read.items() if fingerprint is not None}
     with stage_run(STAGE, config, fingerprints, output, options) as run:
         if not run.finished:
-            spent = Spent()
-            with spent.on("counting"):
+            spent = Timer()
+            with spent.section("counting"):
                 counted = _count(config, source or counted_before, run)
             # Without a word there is nothing to train on; what became of the documents is said at the end.
             if counted.words and not config.count_only:
@@ -141,7 +141,7 @@ def _train(
     counted: Counted,
     reference: Reference | None,
     run: StageRun,
-    spent: Spent,
+    spent: Timer,
 ) -> None:
     work_file = f"{storage.basename(run.work)}/{_MERGES}"
 
@@ -159,16 +159,16 @@ def _train(
             return learning.learn_by_library(config, source, below, laid_out, run.output, work_file)
         return learning.learn_from_words(config, laid_out, run.output, work_file)
 
-    with spent.on("merging"):
+    with spent.section("merging"):
         most = config.vocab_size - learning.BYTES - 1
         merges = int(run.once("learn", learn, work=True, total=most, unit="merges").counts["merges"])
     ended = learning.why_it_ended(config, merges)
     if merges < most:
         run.note(f"the text fills only {merges + learning.BYTES + 1:,} of the {config.vocab_size:,} entries: {ended}")
     sample = read_sample(counted.samples)
-    with spent.on("writing"):
+    with spent.section("writing"):
         run.once("files", lambda: _write_files(run.output, work_file, texts_to_compare(sample, words())))
-    with spent.on("examining"):
+    with spent.section("examining"):
         run.once("card", lambda: _write_card(config, words, trained_on, sample, reference, run.output, work_file))
     read = {"text_bytes": counted.text_bytes} if counted.text_bytes else {}
     about = {**spent.figures(), **read, "engine": config.engine, "ended": ended, "options": _options(config)}
