@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ from datasketch.hashfunc import sha1_hash32
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.kernels.union_find import connected_components
+from pipelines.algorithms.kernels.union_find import DisjointSets
 from pipelines.algorithms.minhash.signatures import (
     band_keys,
     candidate_probability,
@@ -140,22 +141,27 @@ def test_band_keys_are_equal_where_the_band_is_and_differ_elsewhere():
 
 @settings(deadline=None)
 @given(st.integers(1, 40), st.data())
-def test_components_are_those_of_a_plain_search(nodes, data):
+def test_disjoint_sets_are_the_connected_components(nodes, data):
     node = st.integers(0, nodes - 1)
     edges = data.draw(st.lists(st.tuples(node, node), max_size=60))
-    left, right = (np.array([edge[side] for edge in edges], dtype=np.int64) for side in (0, 1))
+    sets = DisjointSets(nodes)
+    for left, right in edges:
+        sets.union(left, right)
     wanted = list(range(nodes))
     for _ in range(nodes):
         for one, other in edges:
             wanted[one] = wanted[other] = min(wanted[one], wanted[other])
-    assert connected_components(left, right, nodes).tolist() == wanted
+    assert sets.labels().tolist() == wanted == [sets.find(number) for number in range(nodes)]
 
 
 @pytest.mark.parametrize("order", ["up", "down", "shuffled"])
-def test_a_long_chain_is_one_component(order):
+def test_a_long_chain_is_one_set(order):
     numbers = np.arange(100_000, dtype=np.int64)
     if order == "down":
         numbers = numbers[::-1].copy()
     if order == "shuffled":
         np.random.default_rng(2).shuffle(numbers)
-    assert not connected_components(numbers[:-1], numbers[1:], len(numbers)).any()
+    sets = DisjointSets(len(numbers))
+    for left, right in itertools.pairwise(numbers.tolist()):
+        sets.union(left, right)
+    assert not sets.labels().any()

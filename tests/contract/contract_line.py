@@ -37,7 +37,7 @@ CASES = {
     "fetch": Case({"per_host_delay": 0.0, "concurrency": 4}, {"max_bytes": 500_000}),
     "extract": Case({}, {"extractor": "newspaper"}),
     "dedup": Case({}, {"threshold": 0.5}),
-    "remove-wikipedia": Case({}, {"domains": ["example.org"]}),
+    "remove-wikipedia": Case({}, {"domain": ["example.org"]}),
     "train-bpe": Case({"vocab_size": 400}, {"vocab_size": 380}),
     "tokenize": Case({"held_out": 0.3, "shard_tokens": 4000}, {"format": "llmc"}),
     "pretrain": Case(

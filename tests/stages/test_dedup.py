@@ -19,10 +19,9 @@ from pipelines.algorithms.minhash.signatures import choose_bands, normalized_tex
 from pipelines.core.errors import ChangedRunError
 from pipelines.core.executor import SerialExecutor, make_executor
 from pipelines.core.run import RunOptions
-from pipelines.stages.dedup import candidates
-from pipelines.stages.dedup.candidates import NEIGHBOURS, bucket_pairs
+from pipelines.stages.dedup.candidates import NEIGHBORS, bucket_pairs
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.stage import dedup
+from pipelines.stages.dedup.stage import TaskSizes, dedup
 from webtext_cli.commands.dedup import command
 
 Row = dict[str, Any]
@@ -70,9 +69,16 @@ def write_corpus(folder: Path, rows: list[Row], shards: int = 3) -> Path:
     return folder
 
 
-def run(documents: Path, output: Path, workers: int = 1, executor: Any = None, **settings: Any):
+def run(
+    documents: Path,
+    output: Path,
+    workers: int = 1,
+    executor: Any = None,
+    sizes: TaskSizes | None = None,
+    **settings: Any,
+):
     options = RunOptions(executor or make_executor(workers))
-    return dedup(DedupConfig(**settings), documents=str(documents), output=str(output), options=options)
+    return dedup(DedupConfig(**settings), documents=str(documents), output=str(output), options=options, sizes=sizes)
 
 
 def rows_of(folder: Path, noun: str) -> list[Row]:
@@ -89,7 +95,7 @@ def result_files(folder: Path) -> dict[str, bytes]:
 
 
 def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """Say what is kept and dropped, in the plainest way: sets of strings, dictionaries of buckets, a search."""
+    """Return what is kept and dropped, computed with sets of strings, dictionaries of buckets, and a search."""
     shingles = [shingles_of(row["text"], config.ngram) for row in rows]
     near: dict[int, set[int]] = defaultdict(set)
     for members in _buckets(rows, shingles, config):
@@ -155,26 +161,26 @@ def _rank(row: Row) -> tuple[float, float, str]:
 def test_the_result_is_that_of_a_plain_reference(tmp_path, seed, settings):
     rows = random_corpus(seed)
     summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out", **settings)
-    wanted = reference(rows, DedupConfig(**settings))
-    assert outcome(tmp_path / "out") == wanted
+    expected = reference(rows, DedupConfig(**settings))
+    assert outcome(tmp_path / "out") == expected
     assert summary.records_in == len(rows) == summary.records_out + sum(summary.dropped.values())
-    assert dict(summary.dropped) == dict(Counter(reason for _, reason, _ in wanted[1]))
-    assert summary.extra["clusters"] == len({detail for _, _, detail in wanted[1]})
+    assert dict(summary.dropped) == dict(Counter(reason for _, reason, _ in expected[1]))
+    assert summary.extra["clusters"] == len({detail for _, _, detail in expected[1]})
 
 
 def test_the_result_does_not_depend_on_the_order_of_the_input(tmp_path):
     rows = random_corpus(11)
     run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
-    wanted = outcome(tmp_path / "out")
+    expected = outcome(tmp_path / "out")
     clusters = sorted(map(str, pq.read_table(tmp_path / "out" / "clusters.parquet").to_pylist()))
     for seed in range(2):
         random.Random(seed).shuffle(rows)
         run(write_corpus(tmp_path / f"in{seed}", rows, shards=seed + 1), tmp_path / f"out{seed}")
-        assert outcome(tmp_path / f"out{seed}") == wanted
+        assert outcome(tmp_path / f"out{seed}") == expected
         assert sorted(map(str, pq.read_table(tmp_path / f"out{seed}" / "clusters.parquet").to_pylist())) == clusters
 
 
-def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp_path, monkeypatch):
+def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp_path):
     documents = write_corpus(tmp_path / "in", random_corpus(12, 60))
     run(documents, tmp_path / "one")
     run(documents, tmp_path / "three", workers=3)
@@ -182,9 +188,7 @@ def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp
     assert one == result_files(tmp_path / "three")
     shards = [f"{noun}-0000{number}.parquet" for noun in ("documents", "dropped") for number in range(3)]
     assert sorted(one) == ["clusters.parquet", *shards, "manifest.json"]
-    monkeypatch.setattr(candidates, "DOCUMENTS_A_PART", 25)
-    monkeypatch.setattr("pipelines.stages.dedup.stage.PAIRS_A_TASK", 100)
-    run(documents, tmp_path / "parts")
+    run(documents, tmp_path / "parts", sizes=TaskSizes(documents_per_part=25, pairs_per_task=100))
     parts = result_files(tmp_path / "parts")
     assert {name: data for name, data in parts.items() if name != "manifest.json"} == {
         name: data for name, data in one.items() if name != "manifest.json"
@@ -201,8 +205,8 @@ class _StoppingExecutor(SerialExecutor):
     def __init__(self, tasks: int) -> None:
         self._left = tasks
 
-    def map(self, function, tasks, on_progress):
-        for result in super().map(function, tasks, on_progress):
+    def map(self, *arguments):
+        for result in super().map(*arguments):
             if not self._left:
                 raise _StoppedError
             self._left -= 1
@@ -218,7 +222,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize("tasks", [1, 4, 20, 30, 34])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path, tasks):
+def test_a_stopped_run_resumes_to_the_same_bytes(finished, tmp_path, tasks):
     documents, whole = finished
     with pytest.raises(_StoppedError):
         run(documents, tmp_path / "stopped", executor=_StoppingExecutor(tasks))
@@ -227,7 +231,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(finished, tmp_path, ta
     assert result_files(tmp_path / "stopped") == whole
 
 
-def test_a_lost_file_of_a_finished_run_is_made_again(tmp_path):
+def test_a_lost_file_of_a_finished_run_is_rebuilt(tmp_path):
     documents = write_corpus(tmp_path / "in", random_corpus(14, 60))
     run(documents, tmp_path / "out")
     whole = result_files(tmp_path / "out")
@@ -258,7 +262,7 @@ def test_the_best_of_a_cluster_is_kept_by_score_then_time_then_id(tmp_path):
     assert outcome(tmp_path / "out")[0] == ["0e", "1d", "2a", "3b", "4c", "5f"]
 
 
-def test_repeated_ids_of_a_foreign_input_do_not_mislead(tmp_path):
+def test_foreign_inputs_may_repeat_ids(tmp_path):
     rng = random.Random(5)
     first, second = text_of(rng, 80), text_of(rng, 80)
     rows = [
@@ -272,7 +276,7 @@ def test_repeated_ids_of_a_foreign_input_do_not_mislead(tmp_path):
     )
 
 
-def test_texts_without_words_are_only_duplicates_where_they_are_equal(tmp_path):
+def test_texts_without_words_are_duplicates_only_if_equal(tmp_path):
     rows = [
         {"id": str(n), "text": text, "score": None, "created_utc": None}
         for n, text in enumerate(["!!!", "???", "", "!!!"])
@@ -323,9 +327,9 @@ def test_injected_duplicates_are_found_at_and_above_the_threshold_and_never_belo
     run(write_corpus(tmp_path / "in", rows), tmp_path / "out", ngram=1)
     dropped = {id for id, _, _ in outcome(tmp_path / "out")[1]}
     assert all(similarity_of[id] >= 0.8 for id in dropped)
-    wanted = {id for id, true in similarity_of.items() if true >= 0.8}
-    assert len(wanted) == 180
-    assert len(dropped & wanted) >= 177
+    expected = {id for id, true in similarity_of.items() if true >= 0.8}
+    assert len(expected) == 180
+    assert len(dropped & expected) >= 177
 
 
 def test_a_large_bucket_of_near_duplicates_is_one_cluster_at_linear_cost(tmp_path):
@@ -338,16 +342,18 @@ def test_a_large_bucket_of_near_duplicates_is_one_cluster_at_linear_cost(tmp_pat
     assert summary.extra["candidate_pairs"] < 300 * 299 / 2
 
 
-@pytest.mark.parametrize("size", [1, 2, NEIGHBOURS + 1, NEIGHBOURS + 2, 500])
+@pytest.mark.parametrize("size", [1, 2, NEIGHBORS + 1, NEIGHBORS + 2, 500])
 def test_the_pairs_of_a_bucket(size):
     keys = np.repeat(np.array([3, 7, 9], dtype=np.uint64), [1, size, 2])
     numbers = np.random.default_rng(size).permutation(len(keys)).astype(np.int64)
     pairs = bucket_pairs(numbers, keys)
-    found = [pair for left, right in pairs for pair in zip(left.tolist(), right.tolist(), strict=True)]
+    actual = [pair for left, right in pairs for pair in zip(left.tolist(), right.tolist(), strict=True)]
     bucket = numbers[1 : size + 1].tolist()
-    wanted = [(one, other) for place, one in enumerate(bucket) for other in bucket[place + 1 : place + 1 + NEIGHBOURS]]
-    wanted += [(bucket[0], other) for other in bucket[NEIGHBOURS + 1 :]]
-    assert sorted(found) == sorted([*wanted, (numbers[size + 1], numbers[size + 2])])
+    expected = [
+        (left, right) for place, left in enumerate(bucket) for right in bucket[place + 1 : place + 1 + NEIGHBORS]
+    ]
+    expected += [(bucket[0], other) for other in bucket[NEIGHBORS + 1 :]]
+    assert sorted(actual) == sorted([*expected, (numbers[size + 1], numbers[size + 2])])
 
 
 def test_other_columns_pass_through_and_unreadable_records_are_counted_once(tmp_path):
@@ -361,7 +367,7 @@ def test_other_columns_pass_through_and_unreadable_records_are_counted_once(tmp_
     assert (document["id"], document["text"], document["metadata"]) == ("2", text, '{"tag": {"n": 2}}')
 
 
-def test_scores_that_pandas_made_floating_still_rank(tmp_path):
+def test_floating_point_scores_rank(tmp_path):
     text = text_of(random.Random(2), 50)
     table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": pa.array([3.0, float("nan"), 7.0])})
     pq.write_table(table, tmp_path / "in.parquet")
@@ -369,7 +375,7 @@ def test_scores_that_pandas_made_floating_still_rank(tmp_path):
     assert outcome(tmp_path / "out")[0] == ["c"]
 
 
-def test_nothing_is_dropped_where_nothing_repeats(tmp_path):
+def test_nothing_is_dropped_without_duplicates(tmp_path):
     rng = random.Random(3)
     rows = [{"id": str(n), "text": text_of(rng, 40), "score": 1, "created_utc": 1} for n in range(10)]
     summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
@@ -377,7 +383,7 @@ def test_nothing_is_dropped_where_nothing_repeats(tmp_path):
     assert pq.read_table(tmp_path / "out" / "clusters.parquet").num_rows == 0
 
 
-def test_a_shard_without_documents_is_no_hindrance(tmp_path):
+def test_an_empty_shard_is_allowed(tmp_path):
     rows = random_corpus(15, 40)
     documents = write_corpus(tmp_path / "in", rows, shards=2)
     pq.write_table(pa.Table.from_pylist([], schema=SCHEMA), documents / "part-0-empty.parquet")

@@ -14,7 +14,6 @@ from pipelines.core.executor import make_executor
 from pipelines.core.records import DOCUMENT_SCHEMA
 from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions
-from pipelines.stages.remove_wikipedia import stage
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from webtext_cli.commands.remove_wikipedia import command
@@ -59,13 +58,14 @@ def write_documents(folder: Path, urls_by_shard: list[list[str | None]]) -> Path
     return folder
 
 
-def run(documents, output: Path, workers: int = 1, **settings):
-    named = [str(each) for each in documents] if isinstance(documents, list) else str(documents)
+def run(documents, output: Path, workers: int = 1, domains_file: str | None = None, **settings):
+    paths = [str(path) for path in documents] if isinstance(documents, list) else str(documents)
     return remove_wikipedia(
         RemoveWikipediaConfig(**settings),
-        documents=named,
+        documents=paths,
         output=str(output),
         options=RunOptions(make_executor(workers)),
+        domains_file=domains_file,
     )
 
 
@@ -73,7 +73,7 @@ def rows(folder: Path, noun: str) -> list[dict[str, object]]:
     return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-def test_wikipedia_goes_under_every_name_and_the_rest_stays_as_it_is(tmp_path):
+def test_wikipedia_is_dropped_under_every_name_and_the_rest_is_unchanged(tmp_path):
     documents = write_documents(tmp_path / "in", [WIKIPEDIA, [*OTHERS, None]])
     summary = run(documents, tmp_path / "out")
     assert (summary.records_in, summary.records_out) == (len(WIKIPEDIA) + len(OTHERS) + 1, len(OTHERS) + 1)
@@ -90,10 +90,10 @@ def test_wikipedia_goes_under_every_name_and_the_rest_stays_as_it_is(tmp_path):
 def test_further_domains_are_removed_and_part_of_the_result(tmp_path):
     documents = write_documents(tmp_path / "in", [["http://en.my-mirror.com/River", "http://other.example/"]])
     assert run(documents, tmp_path / "without").records_out == 2
-    summary = run(documents, tmp_path / "with", domains=("My-Mirror.com",))
+    summary = run(documents, tmp_path / "with", domain=("My-Mirror.com",))
     assert [row["url"] for row in rows(tmp_path / "with", "documents")] == ["http://other.example/"]
     assert dict(summary.dropped) == {"wikipedia_domain": 1}
-    with pytest.raises(ChangedRunError, match="domains was"):
+    with pytest.raises(ChangedRunError, match="domain was"):
         run(documents, tmp_path / "with")
 
 
@@ -107,15 +107,18 @@ def test_further_domains_are_removed_and_part_of_the_result(tmp_path):
 )
 def test_a_domain_that_could_match_nothing_is_refused(tmp_path, domain, message):
     with pytest.raises(UsageError, match=message):
-        run(write_documents(tmp_path / "in", [["http://a.example/"]]), tmp_path / "out", domains=(domain,))
+        run(write_documents(tmp_path / "in", [["http://a.example/"]]), tmp_path / "out", domain=(domain,))
 
 
-def test_a_changed_list_makes_another_result(tmp_path, monkeypatch):
+def test_a_changed_list_changes_the_identity_of_the_result(tmp_path):
     documents = write_documents(tmp_path / "in", [["http://a.example/", "https://en.wikipedia.org/"]])
     run(documents, tmp_path / "out")
-    monkeypatch.setattr(stage, "_listed_domains", lambda: ["a.example"])
+    (tmp_path / "domains.txt").write_text("# mirrors\na.example\n\n")
     with pytest.raises(ChangedRunError, match="its input domains has changed"):
-        run(documents, tmp_path / "out")
+        run(documents, tmp_path / "out", domains_file=str(tmp_path / "domains.txt"))
+    summary = run(documents, tmp_path / "other", domains_file=str(tmp_path / "domains.txt"))
+    assert [row["url"] for row in rows(tmp_path / "other", "dropped")] == ["http://a.example/"]
+    assert summary.records_out == 1
 
 
 def test_the_tracked_list_holds_registered_domains_only():
@@ -123,7 +126,6 @@ def test_the_tracked_list_holds_registered_domains_only():
     listed = [line for line in lines if line and not line.startswith("#")]
     assert listed == list(dict.fromkeys(listed))
     assert all(registered_domain(f"http://{domain}/") == domain for domain in listed)
-    assert stage._listed_domains() == listed
 
 
 def test_documents_without_any_url_are_an_error(tmp_path):
@@ -166,7 +168,7 @@ def test_the_command(tmp_path):
     assert summary["dropped"] == {"wikipedia_domain": len(WIKIPEDIA) + 4}
 
 
-def test_a_shortened_link_is_judged_by_where_it_led(tmp_path: Path) -> None:
+def test_a_shortened_link_is_filtered_by_its_final_url(tmp_path: Path) -> None:
     ends = ["https://en.wikipedia.org/wiki/River", "https://example.com/river", None]
     rows = [{"id": str(n), "url": f"https://bit.ly/{n}", "final_url": end, "text": "x"} for n, end in enumerate(ends)]
     pq.write_table(pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA), tmp_path / "documents.parquet")

@@ -9,7 +9,7 @@ from pipelines.core.config import option
 
 @dataclasses.dataclass(frozen=True)
 class DedupConfig:
-    """When two documents count as near-duplicates, and how they are found."""
+    """When two documents count as near-duplicates, and how candidate pairs are found."""
 
     threshold: float = option(
         0.8,
@@ -19,5 +19,5 @@ class DedupConfig:
     )
     ngram: int = option(5, "Words in a shingle.", minimum=1, maximum=100)
     num_perm: int = option(128, "Values in a MinHash signature.", minimum=16, maximum=1024)
-    seed: int = option(1, "Seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
+    seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
     text_field: str = option("text", "The column or field that holds the text.")

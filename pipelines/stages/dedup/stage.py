@@ -12,114 +12,119 @@ from pipelines.core import inputs, shards, storage
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.stages.dedup.candidates import PartTask, count_pairs, find_pairs, parts_for
-from pipelines.stages.dedup.clusters import CompareTask, compare_members, write_clusters, write_members
+from pipelines.stages.dedup.candidates import KeySpace, find_pairs
+from pipelines.stages.dedup.clusters import CLUSTERS, compare_members, write_clusters, write_members
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.signatures import Shingling, SignedShard, SignTask, sign_shard, signed_shards
+from pipelines.stages.dedup.signatures import SignedShard, count_rows, open_signatures, sign_shard, work_name
 from pipelines.stages.dedup.verification import (
-    PAIRS_A_TASK,
-    ShingleTask,
-    VerifyTask,
+    CandidatePairs,
     mark_candidates,
+    part_name,
     verify_pairs,
     write_shingles,
 )
 
-STAGE = Stage("dedup", 1, ("clusters.parquet",))
+STAGE = Stage("dedup", 1, (CLUSTERS,))
 
 
 @dataclasses.dataclass(frozen=True)
-class _FilterTask:
-    shard: inputs.DocumentShard
-    clusters: str
-    output: str
+class TaskSizes:
+    """Bounds of the tasks: documents per part of a band (~100 bytes each), pairs per verification task (~50 bytes)."""
 
-    @property
-    def name(self) -> str:
-        return self.shard.name
+    documents_per_part: int = 1 << 20
+    pairs_per_task: int = 1 << 20
 
 
-def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
-    """Write the documents without duplicates, a list of those dropped, and `clusters.parquet`.
+def dedup(
+    config: DedupConfig,
+    *,
+    documents: str | Sequence[str],
+    output: str,
+    options: RunOptions,
+    sizes: TaskSizes | None = None,
+) -> Summary:
+    """Write the documents without duplicates, a list of the dropped ones, and `clusters.parquet`.
 
     Documents whose normalized texts are equal, or whose sets of word shingles have a Jaccard similarity of at least
-    the threshold, form clusters (connected components). Each keeps its document of highest score, then of earliest
-    creation, then of smallest id. Paper, section 2.1.
+    the threshold, form clusters (connected components). Of each cluster, the document of highest score is kept, then of
+    earliest creation, then of smallest id. `sizes` bounds the memory of a task and does not change the result. Paper,
+    section 2.1.
     """
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
         if not run.finished:
-            _find_and_drop(config, source, run)
+            with options.executor.persistent_workers(_prepare_worker):
+                _run_phases(config, source, sizes or TaskSizes(), run)
         return run.finish()
 
 
-def _find_and_drop(config: DedupConfig, source: inputs.DocumentInput, run: StageRun) -> None:
-    work = storage.basename(run.work)
-    signed = _sign(config, source, run, work)
-    equal, pairs = _pairs(config, signed, run, work)
-    indexes, near = _verify(config, source, signed, pairs, run, work)
-    members = run.once("members", lambda: write_members(equal, near, signed, run.output, work), work=True)
-    compare = [CompareTask(index, path, indexes, run.output, work) for index, path in enumerate(_paths(run, [members]))]
-    clusters = _paths(
-        run, run.map(compare_members, compare, phase="comparison", work=True, total=len(compare), unit="shards")
-    )
-    tasks = [_FilterTask(shard, path, run.output) for shard, path in zip(source.shards, clusters, strict=True)]
-    run.map(_filter_shard, tasks, total=source.records)
-    run.once("clusters", lambda: write_clusters(clusters, config.threshold, run.output))
+def _prepare_worker() -> None:
+    """Do nothing: a worker has imported this module, and with it everything that the phases need."""
 
 
-def _sign(config: DedupConfig, source: inputs.DocumentInput, run: StageRun, work: str) -> tuple[SignedShard, ...]:
-    bands, rows = choose_bands(config.num_perm, config.threshold)
-    shingling = Shingling(config.ngram, config.num_perm, config.seed, bands, rows)
-    tasks = [SignTask(shard, shingling, run.output, work) for shard in source.shards]
-    return signed_shards(_paths(run, run.map(sign_shard, tasks, phase="signatures", work=True, total=source.records)))
+def _run_phases(config: DedupConfig, source: inputs.DocumentInput, sizes: TaskSizes, run: StageRun) -> None:
+    output = run.output
+    run.map(sign_shard, source.shards, (config, output), phase="signatures", work=True, total=source.records)
+    signed = open_signatures(source.shards, output)
+    equal, candidates = _find_pairs(config, signed, sizes.documents_per_part, run)
+    near, shingle_indexes = _verify_pairs(config, signed, candidates, sizes.pairs_per_task, run)
+    run.once("members", lambda: write_members(equal, near, signed, output), work=True)
+    context = (shingle_indexes, output)
+    run.map(compare_members, signed, context, phase="comparison", work=True, total=len(signed), unit="shards")
+    run.map(_filter_shard, source.shards, output, total=source.records)
+    run.once("clusters", lambda: write_clusters(signed, config.threshold, output))
 
 
-def _pairs(
-    config: DedupConfig, signed: tuple[SignedShard, ...], run: StageRun, work: str
+def _find_pairs(
+    config: DedupConfig, signed: tuple[SignedShard, ...], documents_per_part: int, run: StageRun
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files of pairs with equal texts, and those of candidate pairs."""
     bands, _ = choose_bands(config.num_perm, config.threshold)
-    parts = parts_for(sum(shard.rows for shard in signed))
-    keys = [None, *range(bands)]
-    tasks = [PartTask(key, bands, part, parts, signed, run.output, work) for key in keys for part in range(parts)]
-    entries = run.map(find_pairs, tasks, phase="bands", work=True, total=len(tasks), unit="parts")
+    parts = max(1, -(-sum(shard.rows for shard in signed) // documents_per_part))
+    keys = KeySpace(signed, bands, parts, run.output)
+    items = keys.key_parts()
+    entries = run.map(find_pairs, items, keys, phase="bands", work=True, total=len(items), unit="parts")
     return _paths(run, entries[:parts]), _paths(run, entries[parts:])
 
 
-def _verify(
+def _verify_pairs(
     config: DedupConfig,
-    source: inputs.DocumentInput,
     signed: tuple[SignedShard, ...],
     pairs: tuple[str, ...],
+    pairs_per_task: int,
     run: StageRun,
-    work: str,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the indexes of the candidates' shingles, and the files of verified pairs."""
+    """Return the files of verified pairs, and the indexes of the candidates' shingles."""
     documents = sum(shard.rows for shard in signed)
-    marked = run.once("marks", lambda: mark_candidates(pairs, documents, run.output, work), work=True)
-    [marks] = _paths(run, [marked])
-    shingled = [
-        ShingleTask(shard, each, marks, config.ngram, run.output, work)
-        for shard, each in zip(source.shards, signed, strict=True)
-    ]
-    written = run.map(write_shingles, shingled, phase="shingles", work=True, total=source.records)
-    indexes = tuple(path for path in _paths(run, written) if path.endswith(".parquet"))
-    total = count_pairs(pairs)
-    parts = max(1, -(-total // PAIRS_A_TASK))
-    tasks = [VerifyTask(part, parts, pairs, indexes, config.threshold, run.output, work) for part in range(parts)]
-    near = run.map(verify_pairs, tasks, phase="verification", work=True, total=total, unit="pairs")
-    return indexes, _paths(run, near)
+    run.once("marks", lambda: mark_candidates(pairs, documents, run.output), work=True)
+    run.map(write_shingles, signed, (config.ngram, run.output), phase="shingles", work=True, total=documents)
+    shingle_indexes = tuple(storage.join(run.output, work_name("shingles", shard.documents.index)) for shard in signed)
+    total = sum(map(count_rows, pairs))
+    parts = max(1, -(-total // pairs_per_task))
+    candidates = CandidatePairs(pairs, parts, shingle_indexes, config.threshold, run.output)
+    entries = run.map(
+        verify_pairs,
+        range(parts),
+        candidates,
+        name=part_name,
+        phase="verification",
+        work=True,
+        total=total,
+        unit="pairs",
+    )
+    return _paths(run, entries), shingle_indexes
 
 
 def _paths(run: StageRun, entries: Sequence[ShardEntry]) -> tuple[str, ...]:
     return tuple(storage.join(run.output, file.name) for entry in entries for file in entry.files)
 
 
-def _filter_shard(task: _FilterTask) -> TaskResult:
-    members = shards.read_rows(task.clusters, ["row", "cluster", "kind"])
-    verdicts = {
-        row["row"]: DropReason(f"{row['kind']}_duplicate", row["cluster"]) for row in members if row["kind"] != "kept"
+def _filter_shard(shard: inputs.DocumentShard, output: str) -> TaskResult:
+    clusters = storage.join(output, work_name("clusters", shard.index))
+    drop_reasons = {
+        member["row"]: DropReason(f"{member['kind']}_duplicate", member["cluster"])
+        for member in shards.read_rows(clusters, ["row", "cluster", "kind"])
+        if member["kind"] != "kept"
     }
     rows_read = 0
 
@@ -127,6 +132,6 @@ def _filter_shard(task: _FilterTask) -> TaskResult:
         nonlocal rows_read
         start = rows_read
         rows_read += batch.num_rows
-        return [verdicts.get(row) for row in range(start, rows_read)]
+        return [drop_reasons.get(row) for row in range(start, rows_read)]
 
-    return filter_shard(task.shard, task.output, filter_batch)
+    return filter_shard(shard, output, filter_batch)

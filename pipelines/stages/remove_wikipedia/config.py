@@ -9,9 +9,11 @@ from pipelines.core.config import option
 
 @dataclasses.dataclass(frozen=True)
 class RemoveWikipediaConfig:
-    """What counts as Wikipedia."""
+    """Which domains count as Wikipedia."""
 
-    domains: tuple[str, ...] = option(
-        (), "More registered domains to remove beside those of data/wikipedia-domains.txt.", flag="--domain"
+    domain: tuple[str, ...] = option(
+        (),
+        "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
+        renamed_from="domains",
     )
     text_field: str = option("text", "The column or field that holds the text.")
