@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pipelines.core.format import plural
+
 # The plot area within a chart of 540 by 290 pixels.
 _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 524, 14, 248
@@ -179,7 +181,7 @@ def percent_histogram(
             described.append(f"{name}: {count:,}")
             # The smallest counts stay visible.
             height = max(1.5, (_BINS_BOTTOM - _BINS_TOP) * count / max(counts))
-            x, y, tooltip = index * width, _BINS_BOTTOM - height, f"{name}: {count:,} {noun}"
+            x, y, tooltip = index * width, _BINS_BOTTOM - height, f"{name}: {plural(count, noun)}"
             shapes.append(_rect(x + 2, y, width - 4, height, style="primary", tooltip=tooltip))
             label = f"{count:,}" if count < 10_000 else _tick_label(float(f"{count:.2g}"), Axis())
             shapes.append(_text(x + width / 2, y - 5, label))

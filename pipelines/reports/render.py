@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,7 +28,7 @@ def render_figure(chart: Any) -> str:
     return str(_ENVIRONMENT.get_template("macros.html").module.figure(chart))  # type: ignore[attr-defined]
 
 
-def escape_unprintable(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
     """Write characters without a glyph, such as ESC and directional overrides, as `\\x1b`, except those in `keep`."""
     return "".join(
         character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()

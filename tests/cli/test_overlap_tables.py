@@ -18,48 +18,48 @@ def _shown(capsys: pytest.CaptureFixture[str], report: dict[str, Any]) -> list[s
     return capsys.readouterr().out.splitlines()
 
 
-def test_ours_stands_above_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_papers_figures_follow_each_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     lines = _shown(capsys, full_report())
     cells = [line.split() for line in lines]
     at = cells.index("wikitext2 test 82,430 1.40 1.26 0.62 2,000 260 41 12 140".split())
     assert cells[at + 1 : at + 3] == [
         "the paper 1.63 0.66".split(),
-        "gsm8k test 82,430 <0.01 <0.01 - 2,000".split() + "260 41 12 140".split(),
+        "gsm8k test 82,430 <0.01 <0.01 – 2,000".split() + "260 41 12 140".split(),
     ]
-    assert "shakespeare not named 82,430 41.00 36.90 - 2,000 260 41 12 0".split() in cells
+    assert "shakespeare not named 82,430 41.00 36.90 – 2,000 260 41 12 0".split() in cells
     assert "mean of 3 14.13 12.72 0.62".split() in cells
     assert "the paper's mean 3.20 5.90".split() in cells
     table = lines[lines.index("Overlap with the corpus") : lines.index("Overlap with the corpus") + 10]
     assert max(map(len, table)) <= 100
-    # The paper's figures stand in the columns of ours.
-    ours, theirs = lines[cells.index(cells[at])], lines[at + 1]
-    assert ours.index("1.40") == theirs.index("1.63")
-    assert ours.index("0.62") == theirs.index("0.66")
+    # The paper's figures are in the same columns.
+    row, paper = lines[cells.index(cells[at])], lines[at + 1]
+    assert row.index("1.40") == paper.index("1.63")
+    assert row.index("0.62") == paper.index("0.66")
 
 
 def test_every_part_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = _shown(capsys, full_report())
     cells = [line.split() for line in lines]
     text = "\n".join(lines)
-    assert "certificate: 0 of 300,000,000 made-up n-grams were found, which proves less than 1e-8" in text
+    assert "certificate: 0 of 300,000,000 random n-grams were found, so the false-positive rate is below 1e-8" in text
     (this,) = (each for each in cells if each[:1] == [">"])
     assert this == "> 8 split unicode cross * 1.40 / 1.26 * 0.02 / 0.02 * 41.00 / 36.90".split()
     assert sum("* 0.09 / 0.08" in line for line in lines) == 1
     assert "wikitext2/test: from 0.09% (n = 13, apostrophes drop, letters ascii, lines stop) to 1.40%" in text
     assert "edited 100 61 61.0 1,500 915".split() in cells
-    assert "False ones: 1 n-gram was found that no copy had." in text
+    assert "False positives: 1 n-gram was found that no copy contains." in text
     assert "held-out text 1,000 4 12.00 31.36 2.60 3.64".split() in cells
     assert "accuracy 0.632 (2,000) 0.629 (1,600) 0.71 (260) 0.55 (140)".split() in cells
-    assert "perplexity 8.6 (2,000) 8.7 (2,000) - (0) - (0)".split() in cells
+    assert "perplexity 8.6 (2,000) 8.7 (2,000) – (0) – (0)".split() in cells
     assert "all rights reserved no part of this publication 120,034 130,001".split() in cells
-    assert "ignored: 37 distinct 8-grams that stand in more than 10 documents" in text
+    assert "ignored: 37 distinct 8-grams in more than 10 documents" in text
     (longest,) = (line for line in lines if line.startswith("longest in wikitext2/test: "))
     assert "680 words, wiki.test.txt:1204, in https://example.org/wildlife/sharks?page=2: Line 0 of" in longest
     assert "…" in longest
     assert LONG_TEXT.endswith(longest[-40:])
 
 
-def test_what_is_not_there_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_parts_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(_shown(capsys, bare_report()))
     assert "(error bound 0)" in text
     for part in (
@@ -76,7 +76,7 @@ def test_what_is_not_there_is_not_printed(capsys: pytest.CaptureFixture[str]) ->
         assert part not in text, part
 
 
-def test_texts_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     report = full_report()
     odd = {"before": _ODD, "text": _ODD, "after": _ODD, "place": _ODD, "sources": [{"id": _ODD, "url": None}]}
     report["benchmarks"] = [
@@ -91,7 +91,7 @@ def test_texts_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> Non
     assert ":smile: [red]b" in shown
 
 
-def test_many_benchmarks_are_shown_in_several_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_benchmarks_are_split_into_tables(capsys: pytest.CaptureFixture[str]) -> None:
     report = full_report()
     for setting in report["sensitivity"]:
         setting["benchmarks"] = [setting["benchmarks"][0] | {"name": f"b{number}"} for number in range(9)]

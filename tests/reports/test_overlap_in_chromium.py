@@ -9,7 +9,7 @@ import pytest
 from headless_chromium import CUT_OFF, Browser
 from small_overlap_report import benchmark, full_report
 
-from pipelines.reports.overlap_page import render_report
+from pipelines.reports.overlap import render_overlap_report
 
 _FIRST_CELLS = "[...document.querySelectorAll('.main tbody tr')].map((row) => row.children[0].textContent).join()"
 _STATES = "[...document.querySelectorAll('.main th[aria-sort]')].map((head) => head.getAttribute('aria-sort'))"
@@ -19,7 +19,7 @@ _BUTTON = "[...document.querySelectorAll('.main thead button')]"
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     path = tmp_path / "report.html"
-    path.write_text(render_report(full_report()), encoding="utf-8")
+    path.write_text(render_overlap_report(full_report()), encoding="utf-8")
     return path
 
 
@@ -86,7 +86,7 @@ def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path
     names = ("wikitext-103", "a-benchmark-with-a-name-as-long-as-some-are")
     rows = [benchmark(name, split, 100.0, **large) for name, split in zip(names, ("validation", None), strict=True)]
     path = tmp_path / "report.html"
-    path.write_text(render_report(full_report(benchmarks=rows, sensitivity=None)), encoding="utf-8")
+    path.write_text(render_overlap_report(full_report(benchmarks=rows, sensitivity=None)), encoding="utf-8")
     browser.open(path)
     box = "document.querySelector('.scroll:has(.main)')"
     assert browser.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
@@ -113,7 +113,7 @@ def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None
     for each in report["common_ngrams"]:
         each |= {"ngram": evil, "benchmarks": [evil]}
     path = tmp_path / "report.html"
-    path.write_text(render_report(report), encoding="utf-8")
+    path.write_text(render_overlap_report(report), encoding="utf-8")
     browser.problems.clear()
     browser.open(path)
     assert browser.run("window.planted") is None

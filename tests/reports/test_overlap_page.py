@@ -1,8 +1,9 @@
-"""The page of the overlap report: complete, on its own, and safe with whatever the texts hold."""
+"""The page of the overlap report: complete, self-contained, and safe with any text."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from typing import Any
@@ -13,18 +14,17 @@ from hypothesis import strategies as st
 from page_reading import Page
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
-from pipelines.reports.overlap_html import running_text
-from pipelines.reports.overlap_page import render_report
-from pipelines.reports.overlap_plots import examples_plot, samples_plot
-from pipelines.reports.overlap_words import percent, small
+from pipelines.reports.overlap import document_text, examples_chart, render_overlap_report, samples_chart
+from pipelines.reports.overlap_text import percent, probability
+from pipelines.reports.render import render_figure
 
 _EVIL = "<script>alert(1)</script>"
-# Keys whose texts are the report's own words and not anybody's.
-_OUR_WORDS = {"method", "apostrophes", "letters", "lines"}
+# Keys whose texts come from the report itself.
+_OWN_TEXTS = {"method", "apostrophes", "letters", "lines"}
 
 
 def _page(report: dict[str, Any]) -> Page:
-    return Page(render_report(json.loads(json.dumps(report))))
+    return Page(render_overlap_report(json.loads(json.dumps(report))))
 
 
 def _cells(page: Page) -> list[str]:
@@ -40,30 +40,30 @@ def _with_texts(value: Any, text: str, key: str = "") -> Any:
         return {name: _with_texts(each, text, name) for name, each in value.items()}
     if isinstance(value, list):
         return [_with_texts(each, text, key) for each in value]
-    return text if isinstance(value, str) and key not in _OUR_WORDS else value
+    return text if isinstance(value, str) and key not in _OWN_TEXTS else value
 
 
-def test_every_part_is_there() -> None:
+def test_every_section_is_shown() -> None:
     page = _page(full_report())
     headings = ("Benchmarks", "wikitext2", "gsm8k", "shakespeare", "Boilerplate", "Certificate of the Bloom filter")
-    headings += ("How much the choices matter", "Self-test: planted copies", "The model’s own samples")
+    headings += ("How much the options matter", "Self-test: planted copies", "The model’s own samples")
     assert sum(tag == "h2" for tag, _ in page.tags) == len(headings)
-    for text in (*headings, "An overlap is no proof of a leak", "probability of at most 9.6e-9", "8,013,769 documents"):
+    for text in (*headings, "An overlap does not prove a leak", "probability of at most 9.6e-9", "8,013,769 documents"):
         assert text in page.text, text
 
 
-def test_what_is_not_there_takes_no_room() -> None:
+def test_missing_sections_are_left_out() -> None:
     page = _page(bare_report())
     assert sum(tag == "h2" for tag, _ in page.tags) == 2
     assert {"svg", "nav", "details", "mark", "tfoot"}.isdisjoint({tag for tag, _ in page.tags})
     assert "(error bound 0)" in page.text
     assert "paper" not in page.text.lower()
     assert "own training split" not in page.text
-    assert "Not one of its 8-grams is in the corpus." in page.text
+    assert "None of its 8-grams is in the corpus." in page.text
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    raw = render_report(full_report())
+    raw = render_overlap_report(full_report())
     page = Page(raw)
     assert not any({"src", "srcset", "action"} & set(attributes) for _, attributes in page.tags)
     assert {"link", "img", "iframe"}.isdisjoint({tag for tag, _ in page.tags})
@@ -73,8 +73,8 @@ def test_nothing_is_loaded_from_anywhere() -> None:
 
 
 @pytest.mark.parametrize("evil", [_EVIL, f'"><img src=x onerror=alert(1)>{_EVIL}', f"' onclick='x' {_EVIL}"])
-def test_what_a_text_holds_stays_text(evil: str) -> None:
-    raw = render_report(_with_texts(full_report(), evil))
+def test_markup_in_texts_is_escaped(evil: str) -> None:
+    raw = render_overlap_report(_with_texts(full_report(), evil))
     page = Page(raw)
     assert raw.count("<script>") == 1
     assert "img" not in {tag for tag, _ in page.tags}
@@ -82,18 +82,22 @@ def test_what_a_text_holds_stays_text(evil: str) -> None:
     assert page.text.count(evil) >= 20
 
 
-# Many line ends would fold a passage, which short texts do not.
+@functools.cache
+def _plain_tags() -> list[str]:
+    return [tag for tag, _ in Page(render_overlap_report(_with_texts(full_report(), "a"))).tags]
+
+
+# Without line ends, since many of them would fold a passage.
 @given(st.text(st.characters(codec=None, exclude_characters="\n\r"), max_size=40))
-def test_any_text_makes_the_same_page(text: str) -> None:
-    """Whatever the texts hold, the page has the tags that it has with plain ones, and can be written."""
-    page = Page(raw := render_report(_with_texts(full_report(), text)))
-    plain = Page(render_report(_with_texts(full_report(), "a")))
+def test_any_text_gives_the_same_tags(text: str) -> None:
+    """With any text, the page has the tags that it has with plain text, and can be encoded."""
+    page = Page(raw := render_overlap_report(_with_texts(full_report(), text)))
     raw.encode()
-    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert [tag for tag, _ in page.tags] == _plain_tags()
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
-def test_only_pages_of_the_web_are_links() -> None:
+def test_only_web_urls_are_links() -> None:
     urls = ["https://example.org/?q=\"'<b>", "HTTP://example.org/", "javascript:alert(1)", "data:text/html,x", None]
     urls += ["https://example.org/\u202egpj", " https://example.org/", "https://example.org/\ud800"]
     sources = [{"id": f"id {number}", "url": url} for number, url in enumerate(urls)]
@@ -105,38 +109,38 @@ def test_only_pages_of_the_web_are_links() -> None:
         assert f"id {number}" in page.text
 
 
-def test_the_table_holds_ours_beside_the_papers() -> None:
+def test_the_table_compares_with_the_paper() -> None:
     page = _page(full_report())
     assert _cells(page)[:12] == "82430 1.402378 1.26214 1.63 0.62 0.55 0.66 2000 260 41 12 140".split()
-    # What is not known is no 0, by which it would be sorted.
+    # Unknown values are not sorted as 0.
     assert _cells(page)[12:19] == ["82430", "0.0012", "0.00108", "", "", "", ""]
-    assert "Mean of 3: 2 test, 1 not named14.1312.720.620.55" in page.text
-    assert "The paper’s mean, of its six3.25.9" in page.text
-    assert "over the 1 of these 3 that" in page.text
+    assert "Mean of 3: 2 test, 1 not named 14.13 12.72 0.62 0.55" in page.text
+    assert "The paper’s mean of its six 3.2 5.9" in page.text
+    assert "covers 1 of these 3 benchmarks" in page.text
     assert "section 4, Table 6" in page.text
 
 
 def test_every_column_sorts_and_every_split_is_named() -> None:
-    raw = render_report(full_report())
-    heads = re.search(r'<table class="sortable main">.*?<tr><th(.*?)</tr>', raw)
+    raw = render_overlap_report(full_report())
+    heads = re.search(r'<table class="sortable main">.*?<tr>\s*<th(.*?)</tr>', raw, re.DOTALL)
     assert heads
     assert heads[1].count('aria-sort="none"') == heads[1].count('<button type="button">') == 14
-    rows = re.findall(r'<tr><th scope="row"><a href="#benchmark-\d">.*?</tr>', raw)
-    assert [re.findall(r'<td class="text">(.*?)</td>', each) for each in rows] == [
+    rows = re.findall(r'<tr><th scope="row"><a href="#benchmark-\d">.*?</tr>', raw, re.DOTALL)
+    assert [re.findall(r'<td class="text">(.*?)</td>', row) for row in rows] == [
         ["test"],
         ["test"],
         ["split not named"],
     ]
 
 
-def test_a_mean_is_of_test_splits_alone() -> None:
+def test_the_mean_covers_only_test_splits() -> None:
     rows = [benchmark("a", "test", 2.0), benchmark("b", "train", 90.0), benchmark("c", "valid", 80.0)]
     assert "Mean of" not in _page(bare_report(benchmarks=rows)).text
-    assert "Mean of 2 test splits3.00" in _page(bare_report(benchmarks=[*rows, benchmark("d", "test", 4.0)])).text
+    assert "Mean of 2 test splits 3.00" in _page(bare_report(benchmarks=[*rows, benchmark("d", "test", 4.0)])).text
 
 
-def test_the_matching_words_are_marked_with_their_source() -> None:
-    raw = render_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=[passage()])]))
+def test_matching_words_are_marked_and_sources_linked() -> None:
+    raw = render_overlap_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=[passage()])]))
     marked = "<mark>the species is found in the coastal waters of south eastern Australia</mark>"
     assert f"As the guide to the reserve says, {marked}, and is harmless" in raw
     assert 'title="doc-17" rel="noreferrer noopener">https://example.org/wildlife/sharks?page=2</a>' in raw
@@ -144,9 +148,9 @@ def test_the_matching_words_are_marked_with_their_source() -> None:
     assert "<details" not in raw
 
 
-def test_long_passages_and_many_are_folded() -> None:
+def test_long_and_many_passages_are_folded() -> None:
     passages = [passage(text=LONG_TEXT), *[passage()] * 8]
-    raw = render_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=passages)]))
+    raw = render_overlap_report(bare_report(benchmarks=[benchmark("b", None, 1.0, passages=passages)]))
     start, whole = re.findall(r"<mark>(.*?)</mark>", raw, re.DOTALL)[:2]
     assert whole == LONG_TEXT
     assert LONG_TEXT.startswith(start)
@@ -155,12 +159,12 @@ def test_long_passages_and_many_are_folded() -> None:
     assert '<ol class="passages" start="6">' in raw
 
 
-def test_text_keeps_its_lines_but_does_not_turn_the_page() -> None:
-    assert running_text("a\r\nb\rc\td\u200d\u00a0é") == "a\nb\nc\td\u200d\u00a0é"
-    assert running_text("\x1b\x00\u202e\ud800\u2066<") == r"\x1b\x00\u202e\ud800\u2066&lt;"
+def test_document_text_keeps_lines_but_escapes_directional_controls() -> None:
+    assert document_text("a\r\nb\rc\td\u200d\u00a0é") == "a\nb\nc\td\u200d\u00a0é"
+    assert document_text("\x1b\x00\u202e\ud800\u2066<") == r"\x1b\x00\u202e\ud800\u2066&lt;"
 
 
-def test_what_is_too_short_is_counted() -> None:
+def test_examples_that_are_too_short_are_counted() -> None:
     page = _page(full_report())
     assert (
         "1,600 of 1,860 examples (86.0%) share no 8-gram with the corpus. 140 more examples are too short" in page.text
@@ -169,94 +173,98 @@ def test_what_is_too_short_is_counted() -> None:
     assert "0 of 0 examples share no 8-gram" in _page(bare_report(benchmarks=[all_short])).text
 
 
-def test_bars_are_as_high_as_their_counts() -> None:
-    page = Page(examples_plot([7, *[0] * 9, 4, *[0] * 9, 2], 3))
+def test_bar_heights_are_proportional_to_counts() -> None:
+    page = Page(render_figure(examples_chart([7, *[0] * 9, 4, *[0] * 9, 2], 3)))
     bars = [(float(each["x"] or 0), float(each["height"] or 0)) for tag, each in page.tags if tag == "rect"]
     (half, half_height), (whole, whole_height) = bars
     assert (half, whole) == (9 * 36 + 2, 19 * 36 + 2)
     assert half_height == 2 * whole_height
     assert "over 45% and up to 50%: 4; over 95% and up to 100%: 2" in page.text
-    assert examples_plot([9, *[0] * 20], 3) == ""
+    assert not examples_chart([9, *[0] * 20], 3).shapes
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=21, max_size=21))
 def test_bars_stay_inside(histogram: list[int]) -> None:
-    page = Page(examples_plot(histogram, 8))
+    page = Page(render_figure(examples_chart(histogram, 8)))
     for _, each in ((tag, each) for tag, each in page.tags if tag == "rect"):
         x, y, width, height = (float(each[name] or 0) for name in ("x", "y", "width", "height"))
         assert 0 <= x <= x + width <= 720
         assert 20 <= y <= y + height <= 150.1
 
 
+def _samples_page(samples: dict[str, Any]) -> Page:
+    return Page(render_figure(samples_chart(samples)))
+
+
 def test_the_curves_of_samples() -> None:
-    given = full_report()["samples"]
-    page = Page(samples_plot(given))
+    samples = full_report()["samples"]
+    page = _samples_page(samples)
     lines = [each["points"] or "" for tag, each in page.tags if tag == "polyline"]
     assert len(lines) == 2
     heights = [float(place.split(",")[1]) for place in lines[1].split()]
     assert heights == sorted(heights, reverse=True)
     assert "The axis ends at 50%" in page.text
-    assert "The axis ends at 10%" in Page(samples_plot(given | {"held_out": given["samples"]})).text
-    assert sum(tag == "polyline" for tag, _ in Page(samples_plot(given | {"held_out": None})).tags) == 1
-    none = given["samples"] | {"examples": 0, "cumulative": []}
-    assert "Nothing to draw." in Page(samples_plot({"samples": none, "held_out": None})).text
-    far = given["samples"] | {"cumulative": [0.0] * 100 + [1.0]}
-    assert "The axis ends" not in Page(samples_plot({"samples": far, "held_out": None})).text
+    assert "The axis ends at 10%" in _samples_page(samples | {"held_out": samples["samples"]}).text
+    assert sum(tag == "polyline" for tag, _ in _samples_page(samples | {"held_out": None}).tags) == 1
+    none = samples["samples"] | {"examples": 0, "cumulative": []}
+    assert "No data." in _samples_page({"samples": none, "held_out": None}).text
+    far = samples["samples"] | {"cumulative": [0.0] * 100 + [1.0]}
+    assert "The axis ends" not in _samples_page({"samples": far, "held_out": None}).text
 
 
 def test_scores() -> None:
     text = _page(full_report()).text
-    assert "accuracy0.6322,0000.6291,6000.712600.55140-0.003" in text
-    assert "perplexity8.62,0008.72,000–0–0+0.1" in text
+    assert "accuracy 0.632 2,000 0.629 1,600 0.71 260 0.55 140 -0.003" in text
+    assert "perplexity 8.6 2,000 8.7 2,000 – 0 – 0 +0.1" in text
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
-        ({}, "0 of 300,000,000 made-up n-grams were found, which proves less than 1e-8"),
-        ({"probes": 10**6, "upper_bound": 3e-6}, "with none found that takes about 300,000,000 n-grams"),
-        ({"found": 1, "upper_bound": 4.7e-6}, "1 of 300,000,000 made-up n-grams was found"),
-        ({"found": 2, "upper_bound": 6.3e-6}, "by itself it does not prove what was asked for"),
-        ({"error_bound": 2e-8}, "its error is above what was asked for"),
+        ({}, "0 of 300,000,000 random n-grams were found, so the false-positive rate is below 1e-8"),
+        ({"probes": 10**6, "upper_bound": 3e-6}, "that takes about 300,000,000 random n-grams without a hit"),
+        ({"found": 1, "upper_bound": 4.7e-6}, "1 of 300,000,000 random n-grams was found"),
+        ({"found": 2, "upper_bound": 6.3e-6}, "does not prove the target on its own"),
+        ({"error_bound": 2e-8}, "its false-positive rate exceeds the target"),
     ],
 )
-def test_a_certificate_says_what_is_proved(changed: dict[str, Any], said: str) -> None:
+def test_a_certificate_states_what_is_proved(changed: dict[str, Any], text: str) -> None:
     report = full_report()
-    assert said in _page(report | {"certificate": report["certificate"] | changed}).text
+    assert text in _page(report | {"certificate": report["certificate"] | changed}).text
 
 
-def test_sensitivity_marks_this_report_and_both_ends() -> None:
+def test_sensitivity_marks_this_report_and_the_extremes() -> None:
     report = full_report()
-    raw = render_report(report)
+    raw = render_overlap_report(report)
     assert raw.count('<tr class="this">') == 1
-    assert raw.count('title="smallest"') == raw.count('title="largest"') == 6
+    assert raw.count('title="lowest"') == raw.count('title="highest"') == 6
     assert "wikitext2/test: from 0.09% (n = 13, apostrophes drop, letters ascii, lines stop) to 1.40% (n = 8, " in raw
-    assert "are not among these rows" in render_report(report | {"n": 5})
+    assert "are not among these rows" in render_overlap_report(report | {"n": 5})
     same = copy.deepcopy(report["sensitivity"])
     for setting in same:
         setting["benchmarks"] = report["sensitivity"][0]["benchmarks"]
-    assert "wikitext2/test: 1.40% by every choice." in render_report(report | {"sensitivity": same})
+    assert "wikitext2/test: 1.40% with all settings." in render_overlap_report(report | {"sensitivity": same})
 
 
 def test_self_test_and_boilerplate() -> None:
     text = _page(full_report()).text
-    assert "edited: a word here and there changed1006161.001,50091561.00" in text
+    assert "edited: some words replaced 100 61 61.00 1,500 915 61.00" in text
     assert "9 examples were too short" in text
-    assert "False ones: 1 n-gram was found that no copy had." in text
-    assert "all rights reserved no part of this publication120,034130,001wikitext2/test, shakespeare" in text
-    assert "37 distinct 8-grams that stand in more than 10 documents were left out of the figures" in text
-    assert "of the benchmarks: 1,204 positions in them" in text
+    assert "False positives: 1 n-gram was found that no copy contains." in text
+    assert "all rights reserved no part of this publication 120,034 130,001 wikitext2/test, shakespeare" in text
+    assert "37 distinct 8-grams in more than 10 documents were excluded from the figures" in text
+    assert "of the benchmarks, at 1,204 positions" in text
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "–"), (0.0, "0.00"), (0.001, "<0.01"), (0.006, "0.01"), (100.0, "100.00")]
+    ("value", "text"), [(None, "–"), (0.0, "0.00"), (0.001, "<0.01"), (0.006, "0.01"), (100.0, "100.00")]
 )
-def test_shares(value: float | None, shown: str) -> None:
-    assert percent(value) == shown
+def test_percentages(value: float | None, text: str) -> None:
+    assert percent(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.0, "0"), (1e-8, "1e-8"), (9.6e-9, "9.6e-9"), (9.99e-9, "1e-8"), (0.01, "0.01"), (1.0, "1")]
+    ("value", "text"), [(0.0, "0"), (1e-8, "1e-8"), (9.6e-9, "9.6e-9"), (9.99e-9, "1e-8"), (0.01, "0.01"), (1.0, "1")]
 )
-def test_small_numbers(value: float, shown: str) -> None:
-    assert small(value) == shown
+def test_probabilities(value: float, text: str) -> None:
+    assert probability(value) == text

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.reports.overlap_columns import COLUMNS, Column
-from pipelines.reports.overlap_words import (
+from pipelines.core.format import format_count, format_decimal, format_significant, plural
+from pipelines.reports.overlap_columns import COLUMNS
+from pipelines.reports.overlap_text import (
     PAPER_MEAN,
-    certificate_in_words,
-    distribution_rows,
-    documents_in_words,
-    ignored_in_words,
+    describe_certificate,
+    describe_corpus,
+    describe_ignored,
+    describe_method,
+    describe_options,
+    describe_ranges,
+    describe_self_test,
+    distributions,
     is_this_report,
     label,
     mean_of_tests,
-    method_in_words,
-    options_in_words,
     percent,
-    range_in_words,
     ranges,
-    self_test_in_words,
-    times,
 )
 from webtext_cli.console import print_table, printable, say, say_wrapped, shortened
 
 _NAME_CHARACTERS = 18
-_COMMON = 10
+_COMMON_NGRAMS = 10
 _PASSAGE_CHARACTERS = 160
-_COLUMNS_A_TABLE = 3
+_BENCHMARKS_PER_TABLE = 3
 
 _SHOWN = [column for column in COLUMNS if column.terminal is not None]
 # Which columns the paper's figures are shown in.
@@ -39,58 +39,59 @@ Row = Mapping[str, Any]
 
 
 def print_overlap(report: Report) -> None:
-    """Print a `report.json`: Table 6 of the paper with ours beside its figures, then all else that is in it."""
-    say_wrapped(f"corpus: {documents_in_words(report)}")
-    say_wrapped(f"method: {method_in_words(report)}")
-    options = ", ".join(name for name, _ in options_in_words(report))
-    say_wrapped(f"n-gram: {report['n']} words in a row; {options}")
+    """Print a `report.json`: the benchmarks with the paper's figures (Table 6) below them, then all other parts."""
+    say_wrapped(f"corpus: {describe_corpus(report)}")
+    say_wrapped(f"method: {describe_method(report)}")
+    options = ", ".join(name for name, _ in describe_options(report))
+    say_wrapped(f"n-gram: {report['n']} consecutive words; {options}")
     _print_benchmarks(report)
-    for print_part in (_print_certificate, _print_sensitivity, _print_self_test, _print_samples):
-        print_part(report)
+    for sentence in describe_certificate(report["certificate"]) if report["certificate"] else []:
+        say_wrapped(f"certificate: {sentence}")
+    if report["sensitivity"]:
+        _print_sensitivity(report)
+    if report["self_test"]:
+        _print_self_test(report["self_test"])
+    if report["samples"]:
+        _print_samples(report["samples"])
     for benchmark in report["benchmarks"]:
-        _print_scores(benchmark)
+        if benchmark["scores"]:
+            _print_scores(benchmark)
         if "clean" in benchmark:
             clean = benchmark["clean"]
-            say_wrapped(f"clean {label(benchmark)}: {clean['kept']:,} kept, {clean['left_out']:,} left out")
+            say_wrapped(f"clean {label(benchmark)}: {clean['kept']:,} kept, {clean['left_out']:,} removed")
     _print_boilerplate(report)
-    _print_passages(report["benchmarks"])
+    for benchmark in report["benchmarks"]:
+        if benchmark["passages"]:
+            _print_longest_passage(benchmark)
 
 
 def _print_benchmarks(report: Report) -> None:
+    benchmarks, mean = report["benchmarks"], mean_of_tests(report["benchmarks"])
     headings = ["benchmark", "split", *((column.terminal or "").format(n=report["n"]) for column in _SHOWN)]
-    rows = [row for benchmark in report["benchmarks"] for row in _benchmark_rows(benchmark)]
-    print_table(headings, [*rows, *_mean_rows(report)], title="Overlap with the corpus", narrow=True)
+    rows = [row for benchmark in benchmarks for row in _benchmark_rows(benchmark)]
+    has_paper = any(benchmark["paper"] for benchmark in benchmarks)
+    if mean is not None:
+        rows.append(_percent_row(f"mean of {mean.splits}", mean.percents))
+        if has_paper:
+            rows.append(_paper_row("  the paper's mean", {key: PAPER_MEAN[f"paper.{key}"] for key in _PAPER_COLUMNS}))
+    print_table(headings, rows, title="Overlap with the corpus", narrow=True)
     say_wrapped(
         "% pos: of positions; % dist: of distinct n-grams; % own: of positions, in its own train split; short: too "
         "short to test"
     )
-    if mean_of_tests(report["benchmarks"]) is not None:
-        say("mean: of the test splits, and of what has no split named")
-    if any(benchmark["paper"] for benchmark in report["benchmarks"]):
-        say_wrapped("the paper: its figures for WebText (% pos) and the own train split (% own), section 4, Table 6")
+    if mean is not None:
+        say("mean: over test splits and benchmarks without a named split")
+    if has_paper:
+        say_wrapped("the paper: section 4, Table 6, WebText (% pos) and the benchmark's own train split (% own)")
 
 
 def _benchmark_rows(benchmark: Row) -> list[list[str]]:
     """Return the row of a benchmark, and below it the figures of the paper."""
     split = "not named" if benchmark["split"] is None else printable(benchmark["split"])
-    rows = [[_short_name(benchmark["name"]), split, *(_cell(column.read(benchmark), column) for column in _SHOWN)]]
+    values = [(column, column.read(benchmark)) for column in _SHOWN]
+    cells = [percent(value) if column.is_percent else format_count(value) for column, value in values]
+    rows = [[_short_name(benchmark["name"]), split, *cells]]
     return [*rows, _paper_row("  the paper", benchmark["paper"])] if benchmark["paper"] else rows
-
-
-def _cell(value: float | None, column: Column) -> str:
-    if value is None:
-        return "-"
-    return percent(value) if column.is_percent else f"{value:,}"
-
-
-def _mean_rows(report: Report) -> list[list[str]]:
-    mean = mean_of_tests(report["benchmarks"])
-    if mean is None:
-        return []
-    rows = [_percent_row(f"mean of {mean.splits}", mean.percents)]
-    if any(benchmark["paper"] for benchmark in report["benchmarks"]):
-        rows.append(_paper_row("  the paper's mean", {name: PAPER_MEAN[f"paper.{name}"] for name in _PAPER_COLUMNS}))
-    return rows
 
 
 def _paper_row(name: str, paper: Row) -> list[str]:
@@ -101,119 +102,100 @@ def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
     return [name, "", *(percent(percents[column.key]) if column.key in percents else "" for column in _SHOWN)]
 
 
-def _print_certificate(report: Report) -> None:
-    for sentence in certificate_in_words(report["certificate"]) if report["certificate"] else []:
-        say_wrapped(f"certificate: {sentence}")
-
-
 def _print_sensitivity(report: Report) -> None:
-    settings = report["sensitivity"] or []
-    benchmarks = settings[0]["benchmarks"] if settings else []
-    for first in range(0, len(benchmarks), _COLUMNS_A_TABLE):
-        _print_settings(report, range(first, min(len(benchmarks), first + _COLUMNS_A_TABLE)))
-    if benchmarks:
-        say("* the smallest and the largest share of a benchmark; > the choices of this report")
-    for number in range(len(benchmarks)):
-        say_wrapped(printable(range_in_words(settings, number)))
-
-
-def _print_settings(report: Report, numbers: Sequence[int]) -> None:
-    """Print the sensitivity of some of the benchmarks: % of positions / % of distinct n-grams."""
     settings = report["sensitivity"]
-    names = [_short_name(label(settings[0]["benchmarks"][number])) for number in numbers]
-    spread = ranges(settings, "percent_positions")
+    benchmarks = range(len(settings[0]["benchmarks"]))
+    for first in benchmarks[::_BENCHMARKS_PER_TABLE]:
+        _print_settings(report, benchmarks[first : first + _BENCHMARKS_PER_TABLE])
+    say("* the lowest and the highest share of a benchmark; > the options of this report")
+    for sentence in describe_ranges(settings):
+        say_wrapped(printable(sentence))
+
+
+def _print_settings(report: Report, benchmarks: Sequence[int]) -> None:
+    """Print the sensitivity of some of the benchmarks, by number."""
+    settings = report["sensitivity"]
+    names = [_short_name(label(settings[0]["benchmarks"][index])) for index in benchmarks]
+    extremes = ranges(settings, "percent_positions")
     rows = []
     for setting in settings:
         cells = []
-        for number in numbers:
-            each, ends = setting["benchmarks"][number], spread[number]
-            is_end = ends.low < ends.high and each["percent_positions"] in ends
-            cells.append(
-                f"{'* ' if is_end else ''}{percent(each['percent_positions'])} / {percent(each['percent_distinct'])}"
-            )
-        head = f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}"
-        rows.append([head, *(setting[name] for name in ("apostrophes", "letters", "lines")), *cells])
+        for index in benchmarks:
+            shares, extreme = setting["benchmarks"][index], extremes[index]
+            mark = "* " if extreme.low < extreme.high and shares["percent_positions"] in extreme else ""
+            cells.append(f"{mark}{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}")
+        number = f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}"
+        rows.append([number, setting["apostrophes"], setting["letters"], setting["lines"], *cells])
     title = "Sensitivity: % of positions / % of distinct"
     print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
 
 
-def _print_self_test(report: Report) -> None:
-    test = report["self_test"]
-    if test is None:
-        return
+def _print_self_test(self_test: Row) -> None:
     rows = [
         [
             printable(kind["kind"]),
-            f"{kind['planted']:,}",
-            f"{kind['found']:,}",
-            f"{100 * kind['recall']:.1f}" if kind["planted"] else "-",
-            f"{kind['ngrams']:,}",
-            f"{kind['ngrams_found']:,}",
+            format_count(kind["planted"]),
+            format_count(kind["found"]),
+            format_decimal(100 * kind["recall"] if kind["planted"] else None, 1),
+            format_count(kind["ngrams"]),
+            format_count(kind["ngrams_found"]),
         ]
-        for kind in test["kinds"]
+        for kind in self_test["kinds"]
     ]
-    print_table(["copies", "planted", "found", "recall, %", "n-grams", "of them found"], rows, title="Self-test")
-    for sentence in self_test_in_words(test):
+    print_table(["copies", "planted", "found", "recall, %", "n-grams", "n-grams found"], rows, title="Self-test")
+    for sentence in describe_self_test(self_test):
         say_wrapped(sentence)
 
 
-def _print_samples(report: Report) -> None:
-    if report["samples"] is None:
-        return
+def _print_samples(samples: Row) -> None:
     keys = ("none_percent", "under_1_percent", "median_percent", "mean_percent")
     rows = [
-        [name, f"{each['examples']:,}", f"{each['too_short']:,}", *(percent(each[key]) for key in keys)]
-        for name, each in distribution_rows(report["samples"])
+        [name, f"{texts['examples']:,}", f"{texts['too_short']:,}", *(percent(texts[key]) for key in keys)]
+        for name, texts in distributions(samples)
     ]
     headings = ["overlap of", "texts", "too short", "% none", "% under 1%", "median %", "mean %"]
     print_table(headings, rows, title="The model's own samples")
 
 
 def _print_scores(benchmark: Row) -> None:
-    if not benchmark["scores"]:
-        return
     parts = ("all", "clean", "overlapping", "not_tested")
-    rows = [[printable(each["metric"]), *(_mean(each[part]) for part in parts)] for each in benchmark["scores"]]
+    rows = [
+        [
+            printable(score["metric"]),
+            *(f"{format_significant(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
+        ]
+        for score in benchmark["scores"]
+    ]
     headings = ["metric (examples)", "all", "clean", "overlapping", "not tested"]
     print_table(headings, rows, title=f"Scores on {printable(label(benchmark))}")
 
 
-def _mean(part: Row) -> str:
-    mean = "-" if part["mean"] is None else f"{part['mean']:.4g}"
-    return f"{mean} ({part['examples']:,})"
-
-
 def _print_boilerplate(report: Report) -> None:
-    ignored = ignored_in_words(report)
+    ignored = describe_ignored(report)
     if ignored is not None:
         say_wrapped(f"ignored: {ignored}")
-    if not report["common_ngrams"]:
-        return
     rows = [
         [
-            shortened(printable(each["ngram"]), _PASSAGE_CHARACTERS // 2),
-            f"{each['documents']:,}",
-            f"{each['count']:,}",
+            shortened(printable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
+            f"{common['documents']:,}",
+            f"{common['count']:,}",
         ]
-        for each in report["common_ngrams"][:_COMMON]
+        for common in report["common_ngrams"][:_COMMON_NGRAMS]
     ]
-    print_table([f"{report['n']}-gram", "documents", "times"], rows, title="In the most documents", narrow=True)
+    if rows:
+        headings = [f"{report['n']}-gram", "documents", "occurrences"]
+        print_table(headings, rows, title="In the most documents", narrow=True)
 
 
-def _print_passages(benchmarks: Sequence[Row]) -> None:
-    """Print the longest passage of each benchmark, shortened, with where it stands and a document that holds it."""
-    for each in benchmarks:
-        if not each["passages"]:
-            continue
-        longest = each["passages"][0]
-        # One line of the terminal, whatever the lines of the passage are.
-        text = shortened(printable(" ".join(longest["text"].split())), _PASSAGE_CHARACTERS)
-        held = [source["url"] or source["id"] for source in longest["sources"][:1]]
-        where = f", in {printable(held[0])}" if held else ""
-        say_wrapped(
-            f"longest in {printable(label(each))}: {times(longest['words'], 'word')}, "
-            f"{printable(longest['place'])}{where}: {text}"
-        )
+def _print_longest_passage(benchmark: Row) -> None:
+    """Print the longest passage of a benchmark on one line, shortened, with a document that contains it."""
+    passage = benchmark["passages"][0]
+    text = shortened(printable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
+    sources = "".join(f", in {printable(source['url'] or source['id'])}" for source in passage["sources"][:1])
+    say_wrapped(
+        f"longest in {printable(label(benchmark))}: {plural(passage['words'], 'word')}, "
+        f"{printable(passage['place'])}{sources}: {text}"
+    )
 
 
 def _short_name(name: str) -> str:

@@ -20,7 +20,7 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.machine import available_memory_bytes
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.reports.overlap_page import render_report
+from pipelines.reports.overlap import render_overlap_report
 from pipelines.stages.overlap_report import samples
 from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, with_own_train
 from pipelines.stages.overlap_report.clean_benchmarks import clean_names
@@ -347,7 +347,7 @@ def _written(report: dict[str, Any], files: Sequence[FileEntry], output: str) ->
     return TaskResult(
         files=(
             shards.write_file(output, REPORT, text.encode()),
-            shards.write_file(output, PAGE, render_report(report).encode()),
+            shards.write_file(output, PAGE, render_overlap_report(report).encode()),
             *files,
         )
     )

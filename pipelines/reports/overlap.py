@@ -1,0 +1,134 @@
+"""The overlap report as one page of HTML, rendered from `report.json` alone. Paper, section 4."""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from pipelines.reports import overlap_text
+from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
+from pipelines.reports.overlap_columns import shown_columns
+from pipelines.reports.render import escape_unprintable, render
+
+Report = Mapping[str, Any]
+
+# The columns "≥15%" and "≥50%" of the table.
+_THRESHOLDS = (15, 50)
+_EXCERPT_LINES, _EXCERPT_CHARACTERS, _CONTEXT_LINES = 5, 420, 2
+_URL_CHARACTERS = 90
+# The chart of samples ends at the first of these percentages by which nearly all texts are counted.
+_AXIS_ENDS = (5, 10, 20, 50, 100)
+_NEARLY_ALL = 0.995
+_BIDI_CONTROLS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+
+
+def render_overlap_report(report: Report) -> str:
+    """Return the page of a `report.json`."""
+    benchmarks, samples, settings = report["benchmarks"], report["samples"], report["sensitivity"] or []
+    columns = shown_columns(benchmarks)
+    # The columns of the name and the split have no group.
+    groups = ["", "", *(column.group for column in columns)]
+    return render(
+        "overlap.html",
+        report=report,
+        n=report["n"],
+        text=overlap_text,
+        columns=columns,
+        column_groups=[(name, len(list(group))) for name, group in itertools.groupby(groups)],
+        mean=overlap_text.mean_of_tests(benchmarks),
+        histograms=[examples_chart(benchmark["histogram"], report["n"]) for benchmark in benchmarks],
+        samples_chart=samples_chart(samples) if samples else None,
+        has_own_setting=any(overlap_text.is_this_report(setting, report) for setting in settings),
+        setting_groups=[("", 4), *((f"{overlap_text.label(row)}, % of", 2) for row in settings[0]["benchmarks"])]
+        if settings
+        else [],
+        document_text=document_text,
+        excerpt=excerpt,
+        is_web_url=is_web_url,
+        shorten_url=_shorten_url,
+    )
+
+
+def examples_chart(histogram: Sequence[int], n: int) -> Chart:
+    """Draw examples by the share of their n-grams in the corpus; those without any, the first bin, are not drawn."""
+    return percent_histogram(
+        "Examples by overlap",
+        f"Examples with any overlap, by the share of their {n}-grams that is in the corpus.",
+        histogram[1:],
+        noun="example",
+        x_title="share of an example’s n-grams in the corpus; above the bars, the number of examples",
+        thresholds=_THRESHOLDS,
+    )
+
+
+def samples_chart(samples: Mapping[str, Any]) -> Chart:
+    """Draw the cumulative distribution of overlap of the model's samples and of held-out text. Paper, figure 5."""
+    named = overlap_text.distributions(samples)
+    curves = [distribution["cumulative"] for _, distribution in named if distribution["cumulative"]]
+    end = next((end for end in _AXIS_ENDS if all(curve[end] >= _NEARLY_ALL for curve in curves)), 100)
+    series = [
+        Series(
+            f"{name}{suffix}",
+            [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])],
+            style,
+        )
+        for (name, distribution), style, suffix in zip(named, ("primary", "reference"), ("", " (dashed)"), strict=False)
+    ]
+    axis_end = "" if end == 100 else f" The axis ends at {end}%: hardly any text overlaps more."
+    return line_chart(
+        "Texts by overlap, cumulative",
+        f"The share of the texts that overlap by at most the share on the horizontal axis.{axis_end}",
+        series,
+        Axis("at most this share of a text’s n-grams is in the corpus", is_percent=True),
+        Axis("share of the texts", is_percent=True),
+    )
+
+
+def document_text(text: str) -> Markup:
+    r"""Return text of a document as HTML that keeps its lines and is displayed in the order in which it is stored.
+
+    Characters without a glyph that would disturb the page (directional overrides, ESC, halves of surrogate pairs) are
+    written as `\x1b`; joiners and unusual spaces, which many scripts need, stay.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    kept = {character for character in lines if not _is_unsafe(character)}
+    return Markup.escape(escape_unprintable(lines, keep=kept))
+
+
+def _is_unsafe(character: str) -> bool:
+    if character in "\n\t":
+        return False
+    return character in _BIDI_CONTROLS or unicodedata.category(character) in ("Cc", "Cs")
+
+
+class Excerpt(NamedTuple):
+    """The beginning of a passage with the lines before it."""
+
+    before: str
+    text: str
+    is_cut: bool
+
+
+def excerpt(passage: Mapping[str, Any]) -> Excerpt | None:
+    """Return the beginning of a passage, None for one that is short enough to be shown whole."""
+    before, text, after = (str(passage[key]) for key in ("before", "text", "after"))
+    beginning = "\n".join(text.split("\n")[:_EXCERPT_LINES])
+    if len(beginning) > _EXCERPT_CHARACTERS:
+        beginning = beginning[:_EXCERPT_CHARACTERS]
+        beginning = beginning.rpartition(" ")[0] or beginning
+    if beginning == text and before.count("\n") + after.count("\n") <= 2 * _CONTEXT_LINES:
+        return None
+    return Excerpt("\n".join(before.split("\n")[-_CONTEXT_LINES:]), beginning, beginning != text)
+
+
+def is_web_url(url: str | None) -> bool:
+    """Return whether a page may link to a URL: only to http and https, without unprintable characters."""
+    return url is not None and url.isprintable() and url.lower().startswith(("http://", "https://"))
+
+
+def _shorten_url(url: str) -> str:
+    return url if len(url) <= _URL_CHARACTERS else f"{url[: _URL_CHARACTERS - 1]}…"

@@ -1,0 +1,214 @@
+"""Sentences and means of the overlap report, shared by its page and the terminal; plain text, not HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pipelines.core.format import format_bytes, plural
+from pipelines.reports.overlap_columns import shown_columns
+
+# The means of Table 6 of the paper over its six test sets, in percent, by the key of their column.
+PAPER_MEAN = {"paper.own_train": 5.9, "paper.webtext": 3.2}
+SPLIT_NOT_NAMED = "split not named"
+CAVEAT = (
+    "An overlap does not prove a leak: quotations, names, stock phrases and boilerplate occur in many texts. "
+    "Read the passages before you judge a figure."
+)
+# A filter that contains exactly as many n-grams as it was built for may slightly exceed its target rate.
+_RATE_TOLERANCE = 1.05
+_OPTIONS = {
+    "apostrophes": {
+        "split": "an apostrophe separates words, like other punctuation",
+        "drop": "an apostrophe between two letters is removed: don’t becomes dont",
+    },
+    "letters": {
+        "unicode": "letters and digits of all scripts form words",
+        "ascii": "only a-z and 0-9 form words; all other characters separate them",
+    },
+    "lines": {
+        "cross": "n-grams may span line ends",
+        "stop": "n-grams do not span line ends",
+    },
+    "example": {
+        "auto": "an example is a line of a .txt file, or a record of JSONL or Parquet",
+        "line": "an example is a line",
+        "paragraph": "an example is a paragraph; blank lines separate them",
+        "document": "an example is a whole file",
+    },
+}
+_SETTINGS = ("apostrophes", "letters", "lines")
+
+Report = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def label(benchmark: Row) -> str:
+    """Return a benchmark's name, followed by a slash and its split if it is named."""
+    return str(benchmark["name"]) if benchmark["split"] is None else f"{benchmark['name']}/{benchmark['split']}"
+
+
+def percent(value: float | None) -> str:
+    """Format a percentage with two digits and no sign; values above 0 are never shown as 0.00."""
+    if value is None:
+        return "–"
+    return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
+
+
+def probability(value: float) -> str:
+    """Format a small number as `1e-8` or `9.6e-9`; 0 and values from a thousandth without an exponent."""
+    if value == 0 or value >= 1e-3:
+        return f"{value:.3g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits.removesuffix('.0')}e{int(exponent)}"
+
+
+def describe_method(report: Report) -> str:
+    """Return how n-grams were looked up, and the error of that method."""
+    if report["method"] == "exact":
+        return "exact: the whole corpus was read, and there are no false positives (error bound 0)"
+    return (
+        "Bloom filter: every n-gram of the corpus is found; an n-gram that is not in the corpus is found with a "
+        f"probability of at most {probability(report['error_bound'])}"
+    )
+
+
+def describe_corpus(report: Report) -> str:
+    """Return how many documents were read, and how many of them share an n-gram with a benchmark."""
+    size = f", {format_bytes(report['text_bytes'])} of text" if report["text_bytes"] is not None else ""
+    overlapping, documents = report["documents_overlapping"], plural(report["documents"], "document")
+    if overlapping is None:
+        return f"{documents}{size}"
+    share = f" ({percent(100 * overlapping / report['documents'])}%)" if report["documents"] else ""
+    return f"{documents}{size}; {overlapping:,} of them{share} share an n-gram with a benchmark"
+
+
+def describe_options(report: Report) -> list[tuple[str, str]]:
+    """Return each option of the n-grams with its value, and what that value means."""
+    options, limit = report["options"], report["options"]["ignore_common"]
+    described = [
+        (f"{name} = {options[name]}", meanings.get(options[name], str(options[name])))
+        for name, meanings in _OPTIONS.items()
+    ]
+    common = (
+        "no n-gram is ignored" if limit is None else f"n-grams in more than {plural(limit, 'document')} are ignored"
+    )
+    return [*described, (f"ignore-common = {'none' if limit is None else limit}", common)]
+
+
+class Mean(NamedTuple):
+    """Means over test splits by column, in percent; `own_trains` of the splits have a training split.
+
+    Benchmarks without a named split count as test splits; `name` says how many there are.
+    """
+
+    name: str
+    splits: int
+    percents: Mapping[str, float]
+    own_trains: int
+
+
+def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
+    """Return the means over the benchmarks that are test splits, None if there are fewer than two."""
+    tests = [row for row in benchmarks if row["split"] is None or row["split"].lower() == "test"]
+    if len(tests) < 2:
+        return None
+    unnamed = sum(row["split"] is None for row in tests)
+    named = f"{len(tests) - unnamed} test, " if unnamed < len(tests) else ""
+    name = f"Mean of {len(tests)}: {named}{unnamed} not named" if unnamed else f"Mean of {len(tests)} test splits"
+    percents = {}
+    for column in shown_columns(tests):
+        if column.is_percent and not column.is_of_paper:
+            values = [value for row in tests if (value := column.read(row)) is not None]
+            percents[column.key] = float(sum(values)) / len(values)
+    return Mean(name, len(tests), percents, sum(row["own_train"] is not None for row in tests))
+
+
+def describe_ignored(report: Report) -> str | None:
+    """Return what `ignore_common` excluded, None if it was not set."""
+    ignored = report["ignored"]
+    if ignored is None:
+        return None
+    ngrams = plural(ignored["ngrams"], f"distinct {report['n']}-gram")
+    return (
+        f"{ngrams} in more than "
+        f"{plural(ignored['above_documents'], 'document')} were excluded from the figures of the benchmarks, at "
+        f"{plural(ignored['positions'], 'position')}. Sensitivity, samples and self-test include them."
+    )
+
+
+def describe_certificate(certificate: Row) -> list[str]:
+    """Return what bounds the false-positive rate of a Bloom filter: its fill, and the probe with random n-grams."""
+    hits, target = certificate["found"], certificate["error_rate"]
+    sentences = [
+        f"The filter is {certificate['fill']:.1%} full, so an n-gram that is not in the corpus is found with a "
+        f"probability of at most {probability(certificate['error_bound'])}; the target was {probability(target)}.",
+        f"{hits:,} of {certificate['probes']:,} random n-grams {'was' if hits == 1 else 'were'} found, so the "
+        f"false-positive rate is below {probability(certificate['upper_bound'])} (95% confidence).",
+    ]
+    if certificate["error_bound"] > target * _RATE_TOLERANCE:
+        sentences.append("The filter contains more than it was built for: its false-positive rate exceeds the target.")
+    elif certificate["upper_bound"] > target * 1.01:
+        sentences.append(
+            "The probe agrees with that bound, but does not prove the target on its own."
+            if hits
+            else f"The probe alone does not prove {probability(target)}: that takes about {round(3 / target):,} random "
+            "n-grams without a hit."
+        )
+    return sentences
+
+
+def is_this_report(setting: Row, report: Report) -> bool:
+    """Return whether a row of the sensitivity table has the options of the report itself."""
+    options = {"n": report["n"], **report["options"]}
+    return all(setting[name] == options[name] for name in ("n", *_SETTINGS))
+
+
+class Range(NamedTuple):
+    """The lowest and the highest share of a benchmark in the sensitivity table, in percent."""
+
+    low: float
+    high: float
+
+
+def ranges(sensitivity: Sequence[Row], key: str) -> list[Range]:
+    """Return the range of a share for each benchmark."""
+    columns = zip(*(setting["benchmarks"] for setting in sensitivity), strict=True)
+    return [Range(min(shares), max(shares)) for shares in ([row[key] for row in column] for column in columns)]
+
+
+def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
+    """Return for each benchmark between which values its share of positions is, and with which options."""
+    sentences = []
+    for index, (low, high) in enumerate(ranges(sensitivity, "percent_positions")):
+        name = label(sensitivity[0]["benchmarks"][index])
+        shares = [setting["benchmarks"][index]["percent_positions"] for setting in sensitivity]
+        lowest, highest = (_describe_setting(sensitivity[shares.index(share)]) for share in (low, high))
+        sentences.append(
+            f"{name}: {percent(low)}% with all settings."
+            if low == high
+            else f"{name}: from {percent(low)}% ({lowest}) to {percent(high)}% ({highest})."
+        )
+    return sentences
+
+
+def _describe_setting(setting: Row) -> str:
+    return f"n = {setting['n']}, " + ", ".join(f"{name} {setting[name]}" for name in _SETTINGS)
+
+
+def describe_self_test(self_test: Row) -> list[str]:
+    """Return how many copies were planted, and which n-grams were found that were not."""
+    too_short, hits = self_test["too_short"], self_test["unplanted_found"]
+    return [
+        f"Copies of {plural(self_test['examples'], 'example')} of the benchmarks were planted in "
+        f"{plural(self_test['documents'], 'document')} of the corpus.",
+        f"{plural(too_short, 'example')} {'was' if too_short == 1 else 'were'} too short to contain an n-gram, and not "
+        "planted.",
+        f"False positives: {plural(hits, 'n-gram')} {'was' if hits == 1 else 'were'} found that no copy contains.",
+    ]
+
+
+def distributions(samples: Row) -> list[tuple[str, Row]]:
+    """Return the distributions of the report with their names, the model's samples first."""
+    named = [("the model’s samples", samples["samples"]), ("held-out text", samples["held_out"])]
+    return [(name, distribution) for name, distribution in named if distribution is not None]
