@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines.core import inputs, shards, storage
 from pipelines.core.compression import CountedReader, open_counted, strip_compression
 from pipelines.core.errors import WebtextError
+from pipelines.core.text_readers import replace_surrogates
 
 _WINDOWS = 16
 _WINDOW_BYTES = 512 << 10
@@ -281,7 +282,7 @@ def _text_of(line: bytes, text_field: str) -> str | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    text = inputs.replace_surrogates(record.get(text_field)) if isinstance(record, dict) else None
+    text = replace_surrogates(record.get(text_field)) if isinstance(record, dict) else None
     return text if isinstance(text, str) else None
 
 

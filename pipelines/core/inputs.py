@@ -9,41 +9,28 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pyarrow as pa
 
 from pipelines.core import shards, storage
-from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
-from pipelines.core.records import DOCUMENT_SCHEMA
-from pipelines.core.text_columns import drop_invalid_text
+from pipelines.core.text_readers import JSONL_SCHEMA, document_fields, read_jsonl, read_parquet, read_plain_text
 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
-_BATCH_ROWS = 1024
-_BATCH_BYTES = 4 << 20
 _PARQUET_BATCH_BYTES = 16 << 20
 _HASHING_THREADS = 4
 
-# A surrogate escaped in JSON; only lines with one are searched for unpaired surrogates.
-_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# The same as raw bytes, which UTF-8 forbids and json.loads accepts. A pattern of its own, tried only where its first
-# byte occurs: one pattern for both takes many times as long on every line.
-_RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
-
-# JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
-JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +159,16 @@ def fingerprint_files(paths: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def open_documents(paths: str | Sequence[str], text_field: str = "text") -> DocumentInput:
+def open_documents(
+    paths: str | Sequence[str],
+    text_field: str = "text",
+    *,
+    group_bytes: int = _GROUP_BYTES,
+    part_bytes: int = _PARQUET_PART_BYTES,
+) -> DocumentInput:
     """Open documents: the folder of a stage, or text inputs by name, folder or glob.
+
+    Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
 
     Raises InputError where there are none, or where a Parquet file lacks the text column.
     """
@@ -189,7 +184,7 @@ def open_documents(paths: str | Sequence[str], text_field: str = "text") -> Docu
                 f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
             )
     files = expand_paths(paths, TEXT_SUFFIXES)
-    groups = _group_files(files, text_field)
+    groups = _group_files(files, text_field, group_bytes, part_bytes)
     document_shards = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
     return DocumentInput(document_shards, fingerprint_files(files), None)
 
@@ -204,11 +199,13 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     for file in shard.files:
         file.verify()
         if _kind(file.path) == ".parquet":
-            yield from _parquet_documents(file, shard.text_field, drops, batch_bytes or _PARQUET_BATCH_BYTES)
+            yield from read_parquet(
+                file.path, file.row_groups, shard.text_field, drops, batch_bytes or _PARQUET_BATCH_BYTES
+            )
         elif _kind(file.path) == ".txt":
-            yield from _plain_documents(file, drops)
+            yield from read_plain_text(file.path, drops)
         else:
-            yield from _jsonl_documents(file, shard.text_field, drops)
+            yield from read_jsonl(file.path, shard.text_field, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
@@ -220,7 +217,7 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
     with storage.open_read(first.path) as stream:
         schema = shards.open_parquet(stream, first.path).schema_arrow
     shards.require_columns(first.path, schema.names, [shard.text_field])
-    return _with_id_and_text(schema, shard.text_field, first.path)
+    return document_fields(schema, shard.text_field, first.path)
 
 
 def count_records_in(drops: Drops, kept: int) -> int:
@@ -245,170 +242,30 @@ def _kind(path: str) -> str:
     raise InputError(f"{path}: unknown file type; supported are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
 
 
-def _group_files(paths: Sequence[str], text_field: str) -> Iterator[list[InputFile]]:
+def _group_files(paths: Sequence[str], text_field: str, group_bytes: int, part_bytes: int) -> Iterator[list[InputFile]]:
     """Group files into tasks: small text files together, each Parquet file alone or in parts."""
     group: list[InputFile] = []
-    group_bytes = 0
+    size_bytes = 0
     for path in paths:
         size = storage.size_bytes(path)
         if _kind(path) == ".parquet":
-            yield from ([part] for part in _parquet_parts(path, size, text_field))
+            yield from ([part] for part in _parquet_parts(path, size, text_field, part_bytes))
             continue
-        if group and group_bytes + size > _GROUP_BYTES:
+        if group and size_bytes + size > group_bytes:
             yield group
-            group, group_bytes = [], 0
+            group, size_bytes = [], 0
         group.append(InputFile(path, size))
-        group_bytes += size
+        size_bytes += size
     if group:
         yield group
 
 
-def _parquet_parts(path: str, size: int, text_field: str) -> Iterator[InputFile]:
+def _parquet_parts(path: str, size: int, text_field: str, part_bytes: int) -> Iterator[InputFile]:
     with storage.open_read(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, [text_field])
         groups = file.metadata.num_row_groups
-    parts = max(1, min(groups, -(-size // _PARQUET_PART_BYTES)))
+    parts = max(1, min(groups, -(-size // part_bytes)))
     for part in range(parts):
         row_groups = tuple(range(groups * part // parts, groups * (part + 1) // parts))
         yield InputFile(path, size, row_groups=row_groups if parts > 1 else None)
-
-
-def _with_id_and_text(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
-    kind = schema.field(text_field).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"{path}: column {text_field!r} is {kind}, not text; choose another with --text-field")
-    fields = [pa.field("id", pa.string(), nullable=False)] + [field for field in schema if field.name != "id"]
-    renamed = [
-        pa.field("text", pa.string(), nullable=False) if field.name == text_field else field
-        for field in fields
-        if field.name == text_field or field.name != "text"
-    ]
-    return pa.schema(renamed)
-
-
-def _parquet_documents(file: InputFile, text_field: str, drops: Drops, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    name = storage.basename(file.path)
-    schema = None
-    row, batches = _parquet_batches(file, batch_bytes)
-    for batch in batches:
-        schema = schema or _with_id_and_text(batch.schema, text_field, file.path)
-        columns = {field.name: batch.column(field.name) for field in batch.schema}
-        texts = columns.pop(text_field).cast(pa.string())
-        default_ids = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
-        row += batch.num_rows
-        ids = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else default_ids
-        ids = [default if id is None else id for id, default in zip(ids, default_ids, strict=True)]
-        columns |= {"id": pa.array(ids, pa.string()), "text": texts}
-        documents = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
-        yield drop_invalid_text(documents, drops)
-
-
-def _parquet_batches(file: InputFile, batch_bytes: int) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Return the number of the first row to read, and the rows in batches of limited size (a row is never split)."""
-    groups = None if file.row_groups is None else list(file.row_groups)
-    with storage.open_read(file.path) as stream:
-        metadata = shards.open_parquet(stream, file.path).metadata
-    first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-    rows = shards.rows_per_batch(metadata, groups, batch_bytes)
-    batches = shards.read_batches(file.path, row_groups=groups, rows=rows)
-    # The footer understates texts that repeat, which a dictionary stores once, and single large rows.
-    return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
-
-
-def _plain_documents(file: InputFile, drops: Drops) -> Iterator[pa.RecordBatch]:
-    name = storage.basename(file.path)
-    with open_decompressed(file.path) as stream:
-        data = stream.read()
-    try:
-        yield _batch([{"id": name, "text": data.decode("utf-8-sig")}])
-    except UnicodeDecodeError as error:
-        drops.add("not_utf8", name, detail=str(error))
-
-
-def _jsonl_documents(file: InputFile, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
-    pending_bytes = kept = lines = 0
-    name = storage.basename(file.path)
-    with open_decompressed(file.path) as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            lines += 1
-            row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
-            if row is None:
-                continue
-            kept += 1
-            rows.append(row)
-            pending_bytes += len(line)
-            if len(rows) >= _BATCH_ROWS or pending_bytes >= _BATCH_BYTES:
-                yield _batch(rows)
-                rows, pending_bytes = [], 0
-    if rows:
-        yield _batch(rows)
-    if lines and not kept:
-        raise InputError(
-            f"{file.path}: none of its {lines:,} records has the field {text_field!r}; choose another with --text-field"
-        )
-
-
-def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
-    """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        drops.add("bad_json", default_id, detail=str(error))
-        return None
-    if _ESCAPED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
-        record = replace_surrogates(record)
-    if not isinstance(record, dict):
-        drops.add("bad_json", default_id, detail="the line is not a JSON object")
-        return None
-    text = record.pop(text_field, None)
-    id = record.pop("id", None)
-    row: dict[str, Any] = {"id": default_id if id is None else str(id), "text": text}
-    if not isinstance(text, str):
-        drops.add("missing_text", row["id"])
-        return None
-    rest = {}
-    for key, value in record.items():
-        if key in DOCUMENT_SCHEMA.names and key not in row and _fits(value, DOCUMENT_SCHEMA.field(key).type):
-            row[key] = value
-        else:
-            rest[key] = value
-    if rest:
-        row["metadata"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
-    return row
-
-
-def replace_surrogates(value: Any) -> Any:
-    """Replace unpaired surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
-    if isinstance(value, str):
-        return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [replace_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
-    return value
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    if value is None:
-        return True
-    if pa.types.is_string(kind):
-        return isinstance(value, str)
-    if pa.types.is_integer(kind):
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    return pa.types.is_list(kind) and isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)

@@ -130,7 +130,7 @@ def test_small_memory_and_many_buckets_change_nothing(tmp_path: Path, monkeypatc
     _train(tmp_path / "in", tmp_path / "plain")
     monkeypatch.setattr("pipelines.core.inputs._GROUP_BYTES", 1)
     monkeypatch.setattr("pipelines.stages.train_bpe.gathering._BUCKET_BYTES", 4000)
-    monkeypatch.setattr("pipelines.core.inputs._BATCH_ROWS", 5)
+    monkeypatch.setattr("pipelines.core.text_readers._BATCH_ROWS", 5)
     monkeypatch.setattr(counting, "WORDS_IN_MEMORY", 7)
     _train(tmp_path / "in", tmp_path / "cut")
     assert len(list((tmp_path / "cut").glob("counts-*.parquet"))) > 3

@@ -193,7 +193,7 @@ def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monk
     monkeypatch.setattr(counts, "write_bucketed", seen)
     for module, name in ((counting, "_BYTES_IN_MEMORY"), (counting, "_BYTES_WRITTEN"), (counts, "_BYTES_WRITTEN")):
         monkeypatch.setattr(module, name, 7000)
-    monkeypatch.setattr("pipelines.core.inputs._BATCH_BYTES", 1000)
+    monkeypatch.setattr("pipelines.core.text_readers._BATCH_BYTES", 1000)
     monkeypatch.setattr(counts, "_BYTES_READ", 7000)
     monkeypatch.setattr(counts, "_BYTES_GROUPED", 7000)
     _train(tmp_path / "d.jsonl", tmp_path / "cut", count_only=True)

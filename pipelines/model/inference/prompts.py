@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
-from pipelines.core.inputs import replace_surrogates
+from pipelines.core.text_readers import replace_surrogates
 
 _FIELDS = ("prompt", "text")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core.errors import InputError
-from pipelines.core.inputs import replace_surrogates
+from pipelines.core.text_readers import replace_surrogates
 
 _JOINED = "+"
 _INSIDE = "."

@@ -1,0 +1,177 @@
+"""Readers of documents from Parquet, JSONL and plain text, as Arrow batches with `id` and `text`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.core import shards, storage
+from pipelines.core.compression import open_decompressed
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+from pipelines.core.records import DOCUMENT_SCHEMA
+from pipelines.core.text_columns import drop_invalid_text
+
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 4 << 20
+
+# A surrogate escaped in JSON; only lines with one are searched for unpaired surrogates.
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# The same as raw bytes, which UTF-8 forbids and json.loads accepts. A pattern of its own, tried only where its first
+# byte occurs: one pattern for both takes many times as long on every line.
+_RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
+
+# JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
+JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
+
+
+def document_fields(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
+    """Return the schema of the documents of a Parquet file: its columns, with `id`, and its text as `text`."""
+    kind = schema.field(text_field).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise InputError(f"{path}: column {text_field!r} is {kind}, not text; choose another with --text-field")
+    fields = [pa.field("id", pa.string(), nullable=False)] + [field for field in schema if field.name != "id"]
+    renamed = [
+        pa.field("text", pa.string(), nullable=False) if field.name == text_field else field
+        for field in fields
+        if field.name == text_field or field.name != "text"
+    ]
+    return pa.schema(renamed)
+
+
+def read_parquet(
+    path: str, row_groups: Sequence[int] | None, text_field: str, drops: Drops, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a Parquet file, or of some of its row groups, in batches of about `batch_bytes`."""
+    name = storage.basename(path)
+    schema = None
+    row, batches = _parquet_batches(path, row_groups, batch_bytes)
+    for batch in batches:
+        schema = schema or document_fields(batch.schema, text_field, path)
+        columns = {field.name: batch.column(field.name) for field in batch.schema}
+        texts = columns.pop(text_field).cast(pa.string())
+        default_ids = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
+        row += batch.num_rows
+        ids = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else default_ids
+        ids = [default if id is None else id for id, default in zip(ids, default_ids, strict=True)]
+        columns |= {"id": pa.array(ids, pa.string()), "text": texts}
+        documents = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+        yield drop_invalid_text(documents, drops)
+
+
+def _parquet_batches(
+    path: str, row_groups: Sequence[int] | None, batch_bytes: int
+) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """Return the number of the first row to read, and the rows in batches of limited size (a row is never split)."""
+    groups = None if row_groups is None else list(row_groups)
+    with storage.open_read(path) as stream:
+        metadata = shards.open_parquet(stream, path).metadata
+    first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
+    rows = shards.rows_per_batch(metadata, groups, batch_bytes)
+    batches = shards.read_batches(path, row_groups=groups, rows=rows)
+    # The footer understates texts that repeat, which a dictionary stores once, and single large rows.
+    return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
+
+
+def read_plain_text(path: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+    """Yield the single document of a text file."""
+    name = storage.basename(path)
+    with open_decompressed(path) as stream:
+        data = stream.read()
+    try:
+        yield _batch([{"id": name, "text": data.decode("utf-8-sig")}])
+    except UnicodeDecodeError as error:
+        drops.add("not_utf8", name, detail=str(error))
+
+
+def read_jsonl(path: str, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a JSONL file; raise InputError where no record has the text field."""
+    rows: list[dict[str, Any]] = []
+    pending_bytes = kept = lines = 0
+    name = storage.basename(path)
+    with open_decompressed(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            lines += 1
+            row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
+            if row is None:
+                continue
+            kept += 1
+            rows.append(row)
+            pending_bytes += len(line)
+            if len(rows) >= _BATCH_ROWS or pending_bytes >= _BATCH_BYTES:
+                yield _batch(rows)
+                rows, pending_bytes = [], 0
+    if rows:
+        yield _batch(rows)
+    if lines and not kept:
+        raise InputError(
+            f"{path}: none of its {lines:,} records has the field {text_field!r}; choose another with --text-field"
+        )
+
+
+def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
+    """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        drops.add("bad_json", default_id, detail=str(error))
+        return None
+    if _ESCAPED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
+        record = replace_surrogates(record)
+    if not isinstance(record, dict):
+        drops.add("bad_json", default_id, detail="the line is not a JSON object")
+        return None
+    text = record.pop(text_field, None)
+    id = record.pop("id", None)
+    row: dict[str, Any] = {"id": default_id if id is None else str(id), "text": text}
+    if not isinstance(text, str):
+        drops.add("missing_text", row["id"])
+        return None
+    rest = {}
+    for key, value in record.items():
+        if key in DOCUMENT_SCHEMA.names and key not in row and _fits(value, DOCUMENT_SCHEMA.field(key).type):
+            row[key] = value
+        else:
+            rest[key] = value
+    if rest:
+        row["metadata"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
+    return row
+
+
+def replace_surrogates(value: Any) -> Any:
+    """Replace unpaired surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
+    if isinstance(value, str):
+        return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [replace_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if value is None:
+        return True
+    if pa.types.is_string(kind):
+        return isinstance(value, str)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return pa.types.is_list(kind) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)
