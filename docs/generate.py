@@ -1,11 +1,12 @@
-"""Writes the generated pages of docs/: the command-line reference from the commands' own help.
+"""Write the generated parts of docs/: the command-line reference, and the example on the page of the Python API.
 
-python docs/generate.py           write docs/cli.md
-python docs/generate.py --check   exit 1 if docs/cli.md is not what would be written
+python docs/generate.py           write them
+python docs/generate.py --check   exit 1 if a page is not up to date
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import click
 
 from webtext_cli.main import COMMANDS, webtext
 
-PAGE = Path(__file__).resolve().parent / "cli.md"
+DOCS = Path(__file__).resolve().parent
+EXAMPLE = DOCS.parent / "examples" / "webtext.py"
 WIDTH = 100
 
 HEAD = """\
@@ -30,6 +32,13 @@ def reference() -> str:
     return HEAD + "\n".join([_section("webtext", webtext, root), *(_command(name, root) for name in COMMANDS)])
 
 
+def python_page() -> str:
+    """Return docs/python.md with examples/webtext.py as its first block of code."""
+    block = f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```"
+    text = (DOCS / "python.md").read_text(encoding="utf-8")
+    return re.sub(r"```python\n.*?```", lambda _: block, text, count=1, flags=re.DOTALL)
+
+
 def _command(name: str, root: click.Context) -> str:
     command = webtext.get_command(root, name)
     assert command is not None
@@ -43,15 +52,18 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it."""
-    text = reference()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE} is not current; run `make docs`", file=sys.stderr)
-        return 1
-    return 0
+    """Write the pages, or compare them."""
+    outdated = 0
+    for name, text in (("cli.md", reference()), ("python.md", python_page())):
+        page = DOCS / name
+        if page.exists() and page.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in sys.argv[1:]:
+            print(f"{page} is not up to date; run `make docs`", file=sys.stderr)
+            outdated = 1
+        else:
+            page.write_text(text, encoding="utf-8")
+    return outdated
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def main(corpus: str, workers: int = 2) -> None:
 
     # The pages as WARC. On the real web, set `contact` and keep the default delay of 1 s per host.
     with demo_web():
-        webtext.fetch(webtext.FetchConfig(per_host_delay_s=0.0), links=links, output=pages, options=options)
+        webtext.fetch(webtext.FetchConfig(per_host_delay=0.0), links=links, output=pages, options=options)
 
     # Their text, without duplicates and without Wikipedia.
     text, unique = f"{corpus}/extract", f"{corpus}/dedup"

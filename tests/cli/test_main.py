@@ -82,7 +82,7 @@ def test_the_example_uses_options_that_exist(name: str) -> None:
     assert {flag for flag in used if flag not in known} == set()
 
 
-def test_the_generated_reference_is_current() -> None:
+def test_the_generated_docs_are_current() -> None:
     command = [sys.executable, str(_REPOSITORY / "docs" / "generate.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

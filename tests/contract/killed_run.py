@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contract_line import run_stage
+from contract_cases import run_stage
 
 from pipelines.core import storage
 from pipelines.core.run import RunOptions

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import small_web
-from contract_line import CASES, leftovers, outcome, run_stage, stage_names
+from contract_cases import CASES, leftovers, outcome, run_stage, stage_names
 
 from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.core.executor import LocalExecutor

@@ -1,10 +1,10 @@
-"""Kills `webtext build` at random, again and again, and compares what it ends with to one undisturbed build.
+"""Kills `webtext build` at random several times, and compares its result with an undisturbed build.
 
     python tests/e2e/kill_build.py --kills 20 --seed 0
 
-The corpus is a small web on loopback; every stage of the line runs. Exit code 0 if every stage holds the same bytes.
-The records of fetch carry times, and those after it carry them on: fetch is compared by its outcomes and pages, and
-the later stages with an undisturbed build on the very pages that the killed build had fetched.
+The corpus is a small web on loopback, and every stage runs. Exit code 0 if every stage wrote the same bytes. The
+records of fetch contain times, which later stages copy: fetch is compared by its outcomes and pages, and the later
+stages with an undisturbed build on the pages that the killed build had fetched.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS), str(_TESTS / "contract")]
 
 import small_web  # noqa: E402 - found through the path above
-from contract_line import TINY_MODEL, outcome, stage_names  # noqa: E402
+from contract_cases import TINY_MODEL, outcome, stage_names  # noqa: E402
 
 
 def write_corpus(folder: Path) -> None:
-    """Write what the build reads: two dumps, a benchmark, and a `webtext.toml` with every stage."""
+    """Write the inputs of the build: two dumps, a benchmark, and a `webtext.toml` with every stage."""
     (folder / "dumps").mkdir(parents=True)
     small_web.write_dumps(folder / "dumps")
     sentence = " ".join(small_web.words_text(2, 240).split()[5:40])
@@ -54,7 +54,7 @@ device = "cpu"
 threads = 1
 checkpoint_every = 5
 [overlap-report]
-benchmarks = ["sentences=sentences.jsonl"]
+benchmark = {{ sentences = "sentences.jsonl" }}
 """
     )
 

@@ -348,7 +348,7 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     row = next(line.split() for line in out.splitlines() if line.split()[:2] == ["mine", "test"])
     assert row[:5] == ["mine", "test", "2", "50.00", "50.00"]
-    (tmp_path / "webtext.toml").write_text('[overlap-report]\nbenchmarks = ["mine/test=b.txt"]\n')
+    (tmp_path / "webtext.toml").write_text('[overlap-report]\nbenchmark = { "mine/test" = "b.txt" }\n')
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["benchmarks"][0]["percent_positions"] == 50.0
 

@@ -1,11 +1,11 @@
-"""How fast every stage of the line is on real inputs, with one worker process, and what that means at WebText's size.
+"""Measure every stage of the pipeline on real inputs with one worker process, and project it to WebText's size.
 
-    python benchmarks/bench_line.py [--data FOLDER] [--pages 400]
+    python benchmarks/bench_pipeline.py [--data FOLDER] [--pages 400]
 
-FOLDER holds `reddit/submissions-2013.ndjson.zst`, `pages/wcxb-dev/` and `text/docs.jsonl.zst` (default:
+FOLDER contains `reddit/submissions-2013.ndjson.zst`, `pages/wcxb-dev/` and `text/docs.jsonl.zst` (default:
 $WEBTEXT_TEST_DATA). The pages are served on loopback, so that fetch is measured without a network and without pauses.
-Seconds are of the whole command, its start included; core-seconds are its user and system time, since libraries may use
-more threads than one. The projection takes core-seconds times the paper's figures (45M links, 8M documents, 40 GB) and
+Seconds are of the whole command, including its start; core-seconds are its user and system time, since libraries may
+use several threads. The projection takes core-seconds times the paper's figures (45M links, 8M documents, 40 GB) and
 the 430.6M submissions of the dumps through 2017-12; it is arithmetic, not a measurement.
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=400)
     options = parser.parse_args()
     if not options.data.is_dir():
-        print(f"skipped: {options.data} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        print(f"skipped: {options.data} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; one worker\n")
     print("| stage | input | seconds | core-seconds | rate | at WebText's size, core-time |")
@@ -50,7 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         measure(options.data, options.pages, Path(folder))
     peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"\nLargest process of all: {peak_mb:.0f} MB.")
+    print(f"\nLargest process: {peak_mb:.0f} MB.")
 
 
 def measure(data: Path, wanted_pages: int, folder: Path) -> None:
@@ -68,7 +68,7 @@ def measure(data: Path, wanted_pages: int, folder: Path) -> None:
     summary, seconds = run("extract", "-i", folder / "pages", "-o", folder / "texts")
     row("extract", f"{summary['records_in']} pages", seconds, summary["records_in"], "pages", LINKS)
     measure_text(data / "text" / "docs.jsonl.zst", folder)
-    print(f"\nWARC: {stored / len(pages) / 1e3:.0f} kB a page.")
+    print(f"\nWARC: {stored / len(pages) / 1e3:.0f} kB per page.")
 
 
 def measure_text(documents: Path, folder: Path) -> None:
@@ -86,7 +86,7 @@ def measure_text(documents: Path, folder: Path) -> None:
 
 
 def run(*arguments: object, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], tuple[float, float]]:
-    """Run a command; return its summary, and its seconds on the clock and of the cores."""
+    """Run a command; return its summary, its elapsed seconds and its core-seconds."""
     command = [sys.executable, "-m", "webtext_cli", *map(str, arguments), "--json", "--quiet", "--workers", "1"]
     started, used = time.perf_counter(), core_seconds()
     result = subprocess.run(
@@ -104,11 +104,11 @@ def core_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def row(stage: str, given: str, seconds: tuple[float, float], amount: float, unit: str, whole: float | None) -> None:
+def row(stage: str, size: str, seconds: tuple[float, float], amount: float, unit: str, whole: float | None) -> None:
     clock, cores = seconds
     projected = "-" if whole is None else hours(whole / amount * cores)
     rate = f"{amount / clock:,.0f} {unit}/s"
-    print(f"| {stage} | {given} | {clock:.1f} | {cores:.1f} | {rate} | {projected} |", flush=True)
+    print(f"| {stage} | {size} | {clock:.1f} | {cores:.1f} | {rate} | {projected} |", flush=True)
 
 
 def hours(seconds: float) -> str:

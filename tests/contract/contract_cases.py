@@ -1,4 +1,4 @@
-"""The table of the contract tests: a small real run of every stage, each on what the one before wrote."""
+"""The table of the contract tests: a small run of every stage, each on the output of the stages before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TINY_MODEL = [
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How the contract runs a stage: its config, and a change of it that makes another result."""
+    """How the contract runs a stage: its config, and a change of it that gives a different result."""
 
     config: Mapping[str, Any]
     changed: Mapping[str, Any]
@@ -49,12 +49,12 @@ CASES = {
 
 
 def stage_names() -> list[str]:
-    """Return every stage of the line, in order."""
+    """Return every stage, in pipeline order."""
     return [stage.name for stage in PIPELINE]
 
 
 def run_stage(corpus: Path, name: str, output: Path | str, options: RunOptions, **changed: Any) -> Summary:
-    """Run one stage on what the corpus folder holds."""
+    """Run one stage on the inputs in the corpus folder."""
     stage = BY_NAME[name]
     config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, f"case {name}")
     read: dict[str, Any] = {parameter: str(corpus / source) for parameter, source in stage.reads.items()}
@@ -66,9 +66,9 @@ def run_stage(corpus: Path, name: str, output: Path | str, options: RunOptions, 
 
 
 def outcome(folder: Path) -> dict[str, str]:
-    """Return what a stage's folder holds, by file, as hashes that two equal results share.
+    """Return hashes of a stage's files, by name, that equal results share.
 
-    That is every byte, but for fetch, whose records carry times: there the rows without them, and the stored pages.
+    They cover every byte, except for fetch, whose records contain times: there the rows without times, and the pages.
     """
     manifest = read_manifest(str(folder))
     if manifest.identity.stage == "fetch":
@@ -98,7 +98,7 @@ def _stored_page(folder: Path, name: str | None, offset: int | None) -> str | No
 
 
 def leftovers(folder: Path, beside: Sequence[str] = ()) -> list[str]:
-    """Return the names in a finished folder that its manifest does not vouch for."""
+    """Return the names in a finished folder that its manifest does not list."""
     known = {"manifest.json", ".lock", *beside, *(file.name for file in read_manifest(str(folder)).files)}
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     return sorted(name for name in names if name not in known and name.split("/")[0] not in beside)
