@@ -30,7 +30,7 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     flush_bytes=st.sampled_from([1, 200, 48 << 20]),
     in_an_array=st.booleans(),
 )
-def test_every_bucket_comes_back_in_the_order_of_writing(
+def test_every_bucket_is_read_in_the_order_of_writing(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[int, dict[str, Any]]]],
     flush_bytes: int,
@@ -56,7 +56,7 @@ def test_every_bucket_comes_back_in_the_order_of_writing(
         assert part.size_bytes >= 8 * len(found)
 
 
-def test_what_waits_is_written_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_rows_are_written_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = _batch([{"text": f"{number:x}", "number": number} for number in range(1000)])
     monkeypatch.setattr(buckets, "_FLUSH_BYTES", 3 * batch.nbytes)
     with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA) as written:

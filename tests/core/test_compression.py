@@ -42,7 +42,7 @@ def _read(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", _KINDS)
-def test_every_kind_gives_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+def test_every_compression_gives_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"RS{suffix}"
     path.write_bytes(_KINDS[suffix](_TEXT))
     assert _read(path) == _TEXT
@@ -143,7 +143,7 @@ _NOISY = _NOISE.randbytes(30_000)
 _LITTLE_REPEATED = b"".join(b"%x\n" % _NOISE.getrandbits(800) for _ in range(5000))
 
 
-def test_frames_before_garbage_are_handed_out(tmp_path: Path) -> None:
+def test_frames_before_garbage_are_returned(tmp_path: Path) -> None:
     path = tmp_path / "RS.zst"
     for frames in (1, 3):
         path.write_bytes(_zstd(b"a line\n" * 5) * frames + b"no zstd frame begins here")
@@ -154,7 +154,7 @@ def test_frames_before_garbage_are_handed_out(tmp_path: Path) -> None:
     assert error.reason == "the last zstd frame is incomplete"
 
 
-def test_all_blocks_before_a_damaged_one_are_handed_out(tmp_path: Path) -> None:
+def test_all_blocks_before_a_damaged_one_are_returned(tmp_path: Path) -> None:
     frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(_LITTLE_REPEATED)
     starts = _blocks(frame)
     assert len(starts) == 9
@@ -205,7 +205,7 @@ def test_skipped_frames_that_stop_short_are_damage(tmp_path: Path) -> None:
         assert _read_until_damage(path)[0] == _TEXT
 
 
-def test_what_a_few_bytes_expand_to_is_not_in_memory_at_once(tmp_path: Path) -> None:
+def test_highly_compressed_data_is_decoded_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "RS.zst"
     with path.open("wb") as stream, zstandard.ZstdCompressor(level=1).stream_writer(stream) as writer:
         for _ in range(256):

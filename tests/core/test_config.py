@@ -28,7 +28,7 @@ def _make(table: dict[str, Any], **flags: Any) -> _Config:
     return make_config(_Config, table, flags, "webtext.toml [scrape]")
 
 
-def test_flags_stand_over_the_table_and_the_table_over_defaults() -> None:
+def test_flags_override_the_table_and_the_table_overrides_defaults() -> None:
     config = _make({"min_score": 5, "threshold": 1}, min_score=7)
     assert config == _Config(min_score=7, threshold=1.0)
     assert isinstance(config.threshold, float)
@@ -55,21 +55,21 @@ def test_keys_may_be_written_with_dashes_and_lists_become_tuples() -> None:
         ({"polite": 1}, "polite = 1 is not true or false"),
     ],
 )
-def test_what_is_wrong_is_named(table: dict[str, Any], message: str) -> None:
+def test_wrong_keys_and_values_are_named(table: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _make(table)
 
 
-def test_the_keys_that_are_no_options_are_named_to_who_mistypes_them() -> None:
+def test_keys_that_are_not_options_are_suggested_for_mistyped_ones() -> None:
     with pytest.raises(UsageError, match=r"unknown option 'file'; did you mean files\?"):
         make_config(_Config, {"file": ["x"]}, {}, "webtext.toml", ("files",))
 
 
-def test_a_date_of_toml_is_taken_as_it_is_written() -> None:
+def test_a_toml_date_is_read_as_written() -> None:
     assert _make({"after": dt.date(2016, 1, 1)}).after == "2016-01-01"
 
 
-def test_speed_is_no_part_of_what_a_result_is() -> None:
+def test_speed_is_not_part_of_the_identity() -> None:
     assert identity_of(_make({}, concurrency=64)) == identity_of(_make({}))
     assert identity_of(_make({"subreddits": ["a"]}))["subreddits"] == ["a"]
 
@@ -82,3 +82,14 @@ def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
     path.write_text("[scrape\n")
     with pytest.raises(UsageError, match="is not valid TOML"):
         read_tables(str(path))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Renamed:
+    timeout: float = option(30.0, "Timeout.", renamed_from="timeout_s")
+
+
+def test_an_old_key_is_refused_with_the_new_one() -> None:
+    with pytest.raises(UsageError, match=r"w\.toml: timeout_s was renamed to timeout"):
+        make_config(_Renamed, {"timeout_s": 3}, {}, "w.toml")
+    assert make_config(_Renamed, {"timeout": 3}, {}, "w.toml").timeout == 3.0

@@ -57,7 +57,7 @@ _TASKS = [_Task(number) for number in range(8)]
 
 
 @_BOTH
-def test_every_task_comes_back_with_its_result_and_its_progress(executor: Executor) -> None:
+def test_every_item_is_returned_with_its_result_and_progress(executor: Executor) -> None:
     seen: list[int] = []
     results = dict(executor.map(_square, _TASKS, None, seen.append, item_name))
     assert results == {task: task.number**2 for task in _TASKS}
@@ -65,12 +65,12 @@ def test_every_task_comes_back_with_its_result_and_its_progress(executor: Execut
 
 
 @_BOTH
-def test_no_tasks_are_no_error(executor: Executor) -> None:
+def test_no_items_are_not_an_error(executor: Executor) -> None:
     assert list(executor.map(_square, [], None, lambda _: None, item_name)) == []
 
 
 @_BOTH
-def test_our_own_error_arrives_as_it_was_raised(executor: Executor) -> None:
+def test_a_webtext_error_arrives_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(InputError, match=r"^the third file is bad$"):
         list(executor.map(_refuse_third, _TASKS, None, lambda _: None, item_name))
 
@@ -225,17 +225,17 @@ def _process_of(task: _Task) -> int:
     return os.getpid()
 
 
-def _prepare() -> None:
+def _initialize() -> None:
     Path(os.environ["STARTED"], str(os.getpid())).touch()
 
 
-def test_kept_workers_live_through_several_maps_and_end_with_the_block(
+def test_persistent_workers_serve_several_maps_and_end_with_the_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STARTED", str(tmp_path))
     executor = LocalExecutor(2)
     seen: list[int] = []
-    with executor.persistent_workers(_prepare):
+    with executor.persistent_workers(_initialize):
         first = {pid for _, pid in executor.map(_process_of, _TASKS[:4], None, seen.append, item_name)}
         assert dict(executor.map(_square, _TASKS, None, lambda _: None, item_name)) == {
             task: task.number**2 for task in _TASKS
@@ -247,12 +247,12 @@ def test_kept_workers_live_through_several_maps_and_end_with_the_block(
 
 
 @pytest.mark.parametrize("ends_early", [_refuse_third, _die, _crash])
-def test_after_an_error_kept_workers_are_new_ones(
+def test_after_an_error_persistent_workers_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: Callable[[_Task], int]
 ) -> None:
     monkeypatch.setenv("STARTED", str(tmp_path))
     executor = LocalExecutor(2)
-    with executor.persistent_workers(_prepare):
+    with executor.persistent_workers(_initialize):
         with pytest.raises(WebtextError):
             list(executor.map(ends_early, _TASKS, None, lambda _: None, item_name))
         assert all(_gone(int(path.name)) for path in tmp_path.iterdir())
@@ -261,22 +261,26 @@ def test_after_an_error_kept_workers_are_new_ones(
         }
 
 
-def _cannot_prepare() -> None:
+def _failing_initializer() -> None:
     raise ImportError("no library for that")
 
 
-def _refuse_to_prepare() -> None:
+def _refusing_initializer() -> None:
     raise InputError("the file is bad")
 
 
 @pytest.mark.parametrize(
     ("prepare", "kind", "message"),
     [
-        (_cannot_prepare, TaskError, r"^task-[01]: ImportError: no library for that; --debug shows the traceback$"),
-        (_refuse_to_prepare, InputError, r"^the file is bad$"),
+        (
+            _failing_initializer,
+            TaskError,
+            r"^task-[01]: ImportError: no library for that; --debug shows the traceback$",
+        ),
+        (_refusing_initializer, InputError, r"^the file is bad$"),
     ],
 )
-def test_what_preparing_raises_is_the_error_of_a_task(
+def test_an_error_of_the_initializer_is_raised_as_the_error_of_a_task(
     prepare: Callable[[], None], kind: type[WebtextError], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     executor = LocalExecutor(2)
@@ -288,13 +292,13 @@ def test_what_preparing_raises_is_the_error_of_a_task(
     assert capfd.readouterr().err == ""
 
 
-def test_with_debug_what_preparing_raises_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_debug_an_error_of_the_initializer_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBTEXT_DEBUG", "1")
     executor = LocalExecutor(2)
-    with executor.persistent_workers(_cannot_prepare), pytest.raises(TaskError, match="in _cannot_prepare"):
+    with executor.persistent_workers(_failing_initializer), pytest.raises(TaskError, match="in _failing_initializer"):
         list(executor.map(_square, _TASKS, None, lambda _: None, item_name))
 
 
-def test_kept_workers_of_a_serial_executor_are_none() -> None:
-    with SerialExecutor().persistent_workers(_prepare):
+def test_a_serial_executor_has_no_persistent_workers() -> None:
+    with SerialExecutor().persistent_workers(_initialize):
         assert list(SerialExecutor().map(_square, _TASKS[:1], None, lambda _: None, item_name)) == [(_TASKS[0], 0)]

@@ -52,7 +52,7 @@ def test_a_known_field_of_another_type_is_kept_as_metadata(tmp_path: Path) -> No
     assert json.loads(row["metadata"]) == {"score": "many", "subreddits": [1], "words": True}
 
 
-def test_lines_that_are_no_documents_are_counted(tmp_path: Path) -> None:
+def test_lines_without_documents_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\nnot json\n[1]\n{"text": null}\n{"body": "x"}\n')
     rows, drops = _read(path)
@@ -60,7 +60,7 @@ def test_lines_that_are_no_documents_are_counted(tmp_path: Path) -> None:
     assert drops == {"bad_json": 2, "missing_text": 2}
 
 
-def test_halves_of_surrogate_pairs_are_replaced_and_endless_nesting_is_counted(tmp_path: Path) -> None:
+def test_unpaired_surrogates_are_replaced_and_deep_nesting_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"text": "bad \\ud83d half", "title": "\\ude00", "id": "\\ud800", '
@@ -72,7 +72,7 @@ def test_halves_of_surrogate_pairs_are_replaced_and_endless_nesting_is_counted(t
     assert drops == {"bad_json": 1}
 
 
-def test_halves_of_surrogate_pairs_as_bytes_are_replaced(tmp_path: Path) -> None:
+def test_unpaired_surrogates_as_raw_bytes_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(
         b'{"id":"b","text":"\xed\xa0\x80 abc \xed\x95\x9c","title":"\xed\xbf\xbf",'
@@ -135,7 +135,7 @@ def test_compressed_jsonl_is_read_in_batches(tmp_path: Path, suffix: str) -> Non
     assert sizes == [1024, 1024, 452]
 
 
-def test_a_folder_of_plain_texts_is_one_document_a_file(tmp_path: Path) -> None:
+def test_a_folder_of_plain_texts_is_one_document_per_file(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes("\ufeffzwölf".encode())
     (tmp_path / "a.txt").write_text("eins")
     (tmp_path / "c.txt").write_bytes(b"\xff\xfe\xfa")
@@ -145,7 +145,7 @@ def test_a_folder_of_plain_texts_is_one_document_a_file(tmp_path: Path) -> None:
     assert drops == {"not_utf8": 1}
 
 
-def test_parquet_keeps_its_columns_and_gets_ids(tmp_path: Path) -> None:
+def test_parquet_keeps_its_columns_and_has_ids(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["one", None, "three"], "text": [1, 2, 3], "rank": [0.5, 0.6, 0.7]}), path)
     rows, drops = _read(path, "body")
@@ -156,7 +156,7 @@ def test_parquet_keeps_its_columns_and_gets_ids(tmp_path: Path) -> None:
     assert drops == {"missing_text": 1}
 
 
-def test_a_large_string_column_and_its_own_ids_are_taken(tmp_path: Path) -> None:
+def test_a_large_string_column_and_existing_ids_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"id": pa.array([5, None], pa.int64()), "text": pa.array(["x", "y"], pa.large_string())})
     pq.write_table(table, path)
@@ -204,7 +204,7 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
         ("broken.parquet", r"broken\.parquet: is not a Parquet file"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, message: str) -> None:
+def test_unreadable_inputs_are_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.pdf").write_text("x")
     pq.write_table(pa.table({"text": [1]}), tmp_path / "number.parquet")

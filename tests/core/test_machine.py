@@ -48,19 +48,19 @@ def _first(limit: str) -> dict[str, str]:
         ({"memory/memory.limit_in_bytes": str(5 * _GB)}, 8 * _GB),
     ],
 )
-def test_memory_is_what_system_and_container_leave(
+def test_available_memory_is_the_smaller_of_system_and_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], available: int
 ) -> None:
     _set(tmp_path, monkeypatch, files, 8 * _GB // 1024 + 1)
     assert machine.available_memory_bytes() == pytest.approx(available, rel=1e-6)
 
 
-def test_without_either_it_is_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_either_it_is_the_installed_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _set(tmp_path, monkeypatch, {}, None)
     assert machine.available_memory_bytes() == machine._installed_bytes()
 
 
-def test_freed_memory_is_kept_and_arrow_takes_of_it() -> None:
+def test_freed_memory_is_retained_and_reused_by_arrow() -> None:
     program = """
 from pipelines.core import machine
 machine.retain_freed_memory()

@@ -1,4 +1,4 @@
-"""Runs of a stage: what is finished stays, what differs is refused, what is damaged is named and made again."""
+"""Runs of a stage: finished work is kept, what differs is refused, what is damaged is named and rebuilt."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_second_run_does_nothing_and_says_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
+def test_an_interrupted_run_resumes_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path / "cut", stop_after=stop_after)
     with pytest.raises(InputError, match="numbers has not finished; re-run `webtext numbers`"):
@@ -189,7 +189,7 @@ def test_an_overwrite_that_is_killed_can_be_repeated(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_overwrite_never_removes_what_the_stage_did_not_make(tmp_path: Path, finished: bool) -> None:
+def test_overwrite_never_removes_files_of_others(tmp_path: Path, finished: bool) -> None:
     out = tmp_path / "out"
     if finished:
         _run(out)
@@ -288,7 +288,7 @@ def test_overwrite_knows_files_in_folders_after_a_kill(
     assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("z/c",))) == {"manifest.json", "own/z/c.txt"}
 
 
-def test_a_folder_named_with_a_slash_is_all_of_the_stage(tmp_path: Path) -> None:
+def test_a_folder_named_with_a_slash_belongs_to_the_stage(tmp_path: Path) -> None:
     _run(tmp_path, writes=("own/",))
     (tmp_path / "own" / "x").mkdir(parents=True)
     (tmp_path / "own" / "x" / "b.txt").write_text("not listed")
@@ -299,14 +299,14 @@ def test_a_folder_named_with_a_slash_is_all_of_the_stage(tmp_path: Path) -> None
     assert not (tmp_path / "own").exists()
 
 
-def test_a_damaged_file_in_a_folder_of_the_stage_is_still_its_own(tmp_path: Path) -> None:
+def test_a_damaged_file_in_a_folder_of_the_stage_still_belongs_to_it(tmp_path: Path) -> None:
     _run_with_folder(tmp_path)
     whole = _below(tmp_path)
     (tmp_path / "own/x/a.txt").write_text("other")
     assert _run_with_folder(tmp_path) == whole
 
 
-def test_a_run_in_which_everything_was_dropped_is_tried_anew(tmp_path: Path) -> None:
+def test_a_run_in_which_everything_was_dropped_is_retried(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(
             WebtextError, match=r"all 40 records were dropped.*or re-run the same command if the cause has passed"
@@ -315,7 +315,7 @@ def test_a_run_in_which_everything_was_dropped_is_tried_anew(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "out" / "_journal").iterdir()] == ["run.json"]
 
 
-def test_progress_is_of_what_remains(tmp_path: Path) -> None:
+def test_progress_counts_what_remains(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path / "out", stop_after=3)
     notes = _Notes()
@@ -329,7 +329,7 @@ def test_speed_may_change_between_runs(tmp_path: Path) -> None:
     assert _run(tmp_path / "out", _Config(speed=9))[1] == []
 
 
-def test_a_first_try_that_made_nothing_does_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_a_first_attempt_without_results_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path / "out", inputs={"a": "the wrong file"}, stop_after=0)
     assert len(_run(tmp_path / "out", inputs={"a": "the right file"})[1]) == 4
@@ -350,7 +350,7 @@ def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
         _run(out)
 
 
-def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+def test_a_folder_not_written_by_webtext_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for options in (RunOptions(), RunOptions(overwrite=True)):
         with pytest.raises(InputError, match=r"is not empty \(thesis.tex, ...\) and was not written by webtext"):
@@ -359,7 +359,7 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "changed"])
-def test_a_damaged_shard_is_named_and_made_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_shard_is_named_and_rebuilt(tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
     _run(out)
     before = _bytes(out)
@@ -402,7 +402,7 @@ def test_no_records_and_no_survivors_are_errors(tmp_path: Path) -> None:
         _run(tmp_path / "all", _Config(least=100))
 
 
-def test_work_files_are_gone_at_the_end_and_made_again_for_a_damaged_result(tmp_path: Path) -> None:
+def test_work_files_are_removed_at_the_end_and_rebuilt_for_a_damaged_result(tmp_path: Path) -> None:
     done: list[str] = []
 
     def first(task: _Task) -> TaskResult:
@@ -460,7 +460,7 @@ def test_a_piece_of_work_that_failed_is_not_complete(tmp_path: Path) -> None:
     assert notes.ends == [False, True]
 
 
-def test_what_was_finished_before_is_no_part_of_a_total_in_other_units(tmp_path: Path) -> None:
+def test_resumed_tasks_do_not_count_in_a_total_of_other_units(tmp_path: Path) -> None:
     notes = _Notes()
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path / "out", stop_after=3)
@@ -468,7 +468,7 @@ def test_what_was_finished_before_is_no_part_of_a_total_in_other_units(tmp_path:
     assert notes.totals == [210]
 
 
-def test_a_task_can_say_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_task_can_note_what_it_waits_for(tmp_path: Path) -> None:
     def wait() -> TaskResult:
         progress.note("no answer; tries again")
         return TaskResult(1, 1)

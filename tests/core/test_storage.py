@@ -33,7 +33,7 @@ def test_a_file_appears_only_when_the_block_ends(folder: str) -> None:
     assert storage.list_folder(folder) == ["a.bin"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(folder: str) -> None:
+def test_a_failed_write_keeps_the_old_file_and_no_temporary(folder: str) -> None:
     path = storage.join(folder, "a.bin")
     storage.write_bytes(path, b"old")
 
@@ -65,21 +65,21 @@ def test_equal_values_are_equal_json_bytes(folder: str) -> None:
     assert storage.read_json(one) == {"a": "é", "b": 1}
 
 
-def test_globs_and_walks_are_sorted_and_leave_out_hidden_names(folder: str) -> None:
+def test_globs_and_walks_are_sorted_and_skip_hidden_names(folder: str) -> None:
     for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden/d.txt"):
         storage.write_bytes(storage.join(folder, name), b"x")
     assert [storage.basename(path) for path in storage.glob(storage.join(folder, "*.txt"))] == ["a.txt", "b.txt"]
     assert [storage.basename(path) for path in storage.walk_files(folder)] == ["a.txt", "b.txt", "c.txt"]
 
 
-def test_a_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
+def test_an_existing_name_with_brackets_is_not_a_glob(tmp_path: Path) -> None:
     path = str(tmp_path / "docs[v2].jsonl")
     assert storage.is_glob(path)
     storage.write_bytes(path, b"x")
     assert not storage.is_glob(path)
 
 
-def test_bytes_of_a_name_that_are_not_utf8_can_be_written_down(tmp_path: Path) -> None:
+def test_bytes_of_a_name_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.txt")
     (tmp_path / name).write_bytes(b"x")
     assert storage.basename(str(tmp_path / name)) == r"caf\xe9.txt"
@@ -104,14 +104,14 @@ def test_an_unknown_protocol_is_named() -> None:
         storage.exists("nosuch://x")
 
 
-def test_relative_questions_get_relative_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_give_relative_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     storage.write_bytes("d/a.txt", b"x")
     assert storage.glob("d/*.txt") == ["d/a.txt"]
     assert storage.walk_files("d") == ["d/a.txt"]
 
 
-def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_with_the_remedy(tmp_path: Path) -> None:
     script = """
         import resource, signal, sys
         from pipelines.core import storage
@@ -131,7 +131,7 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_no_space_left_says_that_a_rerun_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_space_left_says_that_a_rerun_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -191,7 +191,7 @@ def test_the_fingerprint_of_a_large_file_sees_its_size_and_spread_windows(tmp_pa
     assert plain != fingerprint(size_bytes=size + 1)
 
 
-def test_a_file_is_written_without_a_hash_where_none_is_wanted(tmp_path: Path) -> None:
+def test_a_file_can_be_written_without_a_hash(tmp_path: Path) -> None:
     with storage.atomic_write(str(tmp_path / "work"), durable=False, hashed=False) as stream:
         stream.write(b"abc")
     assert (stream.size_bytes, (tmp_path / "work").read_bytes()) == (3, b"abc")
