@@ -23,7 +23,7 @@ from pipelines.stages.scrape import api_client, refresh
 def main() -> None:
     """Run the scrape of the arguments and die on the way."""
     output, count, moment, options, *dumps = sys.argv[1:]
-    api_client._SPACING_S = 0.0
+    api_client.REQUEST_DELAY_S = 0.0
     config = json.loads(options)
     refresh._TASK_ROWS = config.pop("task_rows", refresh._TASK_ROWS)
     rename = storage._rename

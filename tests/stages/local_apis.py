@@ -240,7 +240,7 @@ def post(number: int, url: str, score: int = 10, **fields: Any) -> Post:
 def make_clients_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the score clients forget earlier servers and credentials, and ask servers on loopback without pauses."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)
     scores._client.cache_clear()
     scores._reddit.cache_clear()

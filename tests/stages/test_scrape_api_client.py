@@ -1,4 +1,4 @@
-"""How an API is asked: politely, and again when an answer is no answer."""
+"""The API client: rate limits, retries and refusals."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from scrape_run import Notes
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
 from pipelines.core.errors import InputError
-from pipelines.core.progress import shown
-from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError, requested_wait_s
-from pipelines.stages.scrape.no_answer import Cause, cause_of
+from pipelines.core.progress import show_progress
+from pipelines.core.retry import requested_wait_s
+from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
+from pipelines.stages.scrape.request_failures import FailureCause, failure_cause
 
 _NOW = 1763600000.0
 _ASK = {"ids": "60001", "fields": "id,score"}
 
 
 class _Clock:
-    """A clock that only goes on when somebody sleeps."""
+    """A clock that only advances by `sleep`."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -59,7 +60,7 @@ def _ask(client: ApiClient) -> list[dict[str, object]]:
     return client.records("/api/posts/ids", _ASK)
 
 
-def test_two_requests_a_second_and_a_name(api: ArcticShift, clock: _Clock) -> None:
+def test_request_rate_and_user_agent(api: ArcticShift, clock: _Clock) -> None:
     client = _client(api, clock)
     for _ in range(4):
         assert _ask(client) == [{"id": "60001", "score": 7}]
@@ -86,7 +87,7 @@ def test_429_is_waited_for(api: ArcticShift, clock: _Clock, headers: dict[str, s
     assert len(api.requests) == 2
 
 
-def test_a_limit_that_is_used_up_is_waited_for_before_it_is_exceeded(api: ArcticShift, clock: _Clock) -> None:
+def test_a_used_up_rate_limit_delays_the_next_request(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "12"})]
     client = _client(api, clock)
     _ask(client)
@@ -99,9 +100,9 @@ def test_a_limit_that_is_used_up_is_waited_for_before_it_is_exceeded(api: Arctic
     assert sum(clock.slept) == pytest.approx(13.0)
 
 
-def test_an_hour_is_not_waited_for(api: ArcticShift, clock: _Clock) -> None:
+def test_waits_longer_than_an_hour_are_refused(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(429, {"Retry-After": "7200"}, b"{}")]
-    with pytest.raises(InputError, match=r"no request within the next 120 minutes; run the same command again after"):
+    with pytest.raises(InputError, match=r"no request within the next 120 minutes; re-run the same command after"):
         _ask(_client(api, clock))
 
 
@@ -118,23 +119,24 @@ def test_an_hour_is_not_waited_for(api: ArcticShift, clock: _Clock) -> None:
     ],
     ids=["500", "502", "truncated", "half-json", "no-data", "not-utf-8", "no-records"],
 )
-def test_broken_answers_are_asked_for_again(api: ArcticShift, clock: _Clock, fault: Fault) -> None:
+def test_malformed_responses_are_retried(api: ArcticShift, clock: _Clock, fault: Fault) -> None:
     api.faults = [fault, fault]
     assert _ask(_client(api, clock)) == [{"id": "60001", "score": 7}]
     assert clock.slept == [1.0, 2.0]
 
 
-def test_tries_are_bounded_and_slower_each_time(api: ArcticShift, clock: _Clock) -> None:
+def test_attempts_are_bounded_with_exponential_back_off(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(500, body=b"oops")] * 100
-    with pytest.raises(InputError, match=r"status 500.*, no answer in 8 tries; run the same command again later"):
+    with pytest.raises(InputError, match=r"status 500.*, no response in 8 attempts; re-run the same command later"):
         _ask(_client(api, clock))
     assert clock.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
 
 
-def test_nobody_there(clock: _Clock) -> None:
+def test_unreachable_servers(clock: _Clock) -> None:
     client = ApiClient("http://127.0.0.1:9", clock=lambda: clock.time, now=lambda: _NOW, sleep=clock.sleep)
     with pytest.raises(
-        InputError, match=r"^127\.0\.0\.1:9: connection refused, no answer in 3 tries; check the network and --api-url"
+        InputError,
+        match=r"^127\.0\.0\.1:9: connection refused, no response in 3 attempts; check the network",
     ):
         _ask(client)
     assert clock.slept == [1.0, 2.0]
@@ -143,10 +145,10 @@ def test_nobody_there(clock: _Clock) -> None:
         _ask(client)
 
 
-def test_failures_are_noted_at_once_and_then_now_and_then(api: ArcticShift, clock: _Clock) -> None:
+def test_notes_about_retries_are_rate_limited(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(500, body=b"oops")] * 7
     notes = Notes()
-    with shown(notes, "scrape: scores", None, "scores"):
+    with show_progress(notes, "scrape: scores", None, "scores"):
         client = _client(api, clock)
         _ask(client)
         api.faults = [Fault(headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "600"})]
@@ -154,20 +156,20 @@ def test_failures_are_noted_at_once_and_then_now_and_then(api: ArcticShift, cloc
         _ask(client)
     server = api.address.removeprefix("http://")
     assert notes.lines == [
-        f"{server}: no answer (status 500 Internal Server Error); tries again, 2 of 8, in 1 s",
-        f"{server}: no answer (status 500 Internal Server Error); tries again, 7 of 8, in 32 s",
-        f"{server}: no answer (status 500 Internal Server Error); tries again, 8 of 8, in 60 s",
-        f"{server}: asks for no request within the next 600 s; goes on then",
+        f"{server}: no response (status 500 Internal Server Error); retrying in 1 s, attempt 2 of 8",
+        f"{server}: no response (status 500 Internal Server Error); retrying in 32 s, attempt 7 of 8",
+        f"{server}: no response (status 500 Internal Server Error); retrying in 60 s, attempt 8 of 8",
+        f"{server}: rate limit reached; waiting 600 s",
     ]
 
 
-def test_a_server_that_answered_before_is_waited_for_when_it_is_gone(clock: _Clock) -> None:
+def test_a_server_that_responded_before_gets_all_attempts(clock: _Clock) -> None:
     with ArcticShift([post(1, "http://example.com/1", 7)]).serving() as api:
         client = _client(api, clock)
         api.faults = [None, Fault(cut=5)]
         _ask(client)
     client._session.close()
-    with pytest.raises(InputError, match="connection refused, no answer in 8 tries; run the same command again later"):
+    with pytest.raises(InputError, match="connection refused, no response in 8 attempts; re-run"):
         _ask(client)
 
 
@@ -189,20 +191,20 @@ def _unknown_name() -> Exception:
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (_failed_connection(_unknown_name()), Cause("name resolution failed", unreachable=True)),
+        (_failed_connection(_unknown_name()), FailureCause("name resolution failed", unreachable=True)),
         (
             _failed_connection(ProxyError("Unable to connect to proxy", ConnectionRefusedError(111, "refused"))),
-            Cause("the proxy: connection refused", unreachable=True),
+            FailureCause("the proxy: connection refused", unreachable=True),
         ),
-        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), Cause("no answer in time")),
-        (_failed_connection(OSError(101, "Network is unreachable")), Cause("network is unreachable")),
-        (requests.ConnectionError("word " * 100), Cause("word " * 39 + "...")),
-        (ValueError(), Cause("ValueError")),
+        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), FailureCause("timeout")),
+        (_failed_connection(OSError(101, "Network is unreachable")), FailureCause("network is unreachable")),
+        (requests.ConnectionError("word " * 100), FailureCause("word " * 39 + "...")),
+        (ValueError(), FailureCause("ValueError")),
     ],
     ids=["name", "proxy", "time", "network", "long", "nothing"],
 )
-def test_causes_are_words_and_no_url(error: Exception, cause: Cause) -> None:
-    assert cause_of(error) == cause
+def test_causes_do_not_contain_urls(error: Exception, cause: FailureCause) -> None:
+    assert failure_cause(error) == cause
 
 
 def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:

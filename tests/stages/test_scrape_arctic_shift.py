@@ -39,7 +39,7 @@ class _Notes(Silent):
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def _posts(seconds: list[int], **fields: Any) -> list[Post]:
 
 
 def _search_all(api: ArcticShift, query: dict[str, str] | None = None) -> list[str]:
-    """Return the ids of all pages, each checked to go on where the one before ended."""
+    """Return the ids of all pages, each checked to begin where the previous one ended."""
     search = Search(ApiClient(api.address, sleep=lambda _: None), query or {"subreddit": "python"}, _WINDOW)
     found: list[Post] = []
     while True:
@@ -107,7 +107,7 @@ def test_more_of_one_second_than_a_page_holds(api: ArcticShift) -> None:
     api.auto = 250
     assert sorted(_search_all(api)) == _ids(api.posts)
     api.auto = 120
-    with pytest.raises(InputError, match=r"python: 120 submissions and more are of the second 1509494406 .* would be"):
+    with pytest.raises(InputError, match=r"python: the second 1509494406 .* has at least 120 submissions, .* would be"):
         _search_all(api)
 
 
@@ -126,14 +126,14 @@ def test_a_query_that_stays_too_slow(api: ArcticShift) -> None:
     api.slow_above = 10
     assert sorted(_search_all(api)) == _ids(api.posts)
     api.slow_above = 9
-    with pytest.raises(InputError, match=r"gave the query up as too slow .* run the same command again later"):
+    with pytest.raises(InputError, match=r"aborted the query as too slow .* re-run the same command later"):
         _search_all(api)
 
 
 def test_a_server_of_another_kind(api: ArcticShift) -> None:
     for body, message in (
-        (b'{"data": [{"id": "a"}]}', "python: an answer holds a submission without id or created_utc"),
-        (b'{"data": [{"id": "a", "created_utc": 9}, {"id": "b", "created_utc": 8}]}', "not in order of time"),
+        (b'{"data": [{"id": "a"}]}', "python: the response has a submission without id or created_utc"),
+        (b'{"data": [{"id": "a", "created_utc": 9}, {"id": "b", "created_utc": 8}]}', "not sorted by time"),
     ):
         api.faults = [Fault(body=body)]
         with pytest.raises(InputError, match=message):
@@ -194,7 +194,7 @@ def test_a_run_keeps_its_listings_and_asks_nothing_again(api: ArcticShift, tmp_p
     summary, notes = _scrape(api, tmp_path / "out", subreddits=("r/Python", "news", "python", "empty"))
     assert summary.records_in == 255
     assert summary.dropped == {"low_score": 3}
-    assert notes == ["empty: Arctic Shift has no submission of it in this window; is the name right?"]
+    assert notes == ["empty: Arctic Shift has no submissions of it in this time window; is the name right?"]
     names = [file.name for file in read_manifest(str(tmp_path / "out")).files]
     assert [name for name in names if name.startswith("listing")] == [
         f"listing-0000{number}.ndjson.zst" for number in range(3)
@@ -234,11 +234,11 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
 
 
 def test_nothing_found_and_nothing_that_can_be_found(api: ArcticShift, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"found no submission of nosuch; check the name and the dates"):
+    with pytest.raises(InputError, match=r"no submissions of nosuch; check the name and the dates"):
         _scrape(api, tmp_path / "out", subreddits=("nosuch",))
-    with pytest.raises(UsageError, match="needs --subreddit or --domain, and not both"):
+    with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
         _scrape(api, tmp_path / "a")
-    with pytest.raises(UsageError, match="needs --subreddit or --domain, and not both"):
+    with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
         _scrape(api, tmp_path / "a", subreddits=("a",), domains=("b.com",))
     with pytest.raises(UsageError, match=r"--domain https://b.com/: is not a host"):
         _scrape(api, tmp_path / "a", domains=("https://b.com/",))
@@ -266,8 +266,8 @@ def test_the_window_ends_before_scores_are_fresh_and_stays_for_the_run(
     assert summary.records_in == 2
     assert summary.to_json()["asked_until_utc"] == _START + 4 * 3600
     assert notes[-1] == (
-        "Arctic Shift is asked for submissions up to 2017-11-01 04:00:00 UTC: "
-        "the scores of the last 36 hours are not known yet"
+        "requesting submissions from Arctic Shift up to 2017-11-01 04:00:00 UTC; "
+        "the scores of the last 36 hours are not final yet"
     )
     summary, notes = _scrape(api, tmp_path / "fresh", subreddits=("python",), accept_fresh_scores=True)
     assert summary.records_in == 4

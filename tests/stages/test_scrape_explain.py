@@ -325,7 +325,7 @@ def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("karma", ["max", "sum"])
 def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, karma: str) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
     scores._client.cache_clear()
     chance = random.Random(3)
     posts = records("2023-08", [chance.choice([0, 1, 2, 3, 90]) for _ in range(200)])

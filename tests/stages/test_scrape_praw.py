@@ -19,7 +19,6 @@ from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.scrape import reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.no_answer import RetryNotes
 from pipelines.stages.scrape.reddit_api import connect, listing_lines
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.submission import parse_line
@@ -190,8 +189,8 @@ def test_a_listing_that_was_cut_is_named_also_by_a_run_that_goes_on(reddit: Redd
     notes = _Notes()
     with pytest.raises(InputError, match="nosuch"):
         _scrape(tmp_path / "out", notes, subreddits=names)
-    assert [note.split(",")[0] for note in notes.notes] == ["r/python/new: has 1000 submissions"]
-    assert "no listing enumerates the history" in notes.notes[0]
+    assert [note.split(",")[0] for note in notes.notes] == ["r/python/new: truncated at 1000 submissions"]
+    assert "No listing covers the whole history" in notes.notes[0]
     asked = len(reddit.requests)
     reddit.posts["/r/nosuch/new"] = [_post(f"9{n}", f"http://example.org/{n}") for n in range(7)]
     again = _Notes()
@@ -200,7 +199,7 @@ def test_a_listing_that_was_cut_is_named_also_by_a_run_that_goes_on(reddit: Redd
     assert notes.notes[0] in again.notes
     exact = _Notes()
     _scrape(tmp_path / "exact", exact, subreddits=("news",), limit=3)
-    assert [note.split(",")[0] for note in exact.notes] == ["r/news/new: has 3 submissions"]
+    assert [note.split(",")[0] for note in exact.notes] == ["r/news/new: truncated at 3 submissions"]
 
 
 def test_429_is_waited_for(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +213,7 @@ def test_429_is_waited_for(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.M
     # since no time has passed here.
     assert slept == [21.0, 3.0, pytest.approx(3.0, abs=0.5), 2.0, pytest.approx(3.0, abs=0.5)]
     reddit.faults = [Fault(429, {"Retry-After": "86400"}, b"{}")]
-    with pytest.raises(InputError, match=r"Reddit asks for fewer requests \(429\); run the same command again"):
+    with pytest.raises(InputError, match=r"too many requests \(429\); re-run the same command"):
         _scrape(tmp_path / "long")
 
 
@@ -231,7 +230,7 @@ def test_broken_answers_are_asked_for_again(reddit: Reddit, tmp_path: Path, monk
     summary = _scrape(tmp_path / "out")
     assert (summary.records_in, summary.records_out) == (250, 250)
     reddit.faults = [Fault(500, body=b"oops")] * 100
-    with pytest.raises(InputError, match=r"r/python: Reddit's API did not answer as expected \(received 500"):
+    with pytest.raises(InputError, match=r"r/python: unexpected response from Reddit \(received 500"):
         _scrape(tmp_path / "down")
     assert len(reddit.faults) == 100 - 5 * 3
 
@@ -242,11 +241,11 @@ def test_a_reddit_out_of_reach_is_noted_and_soon_given_up(
     ini = "[DEFAULT]\noauth_url=http://127.0.0.1:9\nreddit_url=http://127.0.0.1:9\n"
     (tmp_path / "settings" / "praw.ini").write_text(ini)
     monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(reddit_api, "_notes", RetryNotes("Reddit", lambda: 0.0))
+    reddit_api._notes.cache_clear()
     notes = _Notes()
-    with pytest.raises(InputError, match=r"^r/python: connection refused, Reddit gave no answer; check the network"):
+    with pytest.raises(InputError, match=r"^r/python: connection refused, no response from Reddit; check the network"):
         _scrape(tmp_path / "out", notes)
-    assert notes.notes == ["Reddit: no answer (connection refused); tries again, 2 of 3, in 1 s"]
+    assert notes.notes == ["Reddit: no response (connection refused); retrying in 1 s, attempt 2 of 3"]
 
 
 def test_a_token_that_expires_in_the_middle(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +258,7 @@ def test_a_token_that_expires_in_the_middle(reddit: Reddit, tmp_path: Path, monk
 
 def test_an_empty_listing(reddit: Reddit, tmp_path: Path) -> None:
     reddit.posts["/r/python/new"] = []
-    with pytest.raises(InputError, match="--source praw: found no submission of python; check the name"):
+    with pytest.raises(InputError, match="--source praw: no submissions of python; check the name"):
         _scrape(tmp_path / "out")
     reddit.posts["/r/rust/new"] = [_post("1a", "http://example.com/a")]
     assert _scrape(tmp_path / "two", subreddits=("python", "rust", "Rust")).records_in == 1
@@ -282,7 +281,7 @@ def test_missing_credentials(
 
 
 def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"r/nosuch: there is no such subreddit, or it is private"):
+    with pytest.raises(InputError, match=r"r/nosuch: no such subreddit, or it is private"):
         _scrape(tmp_path / "other", subreddits=("nosuch",))
     monkeypatch.setenv("praw_client_secret", "wrong")
     with pytest.raises(InputError, match=r"Reddit refused the credentials \(401\)"):
@@ -296,9 +295,9 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
     ("options", "message"),
     [
         ({"subreddits": ()}, "needs at least one --subreddit"),
-        ({"listing": "search"}, "--listing search needs --query, and no other listing takes it"),
-        ({"listing": "top", "query": "a"}, "--listing search needs --query, and no other listing takes it"),
-        ({"listing": "new", "time_filter": "day"}, "--time-filter has no meaning with --listing new; leave it out"),
+        ({"listing": "search"}, "--listing search needs --query, which no other listing takes"),
+        ({"listing": "top", "query": "a"}, "--listing search needs --query, which no other listing takes"),
+        ({"listing": "new", "time_filter": "day"}, "--time-filter has no effect with --listing new; omit it"),
         ({"domains": ("a.com",)}, "--domain has no meaning with --source praw; leave it out"),
         ({"api_url": "http://a"}, "--api-url has no meaning with --source praw; leave it out"),
         ({"source": "dump", "query": "a"}, "--query has no meaning with --source dump; leave it out"),

@@ -62,7 +62,7 @@ def reddit(tmp_path: Path, posts: list[Post], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def arctic_shift(posts: list[Post], monkeypatch: pytest.MonkeyPatch) -> Iterator[ArcticShift]:
-    monkeypatch.setattr(api_client, "_SPACING_S", 0.0)
+    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
     with ArcticShift(posts).serving() as server:
         yield server
 

@@ -1,13 +1,11 @@
-"""Asks a JSON API politely: one request at a time, no faster than it likes, and again when an answer is no answer.
+"""Client of a JSON API: one request at a time, rate limited, retried after failures and malformed responses.
 
-What these APIs do in practice: 429 with the time to wait in a header, 500 and 502 for minutes, bodies that stop short,
-and 422 for a query that took the server too long.
+In practice these APIs send 429 with the time to wait in a header, 500 and 502 for minutes, truncated bodies, and 422
+for a query that took the server too long.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import email.utils
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -15,37 +13,36 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pipelines.core.errors import InputError
-from pipelines.stages.scrape.no_answer import Cause, RetryNotes, cause_of, shortened
+from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.stages.scrape.request_failures import FailureCause, RetryNotes, failure_cause, shorten
 
 USER_AGENT = "webtext/0.1"
 
-# At most two requests a second.
-_SPACING_S = 0.5
-_TIMEOUT_S = (10.0, 90.0)  # to connect, and between two pieces of an answer
-_TRIES = 8
-# Of a server that never answered: without a network, or by a wrong address, the next minutes bring nothing either.
-_TRIES_OF_UNREACHABLE = 3
-_LONGEST_BACK_OFF_S = 60.0
-# A server that asks for a longer pause than this is not waited for.
+# At most two requests per second.
+REQUEST_DELAY_S = 0.5
+# A server that asks for a longer pause is not waited for.
 LONGEST_WAIT_S = 3600.0
-
-_EPOCH_FROM = 10**9  # a reset time above this is a date in seconds, above a thousand times this in milliseconds
+_TIMEOUT_S = (10.0, 90.0)  # to connect, and between two chunks of a response
+_POLICY = RetryPolicy(attempts=8)
+# If the server never responded, the network is down or the address is wrong: more attempts would not help.
+_POLICY_UNREACHABLE = RetryPolicy(attempts=3)
+_LONG_WAIT_S = 60.0
 
 
 class SlowQueryError(InputError):
-    """The server gave a query up because it took too long; a smaller one may do."""
+    """The server aborted a query because it took too long; a smaller one may succeed."""
 
 
-class _NoAnswerError(Exception):
-    """An answer that is worth asking for again, and what was wrong with it."""
+class _RetryableError(Exception):
+    """A failure that a later attempt may not have."""
 
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause.words)
+    def __init__(self, cause: FailureCause) -> None:
+        super().__init__(cause.text)
         self.cause = cause
 
 
 class ApiClient:
-    """One API by its base URL. `clock` (s, never goes back), `now` (s since 1970) and `sleep` are there for tests."""
+    """One API by its base URL. Tests replace `clock` (monotonic, s), `now` (s since 1970) and `sleep`."""
 
     def __init__(
         self,
@@ -64,129 +61,94 @@ class ApiClient:
         self._next_request = clock()
         self._server = urlsplit(self._base_url).netloc or self._base_url
         self._notes = RetryNotes(self._server, clock)
-        self._has_answered = False
+        self._has_responded = False
 
     def records(self, path: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the list under `data` in the answer to a question.
+        """Return the list under `data` in the response to a query.
 
-        Waits as the server asks; tries again, 8 times in all, after failed connections, server errors and broken
-        answers, 3 times where no server was ever reached. Raises SlowQueryError where the server gave the query up,
-        InputError for other refusals and where no try brought an answer.
+        Waits as long as the server requests. Makes up to 8 attempts after failed connections, server errors and
+        malformed responses, 3 if the server was never reached. Raises SlowQueryError if the server aborted the query,
+        InputError for other refusals and after the last attempt.
         """
         failures = 0
         while True:
             try:
-                return self._ask(path, parameters)
-            except _NoAnswerError as error:
+                return self._request(path, parameters)
+            except _RetryableError as error:
                 failures += 1
-                self._go_on_after(error.cause, failures)
+                self._schedule_retry(error.cause, failures)
 
-    def _go_on_after(self, cause: Cause, failures: int) -> None:
-        """Put the next try off; raise InputError where there have been enough."""
-        never_reached = cause.unreachable and not self._has_answered
-        tries = _TRIES_OF_UNREACHABLE if never_reached else _TRIES
-        if failures >= tries:
-            way_out = "check the network and --api-url, then run" if never_reached else "run"
+    def _schedule_retry(self, cause: FailureCause, failures: int) -> None:
+        never_reached = cause.unreachable and not self._has_responded
+        policy = _POLICY_UNREACHABLE if never_reached else _POLICY
+        delay_s = policy.delay_s(failures)
+        if delay_s is None:
+            advice = "check the network and --api-url, then re-run" if never_reached else "re-run"
             raise InputError(
-                f"{self._server}: {cause.words}, no answer in {failures} tries; {way_out} the same command again "
-                "later: it goes on"
+                f"{self._server}: {cause.text}, no response in {failures} attempts; {advice} the same command later to "
+                "resume"
             )
-        self._back_off(failures)
-        self._notes.note(cause.words, failures + 1, tries, self._next_request - self._clock())
+        self._postpone(delay_s)
+        self._notes.note_retry(cause.text, failures + 1, policy.attempts, self._next_request - self._clock())
 
-    def _ask(self, path: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _request(self, path: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
         import requests
 
-        self._wait_for_turn()
+        self._wait()
         try:
             response = self._session.get(self._base_url + path, params=dict(parameters), timeout=_TIMEOUT_S)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise _NoAnswerError(cause_of(error)) from error
+            raise _RetryableError(failure_cause(error)) from error
         except requests.RequestException as error:
-            raise InputError(f"{self._base_url}: cannot be asked ({shortened(str(error))}); check --api-url") from error
-        self._has_answered = True
-        self._heed_limits(response.status_code, response.headers)
-        if response.status_code == 429 or response.status_code >= 500:
+            raise InputError(f"{self._base_url}: request failed ({shorten(str(error))}); check --api-url") from error
+        self._has_responded = True
+        self._apply_rate_limit(response.status_code, response.headers)
+        if is_retryable_status(response.status_code):
             reason = f" {response.reason}" if response.reason else ""
-            raise _NoAnswerError(Cause(f"status {response.status_code}{reason}"))
-        value = _parse(response.content)
+            raise _RetryableError(FailureCause(f"status {response.status_code}{reason}"))
+        try:
+            value = json.loads(response.content)
+        except ValueError as error:
+            raise _RetryableError(FailureCause(f"{len(response.content)} bytes that are not JSON")) from error
         if response.status_code != 200:
-            self._refuse(response.status_code, path, value)
+            self._raise_refusal(response.status_code, path, _error_message(value))
         records = value.get("data") if isinstance(value, dict) else None
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-            raise _NoAnswerError(Cause(f"no list of records, but {_message(value) or 'something else'}"))
+            cause = _error_message(value) or "unexpected JSON"
+            raise _RetryableError(FailureCause(f"no list of records, but {cause}"))
         return records
 
-    def _refuse(self, status: int, path: str, value: Any) -> None:
-        message = _message(value)
+    def _raise_refusal(self, status: int, path: str, message: str) -> None:
         if status == 422 and "time" in message.lower():
-            self._back_off(2)
+            self._postpone(2.0)
             raise SlowQueryError(
-                f"{self._base_url}{path}: the server gave the query up as too slow ({message}); "
-                "run the same command again later: it goes on"
+                f"{self._base_url}{path}: the server aborted the query as too slow ({message}); "
+                "re-run the same command later to resume"
             )
         raise InputError(f"{self._base_url}{path}: refused with status {status} ({message or 'no reason given'})")
 
-    def _wait_for_turn(self) -> None:
-        wait_s = self._next_request - self._clock()
-        if wait_s > _LONGEST_BACK_OFF_S:
-            self._notes.note_pause(wait_s)
-        if wait_s > 0:
-            self._sleep(wait_s)
-        self._next_request = self._clock() + _SPACING_S
+    def _wait(self) -> None:
+        delay_s = self._next_request - self._clock()
+        if delay_s > _LONG_WAIT_S:
+            self._notes.note_pause(delay_s)
+        if delay_s > 0:
+            self._sleep(delay_s)
+        self._next_request = self._clock() + REQUEST_DELAY_S
 
-    def _back_off(self, failures: int) -> None:
-        self._next_request = max(self._next_request, self._clock() + min(2.0 ** (failures - 1), _LONGEST_BACK_OFF_S))
+    def _postpone(self, delay_s: float) -> None:
+        self._next_request = max(self._next_request, self._clock() + delay_s)
 
-    def _heed_limits(self, status: int, headers: Mapping[str, str]) -> None:
-        """Put the next request off where the server says that it allows none before."""
+    def _apply_rate_limit(self, status: int, headers: Mapping[str, str]) -> None:
+        """Postpone the next request if the server allows none before."""
         if status != 429 and not _is_used_up(headers):
             return
         wait_s = requested_wait_s(headers, self._now())
         if wait_s is not None and wait_s > LONGEST_WAIT_S:
             raise InputError(
-                f"{self._base_url}: asks for no request within the next {wait_s / 60:.0f} minutes; "
-                "run the same command again after that: it goes on"
+                f"{self._base_url}: allows no request within the next {wait_s / 60:.0f} minutes; "
+                "re-run the same command after that to resume"
             )
-        self._next_request = max(self._next_request, self._clock() + (wait_s or 0.0))
-
-
-def requested_wait_s(headers: Mapping[str, str], now: float) -> float | None:
-    """Return how many seconds a server asks to wait by `Retry-After` or `X-RateLimit-Reset`, None where it does not.
-
-    Both come as seconds from now, as seconds or milliseconds since 1970, or as a date. `now` in seconds since 1970;
-    `headers` know no case.
-    """
-    for name in ("Retry-After", "X-RateLimit-Reset"):
-        text = headers.get(name, "").strip()
-        if text and (wait_s := _wait_s(text, now)) is not None:
-            return max(0.0, wait_s)
-    return None
-
-
-def _wait_s(text: str, now: float) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        moment = _date(text)
-        return None if moment is None else moment - now
-    if number != number:
-        return None
-    if number >= _EPOCH_FROM:
-        return (number / 1000 if number >= _EPOCH_FROM * 1000 else number) - now
-    return number
-
-
-def _date(text: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(text).timestamp()
-    except ValueError:
-        pass
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+        self._postpone(wait_s or 0.0)
 
 
 def _is_used_up(headers: Mapping[str, str]) -> bool:
@@ -196,14 +158,7 @@ def _is_used_up(headers: Mapping[str, str]) -> bool:
         return False
 
 
-def _parse(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise _NoAnswerError(Cause(f"{len(body)} bytes that are no JSON")) from error
-
-
-def _message(value: Any) -> str:
-    """Return what an answer says of an error."""
+def _error_message(value: Any) -> str:
+    """Return the error message in a response, empty if there is none."""
     error = value.get("error") if isinstance(value, dict) else None
-    return shortened(str(error)) if error else ""
+    return shorten(str(error)) if error else ""

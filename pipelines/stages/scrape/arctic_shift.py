@@ -1,8 +1,8 @@
 """Arctic Shift's search, page by page in order of time.
 
-The API has no cursor, only `after` and `before`, and does not say whether they include their own second. So each page
-is asked for from the last second of the page before on, once more, and what is known by its id is left out: submissions
-of one second that a page's edge cut apart are neither lost nor doubled.
+The API has no cursor, only `after` and `before`, and does not document whether these are inclusive. Each request
+therefore begins at the last second of the previous page, and submissions whose id is already known are skipped: those
+of one second that fall on both sides of a page boundary are neither lost nor duplicated.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
 Record = dict[str, Any]
 
 _SEARCH = "/api/posts/search"
-# What the links are made of, of the fields that the API lets one choose.
+# The fields that links are built from, of those that the API can return.
 _FIELDS = ("created_utc", "crosspost_parent", "id", "over_18", "score", "subreddit", "title", "url")
-# How many records to ask for, the most first; `auto` brings 100 to 1,000, as the server can. It gives slow queries up.
+# How many records to request, the largest first; `auto` returns 100 to 1,000 depending on the server's load. Smaller
+# limits are for queries that the server aborts as too slow.
 _LIMITS = ("auto", "100", "50", "25", "10")
-_LEAST_OF_AUTO = 100
+_MIN_OF_AUTO = 100
 _THREAD = re.compile(r"^(?:https?://(?:[a-z]+\.)?reddit\.com)?/(?:r/[^/]+/)?comments/([0-9a-z]+)", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A span of time: from `start` on, before `end`; seconds since 1970, UTC."""
+    """A time span: from `start` on, before `end`; seconds since 1970, UTC."""
 
     start: int
     end: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Page:
-    """The submissions that one answer added, in order of time; `last` where nothing can come after them."""
+class SearchPage:
+    """The new submissions of one response, in order of time; `last` if no more can follow."""
 
     records: list[Record]
     last: bool
@@ -49,18 +50,18 @@ def subreddit_queries(name: str) -> list[dict[str, str]]:
 
 
 def domain_queries(host: str) -> list[dict[str, str]]:
-    """Return the queries that together find the links to a host and to `www.` before it.
+    """Return the queries that together match the links to a host and to `www.` in front of it.
 
-    The API compares the beginning of a URL, so `https://example.com` alone would also find `https://example.com.net/`:
-    each query ends the host, by a slash or by being the whole URL.
+    The API matches prefixes of URLs, so `https://example.com` alone would also match `https://example.com.net/`: each
+    query ends the host with a slash or with the end of the URL.
     """
     hosts = [host] if host.startswith("www.") else [host, f"www.{host}"]
-    starts = [f"{scheme}://{each}" for each in hosts for scheme in ("http", "https")]
-    return [{"url": f"{start}/"} for start in starts] + [{"url": start, "url_exact": "true"} for start in starts]
+    prefixes = [f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")]
+    return [{"url": f"{prefix}/"} for prefix in prefixes] + [{"url": url, "url_exact": "true"} for url in prefixes]
 
 
 class Search:
-    """One query in a window of time, asked for page by page; `go_on_after` takes up what was read before."""
+    """One query in a time window, requested page by page; `resume_after` skips what was read before."""
 
     def __init__(self, client: ApiClient, query: Mapping[str, str], window: Window) -> None:
         self._client = client
@@ -68,82 +69,83 @@ class Search:
         self._window = window
         self._second = window.start
         self._known: dict[str, int] = {}
-        self._limit = 0
-        self._after_is_included = False
+        self._limit_index = 0
+        self._after_is_inclusive = False
 
-    def go_on_after(self, records: Iterable[Record]) -> None:
-        """Count records as read; they reach back at least to the second before the newest of them."""
+    def resume_after(self, records: Iterable[Record]) -> None:
+        """Mark records as read; they must go back at least to the second before the newest of them."""
         for record in records:
             self._known[record["id"]] = record["created_utc"]
             self._second = max(self._second, record["created_utc"])
         self._known = {id: second for id, second in self._known.items() if second >= self._second - 1}
 
-    def next_page(self) -> Page:
-        """Ask for the next page.
+    def next_page(self) -> SearchPage:
+        """Request the next page.
 
-        Raises InputError where more submissions are of one second than an answer holds, and as `ApiClient.records`.
+        Raises InputError if a single second has more submissions than a response, and as `ApiClient.records` does.
         """
-        records, full = self._ask()
-        new = self._new(records)
+        records, full = self._request()
+        new = self._new_records(records)
         if full and not new:
-            # The largest limit, and by now it is known whether `after` includes its own second: that may go further.
-            self._limit = 0
-            records, full = self._ask()
-            new = self._new(records)
+            # Retry with the largest limit; it is known by now whether `after` is inclusive, which may reach further.
+            self._limit_index = 0
+            records, full = self._request()
+            new = self._new_records(records)
         passed_end = bool(records) and records[-1]["created_utc"] >= self._window.end
         if not new and full and not passed_end:
             raise InputError(
-                f"{self._words()}: {len(records)} submissions and more are of the second {self._second} (UTC), which "
-                "is more than the API gives at once, so that some would be lost; take the dump of that month instead"
+                f"{self._label}: the second {self._second} (UTC) has at least {len(records)} submissions, more than "
+                "the API returns at once, so some would be lost; use the dump of that month instead"
             )
-        self.go_on_after(new)
-        return Page(new, last=not new or passed_end)
+        self.resume_after(new)
+        return SearchPage(new, last=not new or passed_end)
 
-    def _ask(self) -> tuple[list[Record], bool]:
-        """Return the records from the last known second on, and whether there may be more than these."""
+    @property
+    def _label(self) -> str:
+        return " ".join(self._query.values())
+
+    def _request(self) -> tuple[list[Record], bool]:
+        """Return the records from the last known second on, and whether there may be more."""
         while True:
-            limit = _LIMITS[self._limit]
+            limit = _LIMITS[self._limit_index]
             try:
-                answer = self._client.records(_SEARCH, self._parameters(limit))
+                response = self._client.records(_SEARCH, self._parameters(limit))
             except SlowQueryError:
-                if self._limit + 1 == len(_LIMITS):
+                if self._limit_index + 1 == len(_LIMITS):
                     raise
-                self._limit += 1
+                self._limit_index += 1
                 continue
-            records = [self._record(each) for each in answer]
-            if any(one["created_utc"] > two["created_utc"] for one, two in itertools.pairwise(records)):
-                raise InputError(f"{self._words()}: the answer is not in order of time; is --api-url an Arctic Shift?")
-            self._limit = max(0, self._limit - 1)
-            self._after_is_included |= bool(records) and records[0]["created_utc"] < self._second
-            return records, len(records) >= (_LEAST_OF_AUTO if limit == "auto" else int(limit))
+            records = [self._make_record(fields) for fields in response]
+            if any(first["created_utc"] > second["created_utc"] for first, second in itertools.pairwise(records)):
+                raise InputError(f"{self._label}: the response is not sorted by time; is --api-url an Arctic Shift?")
+            self._limit_index = max(0, self._limit_index - 1)
+            self._after_is_inclusive |= bool(records) and records[0]["created_utc"] < self._second
+            return records, len(records) >= (_MIN_OF_AUTO if limit == "auto" else int(limit))
 
     def _parameters(self, limit: str) -> dict[str, str]:
-        after = self._second if self._after_is_included else self._second - 1
+        after = self._second if self._after_is_inclusive else self._second - 1
         times = {"after": str(after), "before": str(self._window.end)}
         return {**self._query, **times, "sort": "asc", "limit": limit, "fields": ",".join(_FIELDS)}
 
-    def _new(self, records: list[Record]) -> list[Record]:
-        fresh = {record["id"]: record for record in records if record["id"] not in self._known}
-        return [record for record in fresh.values() if self._window.start <= record["created_utc"] < self._window.end]
+    def _new_records(self, records: list[Record]) -> list[Record]:
+        unique = {record["id"]: record for record in records if record["id"] not in self._known}
+        return [record for record in unique.values() if self._window.start <= record["created_utc"] < self._window.end]
 
-    def _record(self, answer: Record) -> Record:
-        record = {field: answer[field] for field in _FIELDS if field in answer}
+    def _make_record(self, fields: Record) -> Record:
+        record = {name: fields[name] for name in _FIELDS if name in fields}
         try:
             record["created_utc"] = int(record["created_utc"])
             record["id"] = str(record["id"]).removeprefix("t3_")
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"{self._words()}: an answer holds a submission without id or created_utc") from None
+            raise InputError(f"{self._label}: the response has a submission without id or created_utc") from None
         record["is_self"] = _is_self(record)
         return record
 
-    def _words(self) -> str:
-        return " ".join(self._query.values())
-
 
 def _is_self(record: Record) -> bool:
-    """Tell whether a submission links to its own thread, or as a crosspost to that of the post that it repeats.
+    """Return whether a submission links to its own thread, or as a crosspost to the thread of the repeated post.
 
-    The API does not offer `is_self`; this is what the URL of a self post is.
+    The API does not return `is_self`; this is what the URL of a self post is.
     """
     thread = _THREAD.match(record.get("url") or "")
     parent = str(record.get("crosspost_parent") or "").removeprefix("t3_")

@@ -1,8 +1,8 @@
-"""The answers of Reddit's and of Arctic Shift's API, kept as files in the form of the dumps.
+"""The responses of Reddit's and of Arctic Shift's API, stored as files in the format of the dumps.
 
-What an API answers is another thing tomorrow. So each listing (of one subreddit or domain) is asked for once and stays
-beside the links as `listing-N.ndjson.zst`; every rerun reads that file. Arctic Shift's come in many pages: each is
-written as it comes, and a run that was killed goes on after the last one.
+APIs change their answers over time. Each listing (of one subreddit or domain) is therefore requested once and stored
+with the links as `listing-N.ndjson.zst`, which every rerun reads. Arctic Shift's listings have many pages: each is
+stored as it arrives, and a killed run resumes after the last one.
 """
 
 from __future__ import annotations
@@ -23,107 +23,110 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.scrape.api_client import ApiClient
-from pipelines.stages.scrape.arctic_shift import Page, Record, Search, Window, domain_queries, subreddit_queries
+from pipelines.stages.scrape.arctic_shift import (
+    Record,
+    Search,
+    SearchPage,
+    Window,
+    domain_queries,
+    subreddit_queries,
+)
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.reddit_api import TIMED_LISTINGS, connect, listing_lines
 from pipelines.stages.scrape.selection import Selection, subreddit_names
 from pipelines.stages.scrape.sources import SourceFile
 
-# Arctic Shift archives a submission as it is posted, and asks Reddit for its score after about this time.
+# Arctic Shift archives a submission when it is posted, and updates its score after about this time.
 SCORES_SETTLE_S = 36 * 3600
-_REDDIT_BEGAN = 1117584000  # 2005-06-01
-# Reddit ends a listing somewhat before 1,000 where submissions were deleted.
+_FIRST_SUBMISSION_UTC = 1117584000  # 2005-06-01
+# Reddit ends a listing somewhat before 1,000 if submissions were deleted.
 _NEARLY_ALL = 900
 _SUBREDDIT = re.compile(r"[A-Za-z0-9_]+(?:[+-][A-Za-z0-9_]+)*")  # all-news and a+b are listings of several
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)+[a-z0-9-]+")
 
 
 def check_listing_options(config: ScrapeConfig, dumps: Sequence[str]) -> None:
-    """Raise UsageError for files where an API is the source, and for options that do not go together."""
+    """Raise UsageError for files although the source is an API, and for options that exclude each other."""
     source = config.source
     if dumps:
-        raise UsageError(f"--source {source} reads an API and takes no files; leave them out")
+        raise UsageError(f"--source {source} reads an API and takes no files; omit them")
     for name in subreddit_names(config):
         if not _SUBREDDIT.fullmatch(name):
             raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
     if source == "arctic-shift":
         if bool(config.subreddits) == bool(config.domains):
-            raise UsageError("--source arctic-shift needs --subreddit or --domain, and not both")
+            raise UsageError("--source arctic-shift needs either --subreddit or --domain")
         _hosts(config)
         return
     if not config.subreddits:
         raise UsageError("--source praw needs at least one --subreddit")
     if (config.listing == "search") != bool(config.query):
-        raise UsageError("--listing search needs --query, and no other listing takes it")
+        raise UsageError("--listing search needs --query, which no other listing takes")
     if config.time_filter != "all" and config.listing not in TIMED_LISTINGS:
-        raise UsageError(f"--time-filter has no meaning with --listing {config.listing}; leave it out")
+        raise UsageError(f"--time-filter has no effect with --listing {config.listing}; omit it")
 
 
 def fetch_listings(run: StageRun, config: ScrapeConfig, selection: Selection) -> list[SourceFile]:
-    """Ask the API for what was not asked for before; return the listings that hold submissions.
+    """Request the listings that are not stored yet; return those that contain submissions.
 
-    Raises InputError where none does, where the API refuses, or gives no answer after several tries.
+    Raises InputError if none does, if the API refuses, or does not respond after several attempts.
     """
     if config.source == "praw":
-        entries = _reddit_listings(run, config)
+        entries = _fetch_reddit(run, config)
     else:
-        entries = _arctic_shift_listings(run, config, _fixed_window(run, config, selection))
-    found = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
-    if not found:
+        entries = _fetch_arctic_shift(run, config, _fixed_window(run, config, selection))
+    files = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
+    if not files:
         raise InputError(
-            f"--source {config.source}: found no submission of {', '.join(config.subreddits or config.domains)}; "
-            "check the name and the dates, then run again with --overwrite"
+            f"--source {config.source}: no submissions of {', '.join(config.subreddits or config.domains)}; "
+            "check the name and the dates, then re-run with --overwrite"
         )
-    return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in found]
+    return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in files]
 
 
-def _reddit_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
+def _fetch_reddit(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
     reddit = functools.cache(connect)
-    timed: dict[str, Any] = {"time_filter": config.time_filter, "query": config.query or "", "limit": config.limit}
+    options: dict[str, Any] = {"time_filter": config.time_filter, "query": config.query or "", "limit": config.limit}
     for index, subreddit in enumerate(_distinct(subreddit_names(config))):
 
-        def save(name: str = _listing_name(index), subreddit: str = subreddit) -> TaskResult:
-            lines = listing_lines(reddit(), subreddit, config.listing, **timed)
-            return _write_listing(run.output, name, _with_progress(lines))
+        def store(index: int = index, subreddit: str = subreddit) -> TaskResult:
+            lines = listing_lines(reddit(), subreddit, config.listing, **options)
+            return _write_listing(run.output, index, _with_progress(lines))
 
-        entry = run.once(f"listing-{subreddit.lower()}", save, unit="submissions")
-        _note_ceiling(run, f"r/{subreddit}/{config.listing}", int(entry.counts["listed_submissions"]), config.limit)
+        entry = run.once(f"listing-{subreddit.lower()}", store, unit="submissions")
+        count = int(entry.counts["listed_submissions"])
+        if count >= min(config.limit, _NEARLY_ALL):
+            run.note(
+                f"r/{subreddit}/{config.listing}: truncated at {count} submissions, by --limit {config.limit} or by "
+                "Reddit, which ends every listing at about 1,000. No listing covers the whole history; for that, use "
+                "dumps or --source arctic-shift"
+            )
         yield entry
 
 
-def _note_ceiling(run: StageRun, place: str, count: int, limit: int) -> None:
-    if count >= min(limit, _NEARLY_ALL):
-        run.note(
-            f"{place}: has {count} submissions, where it was cut: at --limit {limit}, or by Reddit, which ends every "
-            "listing at about 1,000. What lies beyond is missing, and no listing enumerates the history: for that "
-            "take dumps or --source arctic-shift"
-        )
-
-
-def _arctic_shift_listings(run: StageRun, config: ScrapeConfig, window: Window) -> Iterator[ShardEntry]:
+def _fetch_arctic_shift(run: StageRun, config: ScrapeConfig, window: Window) -> Iterator[ShardEntry]:
     client = ApiClient(config.api_url)
     targets = [(name, subreddit_queries(name)) for name in _distinct(subreddit_names(config))]
     targets += [(host, domain_queries(host)) for host in _hosts(config)]
-    for index, (place, queries) in enumerate(targets):
-        pages = [_Pages(run.work, f"page-{index:05d}-{number}-") for number in range(len(queries))]
-        searches = [Search(client, query, window) for query in queries]
+    for index, (target, queries) in enumerate(targets):
+        stored = [_StoredPages(run.work, f"page-{index:05d}-{number}-") for number in range(len(queries))]
 
-        def save(
-            name: str = _listing_name(index), searches: list[Search] = searches, pages: list[_Pages] = pages
+        def store(
+            index: int = index, queries: list[dict[str, str]] = queries, stored: list[_StoredPages] = stored
         ) -> TaskResult:
-            for search, its_pages in zip(searches, pages, strict=True):
-                its_pages.fetch_missing(search)
-            return _write_listing(run.output, name, (line for each in pages for line in each.lines()))
+            for query, pages in zip(queries, stored, strict=True):
+                pages.fetch_missing(Search(client, query, window))
+            return _write_listing(run.output, index, (line for pages in stored for line in pages.lines()))
 
-        entry = run.once(f"listing-{place.lower()}", save, unit="submissions")
-        for each in pages:
-            each.remove()
+        entry = run.once(f"listing-{target.lower()}", store, unit="submissions")
+        for pages in stored:
+            pages.remove()
         if not entry.counts["listed_submissions"]:
-            run.note(f"{place}: Arctic Shift has no submission of it in this window; is the name right?")
+            run.note(f"{target}: Arctic Shift has no submissions of it in this time window; is the name right?")
         yield entry
 
 
-class _Pages:
+class _StoredPages:
     """The pages of one search in the work folder, numbered from 0."""
 
     def __init__(self, folder: str, prefix: str) -> None:
@@ -131,26 +134,24 @@ class _Pages:
         self._prefix = prefix
 
     def fetch_missing(self, search: Search) -> None:
-        """Ask for the pages that are not there, up to the last one."""
+        """Request and store the pages after the last stored one."""
         names = self._names()
         if names:
-            search.go_on_after(self._newest(names))
+            search.resume_after(self._newest_records(names))
         last = bool(names) and self._read(names[-1]).last
         number = len(names)
         while not last:
             page = search.next_page()
-            value = {"last": page.last, "submissions": page.records}
-            storage.write_bytes(
-                storage.join(self._folder, f"{self._prefix}{number:07d}.json"), json.dumps(value).encode()
-            )
+            data = json.dumps({"last": page.last, "submissions": page.records}).encode()
+            storage.write_bytes(storage.join(self._folder, f"{self._prefix}{number:07d}.json"), data)
             progress.advance(len(page.records))
             last, number = page.last, number + 1
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all submissions as lines of NDJSON in order of time, then id, whatever the order of the answers."""
+        """Yield all submissions as lines of NDJSON sorted by time and id, whatever the order of the responses."""
         records = (record for name in self._names() for record in self._read(name).records)
-        for _, of_one_second in itertools.groupby(records, key=lambda record: record["created_utc"]):
-            for record in sorted(of_one_second, key=lambda record: record["id"]):
+        for _, same_second in itertools.groupby(records, key=lambda record: record["created_utc"]):
+            for record in sorted(same_second, key=lambda record: record["id"]):
                 yield json.dumps(record, ensure_ascii=True, sort_keys=True).encode() + b"\n"
 
     def remove(self) -> None:
@@ -158,7 +159,7 @@ class _Pages:
         for name in self._names():
             storage.remove(storage.join(self._folder, name))
 
-    def _newest(self, names: list[str]) -> list[Record]:
+    def _newest_records(self, names: list[str]) -> list[Record]:
         """Return the records of the last pages, back to before the last two seconds."""
         newest: list[Record] = []
         for name in reversed(names):
@@ -170,36 +171,35 @@ class _Pages:
     def _names(self) -> list[str]:
         return [name for name in storage.list_folder(self._folder) if name.startswith(self._prefix)]
 
-    def _read(self, name: str) -> Page:
+    def _read(self, name: str) -> SearchPage:
         value = storage.read_json(storage.join(self._folder, name))
-        return Page(value["submissions"], value["last"])
+        return SearchPage(value["submissions"], value["last"])
 
 
 def _fixed_window(run: StageRun, config: ScrapeConfig, selection: Selection) -> Window:
-    """Return the window to ask for; its end is fixed when a run begins and kept with it."""
-    start = _REDDIT_BEGAN if selection.after is None else selection.after
+    """Return the time window to request; its end is fixed when a run starts and stored with it."""
+    start = _FIRST_SUBMISSION_UTC if selection.after is None else selection.after
 
-    def fix() -> TaskResult:
+    def fix_end() -> TaskResult:
         newest = int(time.time()) - (0 if config.accept_fresh_scores else SCORES_SETTLE_S)
         end = newest if selection.before is None else min(newest, selection.before)
         if end <= start:
             raise UsageError(
-                f"--after {config.after}: all since then is younger than 36 hours, and its scores are not known yet; "
-                "take an earlier day, or give --accept-fresh-scores"
+                f"--after {config.after}: everything since then is younger than 36 hours and has no final scores yet; "
+                "choose an earlier day, or add --accept-fresh-scores"
             )
         return TaskResult(counts={"asked_until_utc": end})
 
-    end = int(run.once("window", fix).counts["asked_until_utc"])
+    end = int(run.once("window", fix_end).counts["asked_until_utc"])
     if selection.before is None or end < selection.before:
-        moment = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-        run.note(
-            f"Arctic Shift is asked for submissions up to {moment} UTC"
-            + ("" if config.accept_fresh_scores else ": the scores of the last 36 hours are not known yet")
-        )
+        date = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+        why = "" if config.accept_fresh_scores else "; the scores of the last 36 hours are not final yet"
+        run.note(f"requesting submissions from Arctic Shift up to {date} UTC{why}")
     return Window(start, end)
 
 
-def _write_listing(folder: str, name: str, lines: Iterable[bytes]) -> TaskResult:
+def _write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResult:
+    name = shards.shard_name("listing", index, "ndjson.zst")
     count = 0
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
     with storage.atomic_write(storage.join(folder, name)) as stream:
@@ -217,16 +217,12 @@ def _with_progress(lines: Iterable[bytes]) -> Iterator[bytes]:
         progress.advance()
 
 
-def _listing_name(index: int) -> str:
-    return shards.shard_name("listing", index, "ndjson.zst")
-
-
 def _distinct(names: Iterable[str]) -> list[str]:
     """Return the names without those that differ only in case from an earlier one."""
-    found: dict[str, str] = {}
+    distinct: dict[str, str] = {}
     for name in names:
-        found.setdefault(name.lower(), name)
-    return list(found.values())
+        distinct.setdefault(name.lower(), name)
+    return list(distinct.values())
 
 
 def _hosts(config: ScrapeConfig) -> list[str]:

@@ -1,7 +1,8 @@
-"""Reddit's API, by PRAW: listings of subreddits as NDJSON in the form of the dumps, and submissions by their names."""
+"""Reddit's API by PRAW: listings of subreddits as NDJSON in the format of the dumps, and submissions by name."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import time
@@ -9,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pipelines.core.errors import InputError, UsageError
-from pipelines.stages.scrape.api_client import LONGEST_WAIT_S, requested_wait_s
-from pipelines.stages.scrape.no_answer import RetryNotes, cause_of
+from pipelines.core.retry import RetryPolicy, requested_wait_s
+from pipelines.stages.scrape.api_client import LONGEST_WAIT_S
+from pipelines.stages.scrape.request_failures import RetryNotes, failure_cause
 
-# What the links are made of; the rest of an answer (authors, texts, votes of the account) is not kept.
+# The fields that links are built from; the rest of a response (authors, texts, votes of the account) is not stored.
 _FIELDS = (
     "id",
     "name",
@@ -35,25 +37,18 @@ _CREDENTIALS = (
     "praw_client_id, praw_client_secret and praw_user_agent"
 )
 
-# The listings that look at a span of time.
+# The listings that take a time filter.
 TIMED_LISTINGS = ("top", "controversial", "search")
 
-# PRAW itself asks three times in a row; these are the rounds of that.
-_TRIES = 5
-_TRIES_OF_UNREACHABLE = 3
-_LONGEST_BACK_OFF_S = 60.0
+# PRAW itself makes three attempts in a row; these are rounds of those.
+_POLICY = RetryPolicy(attempts=5, longest_wait_s=LONGEST_WAIT_S)
+_POLICY_UNREACHABLE = RetryPolicy(attempts=3)
 
-# Of all requests of this process, which are made one after the other.
-_notes = RetryNotes("Reddit", time.monotonic)
-
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def connect() -> Any:
-    """Return a `praw.Reddit` with the credentials of `praw.ini` or the environment, which are read from nowhere else.
-
-    Raises UsageError where they are missing.
-    """
+    """Return a `praw.Reddit` with credentials from `praw.ini` or the environment; raise UsageError without them."""
     import configparser
 
     import praw
@@ -61,7 +56,7 @@ def connect() -> Any:
     import prawcore
 
     try:
-        # PRAW would otherwise ask the package index for a newer version of itself.
+        # Otherwise PRAW queries the package index for a newer version of itself.
         return praw.Reddit(check_for_updates=False)
     except (praw.exceptions.MissingRequiredAttributeException, configparser.Error) as error:
         raise UsageError(f"{_CREDENTIALS} ({str(error).splitlines()[0].strip()})") from error
@@ -74,21 +69,21 @@ def listing_lines(
 ) -> Iterator[bytes]:
     """Yield the submissions of one listing of a subreddit as lines of NDJSON, at most `limit`.
 
-    `time_filter` is for the listings `top`, `controversial` and `search`, `query` for `search`. Raises InputError
-    where Reddit refuses, or gives no answer after several tries.
+    `time_filter` applies to the listings `top`, `controversial` and `search`, `query` to `search`. Raises InputError if
+    Reddit refuses, or does not respond after several attempts.
     """
     place = f"r/{subreddit}"
     submissions = _open_listing(reddit.subreddit(subreddit), listing, limit, time_filter, query)
-    # A generator of PRAW keeps its place when a request fails, so that asking again loses nothing.
-    while (submission := _tried(lambda: next(submissions, None), place)) is not None:
-        # `vars`, because an attribute that the answer lacks would make PRAW ask for the submission again.
+    # A PRAW generator keeps its position when a request fails, so that a retry loses nothing.
+    while (submission := _with_retries(lambda: next(submissions, None), place)) is not None:
+        # `vars`, because PRAW would request the submission again for an attribute that the response lacks.
         yield json.dumps(_record(vars(submission), subreddit), ensure_ascii=True, sort_keys=True).encode() + b"\n"
 
 
 def info(reddit: Any, names: list[str]) -> list[dict[str, Any]]:
     """Return the fields of the submissions of up to 100 full names (`t3_...`), in any order, without unknown ones."""
-    found = _tried(lambda: list(reddit.info(fullnames=names)), "submissions by name")
-    return [vars(submission) for submission in found]
+    submissions = _with_retries(lambda: list(reddit.info(fullnames=names)), "submissions by name")
+    return [vars(submission) for submission in submissions]
 
 
 def _open_listing(subreddit: Any, listing: str, limit: int, time_filter: str, query: str) -> Any:
@@ -98,59 +93,62 @@ def _open_listing(subreddit: Any, listing: str, limit: int, time_filter: str, qu
     return getattr(subreddit, listing)(limit=limit, **timed)
 
 
-def _tried(ask: Callable[[], Answer], place: str) -> Answer:
-    """Return what `ask` returns; wait and ask again where Reddit is busy, failed, or sent half an answer."""
+@functools.cache
+def _notes() -> RetryNotes:
+    """Return the notes of all requests of this process, which are sent one after another."""
+    return RetryNotes("Reddit", time.monotonic)
+
+
+def _with_retries(request: Callable[[], Result], place: str) -> Result:
+    """Return the result of a request; retry if Reddit is busy, failed, or sent a truncated response."""
     import prawcore
 
     for failures in itertools.count(1):
         try:
-            return ask()
+            return request()
         except (
             prawcore.TooManyRequests,
             prawcore.ServerError,
             prawcore.RequestException,
             prawcore.BadJSON,
         ) as error:
-            cause = cause_of(error)
-            tries = _TRIES_OF_UNREACHABLE if cause.unreachable else _TRIES
-            wait_s = _wait_s(error, failures, time.time())
-            if failures >= tries or wait_s > LONGEST_WAIT_S:
+            cause = failure_cause(error)
+            policy = _POLICY_UNREACHABLE if cause.unreachable else _POLICY
+            delay_s = policy.delay_s(failures, _requested_wait_s(error))
+            if delay_s is None:
                 raise InputError(_refusal(place, error)) from error
-            _notes.note(cause.words, failures + 1, tries, wait_s)
+            _notes().note_retry(cause.text, failures + 1, policy.attempts, delay_s)
         except prawcore.PrawcoreException as error:
             raise InputError(_refusal(place, error)) from error
-        time.sleep(wait_s)
-    raise AssertionError("the last try returns or raises")
+        time.sleep(delay_s)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _wait_s(error: Exception, failures: int, now: float) -> float:
+def _requested_wait_s(error: Exception) -> float | None:
     response = getattr(error, "response", None)
-    if response is not None and response.status_code == 429:
-        asked_s = requested_wait_s(response.headers, now)
-        if asked_s is not None:
-            return asked_s
-    return min(2.0 ** (failures - 1), _LONGEST_BACK_OFF_S)
+    if response is None or response.status_code != 429:
+        return None
+    return requested_wait_s(response.headers, time.time())
 
 
-def _record(answer: dict[str, Any], subreddit: str) -> dict[str, Any]:
-    record = {field: answer[field] for field in _FIELDS if field in answer}
-    record["subreddit"] = str(answer.get("subreddit") or subreddit)
-    if parents := answer.get("crosspost_parent_list"):
-        wanted = (*_FIELDS, "subreddit")
-        record["crosspost_parent_list"] = [{key: post[key] for key in wanted if key in post} for post in parents]
+def _record(fields: dict[str, Any], subreddit: str) -> dict[str, Any]:
+    record = {field: fields[field] for field in _FIELDS if field in fields}
+    record["subreddit"] = str(fields.get("subreddit") or subreddit)
+    if parents := fields.get("crosspost_parent_list"):
+        names = (*_FIELDS, "subreddit")
+        record["crosspost_parent_list"] = [{name: post[name] for name in names if name in post} for post in parents]
     return record
 
 
 def _refusal(place: str, error: Exception) -> str:
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     if status == 401:
         return f"{place}: Reddit refused the credentials (401); check client_id and client_secret. {_CREDENTIALS}"
     if status in (302, 403, 404):
-        return f"{place}: there is no such subreddit, or it is private ({error})"
+        return f"{place}: no such subreddit, or it is private ({error})"
     if status == 429:
-        return f"{place}: Reddit asks for fewer requests (429); run the same command again in some minutes"
-    cause = cause_of(error)
+        return f"{place}: too many requests (429); re-run the same command in a few minutes"
+    cause = failure_cause(error)
     if cause.unreachable:
-        return f"{place}: {cause.words}, Reddit gave no answer; check the network, then run the same command again"
-    return f"{place}: Reddit's API did not answer as expected ({cause.words}); run the same command again"
+        return f"{place}: {cause.text}, no response from Reddit; check the network, then re-run the same command"
+    return f"{place}: unexpected response from Reddit ({cause.text}); re-run the same command"

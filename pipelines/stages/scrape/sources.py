@@ -1,4 +1,4 @@
-"""The files that are read: which of a folder's are dumps, and in what order whatever the order they were named in."""
+"""The files to read: which files of a folder are dumps, in an order that does not depend on that of the arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
@@ -16,18 +17,19 @@ from pipelines.core.compression import COMPRESSED_STARTS, SUFFIXES, strip_compre
 from pipelines.core.errors import InputError
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
+from pipelines.core.url_lists import PLAIN_SUFFIX, TABLE_SUFFIXES
 
 STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"
 
-_READ_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _LINE_SUFFIXES = (".json", ".ndjson", ".jsonl")
-_URL_LIST_SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", *_LINE_SUFFIXES)
+_URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *_LINE_SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """One file to read; `label` names it in the results, where no path may stand."""
+    """One file to read; `label` names it in the results, which must not contain paths."""
 
     label: str
     path: str
@@ -35,60 +37,58 @@ class SourceFile:
 
     @property
     def shown(self) -> str:
-        """How messages name the file."""
+        """The name of the file in messages."""
         return "standard input" if self.label == _SPOOL_FILE else self.path
 
     @property
     def key(self) -> str:
-        """A short name for what the file holds, and under which label."""
+        """A short name for the content of the file and its label."""
         return hashlib.sha256(f"{self.label}\n{self.fingerprint}".encode()).hexdigest()[:16]
 
 
 def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
-    """Return the files meant by names, folders and globs, in an order that does not depend on theirs.
+    """Return the files that names, folders and globs stand for, in an order that does not depend on theirs.
 
-    A file that is named is taken whatever its name; of a folder or glob only what looks like a dump (or like a list of
-    URLs). Raises InputError for a path that means no file.
+    A file that is named is used whatever its name; of a folder or glob only files that look like a dump (or like a list
+    of URLs). Raises InputError for a path without files.
     """
-    fits, what = (_is_url_list, "list of URLs") if source == "urls" else (_is_dump, "file of submissions")
-    found: dict[str, None] = {}
-    for path in paths:
-        found.update(dict.fromkeys(_files_of(path, fits, what)))
-    named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in found)
-    seen: dict[str, int] = {}
+    matches, noun = (_is_url_list, "list of URLs") if source == "urls" else (_is_dump, "file of submissions")
+    unique = dict.fromkeys(file for path in paths for file in _expand(path, matches, noun))
+    named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in unique)
+    seen = Counter[str]()
     files = []
     for name, fingerprint, path in named:
-        seen[name] = seen.get(name, 0) + 1
+        seen[name] += 1
         files.append(SourceFile(name if seen[name] == 1 else f"{name}~{seen[name]}", path, fingerprint))
     return files
 
 
-def _files_of(path: str, fits: Callable[[str], bool], what: str) -> list[str]:
+def _expand(path: str, matches: Callable[[str], bool], noun: str) -> list[str]:
     if storage.exists(path) and not storage.is_folder(path):
         return [path]
     if storage.is_glob(path):
-        matches, problem = storage.glob(path), f"matches no {what}"
+        candidates, problem = storage.glob(path), f"matches no {noun}"
     elif storage.is_folder(path):
-        matches, problem = _outside_of_results(storage.walk_files(path)), f"holds no {what}"
+        candidates, problem = _outside_stage_folders(storage.walk_files(path)), f"contains no {noun}"
     else:
         raise InputError(f"{path}: no such file or folder")
-    kept = [match for match in matches if fits(match) and not storage.is_folder(match)]
-    if not kept:
+    files = [file for file in candidates if matches(file) and not storage.is_folder(file)]
+    if not files:
         raise InputError(f"{path}: {problem}")
-    return kept
+    return files
 
 
-def _outside_of_results(paths: list[str]) -> list[str]:
-    """Return the files that lie in no folder of a stage, where a corpus stands beside its dumps."""
+def _outside_stage_folders(paths: list[str]) -> list[str]:
+    """Return the files that are not in the folder of a stage, because a corpus may be next to its dumps."""
     folders = {path.rpartition("/")[0] for path in paths}
-    begun = {folder.removesuffix(f"/{JOURNAL}") for folder in folders if folder.endswith(f"/{JOURNAL}")}
-    results = begun | {folder for folder in folders if f"{folder}/{MANIFEST_FILE}" in paths}
-    return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in results)]
+    unfinished = {folder.removesuffix(f"/{JOURNAL}") for folder in folders if folder.endswith(f"/{JOURNAL}")}
+    stage_folders = unfinished | {folder for folder in folders if f"{folder}/{MANIFEST_FILE}" in paths}
+    return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in stage_folders)]
 
 
 def _is_dump(path: str) -> bool:
     name = storage.basename(path)
-    # Dumps of comments lie beside those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
+    # Dumps of comments are next to those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
     if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments"):
         return False
     return name.endswith((*SUFFIXES, *_LINE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
@@ -101,10 +101,10 @@ def _is_url_list(path: str) -> bool:
 
 @contextlib.contextmanager
 def with_standard_input(paths: Sequence[str], output: str) -> Iterator[list[str]]:
-    """Yield the paths with `-` replaced by a file that holds all of standard input, beside the output folder.
+    """Yield the paths with `-` replaced by a temporary file that contains standard input, next to the output folder.
 
-    The file exists only inside the block. It makes standard input like any other file: it has a fingerprint, so that a
-    run that was killed goes on where the same bytes come in again, and says so where others do.
+    Standard input then has a fingerprint like any file: a killed run resumes if the same bytes come in again, and is
+    refused otherwise.
     """
     if STANDARD_INPUT not in paths:
         yield list(paths)
@@ -121,16 +121,16 @@ def with_standard_input(paths: Sequence[str], output: str) -> Iterator[list[str]
 
 
 def _spool(stream: BinaryIO, path: str) -> None:
-    """Write a stream into a file, compressed; raise InputError where it is empty or already compressed."""
-    chunk = stream.read(_READ_BYTES)
+    """Write a stream to a compressed file; raise InputError if it is empty or already compressed."""
+    chunk = stream.read(_CHUNK_BYTES)
     if not chunk:
-        raise InputError("standard input is empty; pipe submissions into it, one JSON object a line")
-    for start, (kind, _) in COMPRESSED_STARTS.items():
+        raise InputError("standard input is empty; pipe submissions into it, one JSON object per line")
+    for start, (name, _) in COMPRESSED_STARTS.items():
         if chunk.startswith(start):
-            raise InputError(f"standard input is compressed with {kind}; decompress it first, or name the file instead")
+            raise InputError(f"standard input is compressed with {name}; decompress it first, or pass the file instead")
     compressor = zstandard.ZstdCompressor(level=1).compressobj()
     with storage.atomic_write(path) as writer:
         while chunk:
             writer.write(compressor.compress(chunk))
-            chunk = stream.read(_READ_BYTES)
+            chunk = stream.read(_CHUNK_BYTES)
         writer.write(compressor.flush())
