@@ -63,6 +63,8 @@ def test_the_wheel_holds_both_packages_and_the_data(wheel: Path) -> None:
     assert wheel.name.startswith("webtext_kit-")
     assert "webtext_cli/main.py" in names
     assert "pipelines/core/storage.py" in names
+    templates = [path for path in (_REPOSITORY / "pipelines" / "reports" / "templates").iterdir() if path.is_file()]
+    assert {f"pipelines/reports/templates/{path.name}" for path in templates} <= set(names)
     assert "pipelines/_data/wikipedia-domains.txt" in names
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]
     tracked = [path for path in (_REPOSITORY / "data").rglob("*") if path.is_file()]
