@@ -1,7 +1,7 @@
-"""The report card of a tokenizer: what its vocabulary does to the corpus, as figures for machines and for a page.
+"""Computes the report card of a tokenizer: what its vocabulary does to the corpus.
 
 Its keys: `vocabulary`, `corpus`, `reference`, `groups`, `held_out`, `rare`, `longest`, `strange`, `verification`,
-`curves`. A figure without anything to measure it on is null. Shares are of 1.
+`curves`. Figures without any data are null. Shares are between 0 and 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pipelines.algorithms.bpe.merges import Merges
 from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shown
 from pipelines.algorithms.bpe.token_statistics import (
     CheckedMerge,
-    Integers,
     by_powers_of_ten,
     rarer_than,
     renyi_efficiency,
@@ -27,66 +26,51 @@ from pipelines.algorithms.bpe.token_statistics import (
     verify_merges,
 )
 from pipelines.stages.train_bpe.token_tally import (
+    CorpusTotals,
     Description,
+    Integers,
     Reference,
     Sample,
     SampleTally,
     WordTally,
     describe,
-    sample_of,
     tally_sample,
-    words_of,
+    tally_words,
 )
 from pipelines.tokenizers.encoding import quickest_encoder
 
 RENYI_ALPHA = 2.5
-_MOST_GROUPS = 20
-_LISTED = 40
-_LISTED_OF_A_KIND = 8
+_MAX_GROUPS = 20
+_MAX_LISTED = 40
+_MAX_LISTED_PER_KIND = 8
 _CURVE_POINTS = 120
-# Each distinct word is met once, so to remember it serves nothing.
-_WORDS_REMEMBERED = 500_000
+# Each distinct word is encoded once, so a larger cache gains nothing.
+_MAX_CACHED_WORDS = 500_000
 _BYTES = 256
-
 
 # The symbols of all words, where each word begins and the last ends, and how often each occurs.
 WordArrays = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class _Measured(NamedTuple):
-    """What one tokenizer does: to the words of the corpus, where they can be encoded alone, and to the sample."""
+    """The tokens of one tokenizer; `words` is None if it does not encode words alone as in their text."""
 
     name: str
-    about: Description
+    description: Description
     words: WordTally | None
     sample: SampleTally
 
     @property
+    def uses_all_words(self) -> bool:
+        """Whether figures of held-out text cover all of it, or only the sample."""
+        return self.words is not None and bool(self.words.held_out_frequencies.any())
+
+    @property
     def held_out_frequencies(self) -> Integers:
-        """How often each id occurs in held-out text: in all of it where its words were counted, else in the sample."""
-        if self.words is not None and self.words.held_out_frequencies.any():
-            return self.words.held_out_frequencies
-        return self.sample.held_out_frequencies
-
-
-class _Corpus:
-    """The words of the corpus: how many there are, and how often they and their bytes occur."""
-
-    def __init__(self) -> None:
-        self.bytes = self.words = self.distinct_words = self.held_out_bytes = 0
-
-    def read(self, batches: Iterable[pa.RecordBatch], tally: WordTally) -> None:
-        """Add up all words, and their tokens in `tally`."""
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            words = words_of(batch)
-            lengths = np.diff(words.starts)
-            self.bytes += int((lengths * words.counts).sum())
-            self.held_out_bytes += int((lengths * words.held_out).sum())
-            self.words += int(words.counts.sum())
-            self.distinct_words += int(np.count_nonzero(words.counts))
-            tally.add(words)
+        """How often each id occurs in held-out text."""
+        return (
+            self.words.held_out_frequencies if self.words and self.uses_all_words else self.sample.held_out_frequencies
+        )
 
 
 def make_card(
@@ -105,72 +89,54 @@ def make_card(
 ) -> dict[str, Any]:
     """Return the report card as JSON values; the same inputs give the same card.
 
-    `tokens` are the entries by id, without <|endoftext|>; merge i makes entry 256 + i. `words` gives batches of `word`,
-    `count` (in the documents trained on) and `held_out` (in those that were not), as often as it is asked; each word is
-    a piece of GPT-2's split, so that the sums over words are those over the whole corpus. `trained_on` gives the words
-    as `learn_merges` took them, for the proof, which uses them up. `sample` has `group`, `text` and `held_out`.
-    `held_out_was_trained_on` says that nothing was kept from training: the held-out documents of the sample are then
-    those that `tokenize` would hold out. With `threads`, all cores encode. Raises InputError where a tokenizer cannot
-    be loaded.
+    `tokens` are the entries by id, without <|endoftext|>; merge i makes entry 256 + i. `words` returns batches of
+    `word`, `count` (in the training text) and `held_out` (in the other text), and may be called more than once; words
+    are pieces of GPT-2's split, so sums over words are exact for the whole corpus. `trained_on` returns the words as
+    `learn_merges` received them; the verification consumes them. `sample` has `group`, `text` and `held_out`. With
+    `held_out_was_trained_on`, the held-out documents of the sample are those that `tokenize` would hold out. With
+    `threads`, encoding uses all cores. Raises InputError if a tokenizer cannot be loaded.
     """
-    ours = _Tokenizer(tokenizer_json, "the new tokenizer", _described(tokens), threads)
-    corpus = _Corpus()
-    corpus.read(words(), ours.tally)
-    with ThreadPoolExecutor(1) as beside:
-        # Kernels let go of the interpreter's lock, so the merges are checked while all the rest is done.
-        checked = beside.submit(_proof, trained_on, merges, steps_to_check(len(merges.left), checked_steps))
-        documents = sample_of(sample)
-        vocabulary = _Vocabulary(tokens, merges, ours.measured(documents))
-        compared = _compared(reference, words, documents, threads) if reference else None
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    description = Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
+    name = "the new tokenizer"
+    encoder = quickest_encoder(tokenizer_json, name, forgets_after=_MAX_CACHED_WORDS)
+    corpus, own_words = CorpusTotals(), WordTally(encoder, description.size, threads=threads)
+    tally_words(words(), corpus, own_words)
+    with ThreadPoolExecutor(1) as pool:
+        # Kernels release the interpreter's lock, so the merges are verified in the background.
+        checked = pool.submit(_check_merges, trained_on, merges, steps_to_check(len(merges.left), checked_steps))
+        documents = Sample(sample)
+        own_sample = tally_sample(encoder, documents, description.size, threads=threads)
+        vocabulary = _Vocabulary(tokens, merges, _Measured(name, description, own_words, own_sample))
+        compared = _measure_reference(reference, words, documents, threads) if reference else None
         card = _figures(vocabulary, corpus, documents, compared)
         card["held_out"]["was_trained_on"] = held_out_was_trained_on
-        card |= {"rare": _rare(vocabulary, rare_below), "strange": _strange(vocabulary)}
+        card |= {"rare": _rare(vocabulary, rare_below), "strange": _suspicious(vocabulary)}
         steps = checked.result()
     card["verification"] = _verification(steps, vocabulary)
     card["curves"] = _curves(vocabulary, corpus, steps, compared)
     return card
 
 
-def _described(tokens: Sequence[bytes]) -> Description:
-    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    return Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
+def _check_merges(trained_on: Callable[[], WordArrays], merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
+    return verify_merges(*trained_on(), merges, steps) if steps else []
 
 
-def _proof(trained_on: Callable[[], WordArrays], merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
-    if not steps:
-        return []
-    symbols, starts, counts = trained_on()
-    return verify_merges(symbols, starts, counts, merges, steps)
-
-
-class _Tokenizer:
-    """A tokenizer, loaded, and its tally of the words."""
-
-    def __init__(self, tokenizer_json: bytes, name: str, about: Description, threads: bool) -> None:
-        self._about = about
-        self._name = name
-        self._encoder = quickest_encoder(tokenizer_json, name, forgets_after=_WORDS_REMEMBERED)
-        self._threads = threads
-        self.tally = WordTally(self._encoder, self._about.size, threads=threads)
-
-    def measured(self, sample: Sample) -> _Measured:
-        """Encode the sample; the words are in the tally by now, if they can be encoded alone."""
-        tally = tally_sample(self._encoder, sample, self._about.size, threads=self._threads)
-        return _Measured(self._name, self._about, self.tally if self._about.splits_as_gpt2 else None, tally)
-
-
-def _compared(
+def _measure_reference(
     reference: Reference, words: Callable[[], Iterable[pa.RecordBatch]], sample: Sample, threads: bool
 ) -> _Measured:
-    about = describe(reference.tokenizer_json, reference.name)
-    tokenizer = _Tokenizer(reference.tokenizer_json, reference.name, about, threads)
-    if about.splits_as_gpt2:
-        _Corpus().read(words(), tokenizer.tally)
-    return tokenizer.measured(sample)
+    description = describe(reference.tokenizer_json, reference.name)
+    encoder = quickest_encoder(reference.tokenizer_json, reference.name, forgets_after=_MAX_CACHED_WORDS)
+    tally = None
+    if description.splits_as_gpt2:
+        tally = WordTally(encoder, description.size, threads=threads)
+        tally_words(words(), tally)
+    sample_tally = tally_sample(encoder, sample, description.size, threads=threads)
+    return _Measured(reference.name, description, tally, sample_tally)
 
 
 class _Vocabulary:
-    """The entries with how often they occur."""
+    """The entries with their frequencies in the corpus and in held-out text."""
 
     def __init__(self, tokens: Sequence[bytes], merges: Merges, measured: _Measured) -> None:
         assert measured.words is not None
@@ -179,81 +145,82 @@ class _Vocabulary:
         self.measured = measured
         self.frequencies = measured.words.frequencies[: len(tokens)]
         self.held_out_frequencies = measured.held_out_frequencies[: len(tokens)]
-        self.lengths = measured.about.lengths
+        self.lengths = measured.description.lengths
 
     def entry(self, id: int) -> dict[str, Any]:
-        """Return what a table shows of an entry; `when_merged` is how often its pair occurred when it was made."""
-        made = id - _BYTES
+        """Return the figures of an entry; `when_merged` is how often its pair occurred when it was merged."""
+        merge = id - _BYTES
         return {
             "id": id,
             "token": shown(self.tokens[id]),
             "bytes": len(self.tokens[id]),
             "count": int(self.frequencies[id]),
             "held_out": int(self.held_out_frequencies[id]),
-            "when_merged": int(self.merges.counts[made]) if 0 <= made < len(self.merges.counts) else None,
+            "when_merged": int(self.merges.counts[merge]) if 0 <= merge < len(self.merges.counts) else None,
         }
 
     def entries(self, ids: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the figures of several entries."""
         return [self.entry(int(id)) for id in ids]
 
 
-def _figures(vocabulary: _Vocabulary, corpus: _Corpus, sample: Sample, compared: _Measured | None) -> dict[str, Any]:
-    ours = vocabulary.measured
+def _figures(
+    vocabulary: _Vocabulary, corpus: CorpusTotals, sample: Sample, compared: _Measured | None
+) -> dict[str, Any]:
+    measured = vocabulary.measured
+    reference = compared and {
+        "name": compared.name,
+        "entries": compared.description.size,
+        **_word_figures(compared, corpus),
+        "held_out": _held_out_use(compared, sample, corpus),
+    }
     return {
-        "vocabulary": {"entries": ours.about.size, "merges": len(vocabulary.merges.left)},
+        "vocabulary": {"entries": measured.description.size, "merges": len(vocabulary.merges.left)},
         "corpus": {
             "bytes": corpus.bytes,
             "words": corpus.words,
             "distinct_words": corpus.distinct_words,
-            **_of_words(ours, corpus),
+            **_word_figures(measured, corpus),
         },
-        "reference": _reference(compared, corpus, sample) if compared else None,
-        "groups": _groups(sample, ours, compared),
+        "reference": reference,
+        "groups": _groups(sample, measured, compared),
         "held_out": _held_out(vocabulary, sample, corpus),
-        "longest": vocabulary.entries(np.argsort(-vocabulary.lengths, kind="stable")[:_LISTED]),
+        "longest": vocabulary.entries(np.argsort(-vocabulary.lengths, kind="stable")[:_MAX_LISTED]),
     }
 
 
-def _reference(compared: _Measured, corpus: _Corpus, sample: Sample) -> dict[str, Any]:
-    return {
-        "name": compared.name,
-        "entries": compared.about.size,
-        **_of_words(compared, corpus),
-        "held_out": _use_of(compared, sample, corpus),
-    }
-
-
-def _of_words(measured: _Measured, corpus: _Corpus) -> dict[str, Any]:
-    """Return the figures of all words; null where they cannot be encoded alone by this tokenizer."""
+def _word_figures(measured: _Measured, corpus: CorpusTotals) -> dict[str, Any]:
+    """Return the figures of all words; null if this tokenizer does not encode them alone as in their text."""
     words = measured.words
     if words is None:
         names = ("tokens", "bytes_per_token", "fertility", "continued_words", "renyi_efficiency", "shannon_efficiency")
         return dict.fromkeys(names)
-    tokens = int(words.frequencies.sum())
+    tokens, size = int(words.frequencies.sum()), measured.description.size
     return {
         "tokens": tokens,
         "bytes_per_token": _ratio(corpus.bytes, tokens),
-        "fertility": _ratio(words.letter_tokens, words.letter_words),
-        "continued_words": _ratio(words.continued_words, words.letter_words),
-        "renyi_efficiency": round(renyi_efficiency(words.frequencies, measured.about.size, RENYI_ALPHA), 6),
-        "shannon_efficiency": round(renyi_efficiency(words.frequencies, measured.about.size, 1), 6),
+        "fertility": _ratio(words.alphabetic_tokens, words.alphabetic_words),
+        "continued_words": _ratio(words.continued_words, words.alphabetic_words),
+        "renyi_efficiency": round(renyi_efficiency(words.frequencies, size, RENYI_ALPHA), 6),
+        "shannon_efficiency": round(renyi_efficiency(words.frequencies, size, 1), 6),
     }
 
 
-def _groups(sample: Sample, ours: _Measured, compared: _Measured | None) -> list[dict[str, Any]]:
-    """Return bytes per token by group of the sample, the largest first; the smallest are one row if there are many."""
-    number = len(sample.groups)
-    columns = {"documents": np.ones(len(sample.group), np.int64), "bytes": sample.bytes, "tokens": ours.sample.tokens}
+def _groups(sample: Sample, measured: _Measured, compared: _Measured | None) -> list[dict[str, Any]]:
+    """Return bytes per token by group of the sample, largest first; the smallest of many groups share one row."""
+    columns = {"documents": np.ones_like(sample.group), "bytes": sample.bytes, "tokens": measured.sample.tokens}
     if compared:
         columns["reference_tokens"] = compared.sample.tokens
-    sums = {name: _sums(sample.group, values, number) for name, values in columns.items()}
-    order = sorted(range(number), key=lambda group: (-int(sums["bytes"][group]), sample.groups[group]))
-    most = _MOST_GROUPS if number > _MOST_GROUPS + 1 else number
-    parts = [(sample.groups[group], [group]) for group in order[:most]]
-    if order[most:]:
-        parts.append((f"({number - most:,} others)", order[most:]))
+    sums = {name: np.zeros(len(sample.groups), np.int64) for name in columns}
+    for name, values in columns.items():
+        np.add.at(sums[name], sample.group, values)
+    order = sorted(range(len(sample.groups)), key=lambda group: (-int(sums["bytes"][group]), sample.groups[group]))
+    listed = _MAX_GROUPS if len(order) > _MAX_GROUPS + 1 else len(order)
+    members = [(sample.groups[group], [group]) for group in order[:listed]]
+    if order[listed:]:
+        members.append((f"({len(order) - listed:,} others)", order[listed:]))
     rows: list[dict[str, Any]] = [
-        {"group": name, **{key: int(each[part].sum()) for key, each in sums.items()}} for name, part in parts
+        {"group": name, **{key: int(values[groups].sum()) for key, values in sums.items()}} for name, groups in members
     ]
     for row in rows:
         row["bytes_per_token"] = _ratio(row["bytes"], row["tokens"])
@@ -261,40 +228,33 @@ def _groups(sample: Sample, ours: _Measured, compared: _Measured | None) -> list
     return rows
 
 
-def _sums(group: Integers, values: Integers, number: int) -> Integers:
-    sums = np.zeros(number, np.int64)
-    np.add.at(sums, group, values)
-    return sums
-
-
-def _held_out(vocabulary: _Vocabulary, sample: Sample, corpus: _Corpus) -> dict[str, Any]:
+def _held_out(vocabulary: _Vocabulary, sample: Sample, corpus: CorpusTotals) -> dict[str, Any]:
     unused = np.flatnonzero(vocabulary.held_out_frequencies == 0)
-    # The most frequent of them first: what is in the corpus often and never here is often of one source alone.
-    listed = unused[np.argsort(-vocabulary.frequencies[unused], kind="stable")][:_LISTED]
-    figures = _use_of(vocabulary.measured, sample, corpus)
+    # Most frequent first: entries frequent in the corpus but absent here often come from one source.
+    listed = unused[np.argsort(-vocabulary.frequencies[unused], kind="stable")][:_MAX_LISTED]
+    figures = _held_out_use(vocabulary.measured, sample, corpus)
     return figures | {"unused": vocabulary.entries(listed) if figures["tokens"] else []}
 
 
-def _use_of(measured: _Measured, sample: Sample, corpus: _Corpus) -> dict[str, Any]:
-    """Return what held-out text uses of a vocabulary; <|endoftext|>, which no text uses, is not among its entries."""
-    frequencies = measured.held_out_frequencies
-    of_words = measured.words is not None and frequencies is measured.words.held_out_frequencies
-    size_bytes = corpus.held_out_bytes if of_words else int(sample.bytes[sample.held_out].sum())
+def _held_out_use(measured: _Measured, sample: Sample, corpus: CorpusTotals) -> dict[str, Any]:
+    """Return the share of a vocabulary that held-out text uses; <|endoftext|>, which no text uses, is not counted."""
+    frequencies, all_words = measured.held_out_frequencies, measured.uses_all_words
+    size_bytes = corpus.held_out_bytes if all_words else int(sample.bytes[sample.held_out].sum())
     tokens, used = int(frequencies.sum()), int(np.count_nonzero(frequencies))
     return {
-        "measured_on": "all words" if of_words else "the sample",
+        "measured_on": "all words" if all_words else "the sample",
         "bytes": size_bytes,
         "tokens": tokens,
         "bytes_per_token": _ratio(size_bytes, tokens),
         "entries_used": used if tokens else None,
-        "share_used": _ratio(used, measured.about.size - 1) if tokens else None,
+        "share_used": _ratio(used, measured.description.size - 1) if tokens else None,
     }
 
 
 def _rare(vocabulary: _Vocabulary, below: int) -> dict[str, Any]:
-    """Return the entries that are rare in the corpus; the single bytes, which are always there, after the others."""
+    """Return the entries that are rare in the corpus; single bytes, part of every vocabulary, come last."""
     rare = rarer_than(vocabulary.frequencies, below)
-    listed = np.concatenate((rare[rare >= _BYTES], rare[rare < _BYTES]))[:_LISTED]
+    listed = np.concatenate((rare[rare >= _BYTES], rare[rare < _BYTES]))[:_MAX_LISTED]
     return {
         "below": below,
         "entries": len(rare),
@@ -305,8 +265,8 @@ def _rare(vocabulary: _Vocabulary, below: int) -> dict[str, Any]:
     }
 
 
-def _strange(vocabulary: _Vocabulary) -> list[dict[str, Any]]:
-    """Return the strange entries by kind, the longest of each first."""
+def _suspicious(vocabulary: _Vocabulary) -> list[dict[str, Any]]:
+    """Return the suspicious entries by kind, the longest of each first."""
     ids: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for id, token in enumerate(vocabulary.tokens):
         kind = kind_of(token)
@@ -315,11 +275,13 @@ def _strange(vocabulary: _Vocabulary) -> list[dict[str, Any]]:
     return [
         {
             "kind": kind,
-            "what": what,
+            "what": description,
             "entries": len(ids[kind]),
-            "listed": vocabulary.entries(sorted(ids[kind], key=lambda id: -vocabulary.lengths[id])[:_LISTED_OF_A_KIND]),
+            "listed": vocabulary.entries(
+                sorted(ids[kind], key=lambda id: -vocabulary.lengths[id])[:_MAX_LISTED_PER_KIND]
+            ),
         }
-        for kind, (what, _) in KINDS.items()
+        for kind, (description, _) in KINDS.items()
         if ids[kind]
     ]
 
@@ -330,64 +292,65 @@ def _verification(checked: Sequence[CheckedMerge], vocabulary: _Vocabulary) -> d
 
     steps = [
         {
-            "step": each.step + 1,
-            "pair": pair(each.left, each.right),
-            "count": each.times,
-            "found_pair": pair(each.found_left, each.found_right),
-            "found_count": each.found_times,
-            "is_right": each.is_right,
+            "step": merge.step + 1,
+            "pair": pair(merge.left, merge.right),
+            "count": merge.times,
+            "found_pair": pair(merge.found_left, merge.found_right),
+            "found_count": merge.found_times,
+            "is_right": merge.is_right,
         }
-        for each in checked
+        for merge in checked
     ]
-    return {"checked": len(steps), "right": sum(each.is_right for each in checked), "steps": steps}
+    return {"checked": len(steps), "right": sum(merge.is_right for merge in checked), "steps": steps}
 
 
 def _curves(
-    vocabulary: _Vocabulary, corpus: _Corpus, steps: Sequence[CheckedMerge], compared: _Measured | None
+    vocabulary: _Vocabulary, corpus: CorpusTotals, steps: Sequence[CheckedMerge], compared: _Measured | None
 ) -> dict[str, Any]:
-    """Return what the plots draw: lists of [x, y]; the reference's are empty where its words were not counted."""
-    by_rank = np.sort(vocabulary.frequencies)[::-1]
-    has_theirs = compared is not None and compared.words is not None
-    theirs = np.sort(compared.words.frequencies)[::-1] if compared and compared.words else by_rank[:0]
-    # A vocabulary of the first entries alone gives these; the last is the whole.
-    sizes = [[each.step + _BYTES + 1, _ratio(corpus.bytes, each.tokens)] for each in steps if each.tokens]
+    """Return lists of [x, y]; those of the reference are empty if its words were not counted."""
+    descending = np.sort(vocabulary.frequencies)[::-1]
+    reference_words = compared.words if compared else None
+    reference_descending, reference_sizes, reference_lengths = descending[:0], [], []
+    if compared and reference_words:
+        reference_descending = np.sort(reference_words.frequencies)[::-1]
+        reference_lengths = _count_by_length(compared.description.lengths)
+        if corpus.bytes:
+            reference_sizes.append([compared.description.size, _ratio(corpus.bytes, int(reference_descending.sum()))])
+    # A vocabulary of the first entries only has these bytes per token; the last point is the whole vocabulary.
+    sizes = [[merge.step + _BYTES + 1, _ratio(corpus.bytes, merge.tokens)] for merge in steps if merge.tokens]
     if corpus.bytes:
-        sizes.append([vocabulary.measured.about.size, _ratio(corpus.bytes, int(by_rank.sum()))])
+        sizes.append([vocabulary.measured.description.size, _ratio(corpus.bytes, int(descending.sum()))])
     counts = vocabulary.merges.counts
     return {
-        "frequency_by_rank": _at_ranks(by_rank),
-        "reference_frequency_by_rank": _at_ranks(theirs),
-        "share_of_tokens": _shares(by_rank),
-        "reference_share_of_tokens": _shares(theirs),
-        # The library's trainer does not tell how often it merged a pair; where ours cannot say, there is no count.
+        "frequency_by_rank": _frequency_by_rank(descending),
+        "reference_frequency_by_rank": _frequency_by_rank(reference_descending),
+        "share_of_tokens": _cumulative_share(descending),
+        "reference_share_of_tokens": _cumulative_share(reference_descending),
+        # The trainer of the tokenizers library does not report counts.
         "count_by_step": [
-            [at, int(counts[at - 1])] for at in spread_positions(len(counts), _CURVE_POINTS) if counts[at - 1] > 0
+            [step, int(counts[step - 1])]
+            for step in spread_positions(len(counts), _CURVE_POINTS)
+            if counts[step - 1] > 0
         ],
         "bytes_per_token_by_entries": sizes,
-        "reference_bytes_per_token_by_entries": _one_size(compared, corpus),
-        "entries_by_bytes": _by_length(vocabulary.lengths),
-        "reference_entries_by_bytes": _by_length(compared.about.lengths) if compared and has_theirs else [],
+        "reference_bytes_per_token_by_entries": reference_sizes,
+        "entries_by_bytes": _count_by_length(vocabulary.lengths),
+        "reference_entries_by_bytes": reference_lengths,
     }
 
 
-def _one_size(compared: _Measured | None, corpus: _Corpus) -> list[list[float | None]]:
-    if compared is None or compared.words is None or not corpus.bytes:
-        return []
-    return [[compared.about.size, _ratio(corpus.bytes, int(compared.words.frequencies.sum()))]]
+def _frequency_by_rank(descending: Integers) -> list[list[int]]:
+    occurring = int(np.count_nonzero(descending))
+    return [[rank, int(descending[rank - 1])] for rank in spread_positions(occurring, _CURVE_POINTS)]
 
 
-def _at_ranks(by_rank: Integers) -> list[list[int]]:
-    seen = int(np.count_nonzero(by_rank))
-    return [[rank, int(by_rank[rank - 1])] for rank in spread_positions(seen, _CURVE_POINTS)]
+def _cumulative_share(descending: Integers) -> list[list[float | None]]:
+    """Return the share of all tokens that the most frequent entries cover."""
+    occurring, sums = int(np.count_nonzero(descending)), np.cumsum(descending)
+    return [[rank, _ratio(int(sums[rank - 1]), int(sums[-1]))] for rank in spread_positions(occurring, _CURVE_POINTS)]
 
 
-def _shares(by_rank: Integers) -> list[list[float | None]]:
-    """Return what share of all tokens the most frequent entries make up."""
-    seen, sums = int(np.count_nonzero(by_rank)), np.cumsum(by_rank)
-    return [[rank, _ratio(int(sums[rank - 1]), int(sums[-1]))] for rank in spread_positions(seen, _CURVE_POINTS)]
-
-
-def _by_length(lengths: Integers) -> list[list[int]]:
+def _count_by_length(lengths: Integers) -> list[list[int]]:
     return [[length, int(count)] for length, count in enumerate(np.bincount(lengths)) if count]
 
 
