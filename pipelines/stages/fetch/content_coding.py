@@ -9,7 +9,6 @@ from pipelines.stages.fetch.outcomes import Failure
 ACCEPT_ENCODING = "gzip, deflate"
 
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
-_CHUNK_BYTES = 1 << 18
 _SNIFFED_BYTES = 1024
 _UTF16_BOMS = (b"\xfe\xff", b"\xff\xfe")
 # The "binary data bytes" of the WHATWG's MIME Sniffing Standard.
@@ -82,13 +81,7 @@ class BodyDecoder:
 
 def decode_prefix(body: bytes, coding: str | None, limit: int) -> bytes:
     """Return at most the first `limit` decoded bytes of a body that `BodyDecoder` could read."""
-    decoder = BodyDecoder(coding)
-    chunks = []
-    for start in range(0, len(body), _CHUNK_BYTES):
-        if decoder.decoded_bytes >= limit:
-            break
-        chunks.append(decoder.feed(body[start : start + _CHUNK_BYTES], limit - decoder.decoded_bytes))
-    return b"".join(chunks)
+    return BodyDecoder(coding).feed(body, limit)
 
 
 def looks_binary(body: bytes, coding: str | None) -> bool:

@@ -122,27 +122,27 @@ class _Crawl:
         if host.robots_visits:
             return host.robots_visits.popleft()
         while host.has_work:
-            if host.rules is None and host.give_up_failure is None:
+            if host.rules is None and host.give_up is None:
                 host.awaits_rules = True
                 url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
                 return Visit(robots_url(url), robots_of=host.origin)
-            visit = host.visits.popleft() if host.visits else self._new_visit(host.links.pop())
-            failure = host.give_up_failure
-            if failure is None:
-                assert host.rules is not None
-                failure = host.rules.check(visit.url, self._product)
-            if failure is None:
+            if host.visits:
+                visit = host.visits.popleft()
+            else:
+                link = host.links.pop()
+                visit = Visit(request_url(self._links[link]), link=link)
+            if host.give_up is not None:
+                self._fail(visit, *host.give_up)
+            elif host.rules is not None and (failure := host.rules.check(visit.url, self._product)):
+                self._fail(visit, failure, None)
+            else:
                 return visit
-            self._fail(visit, failure, host.give_up_status if host.give_up_failure else None)
         return None
-
-    def _new_visit(self, link: int) -> Visit:
-        return Visit(request_url(self._links[link]), link=link)
 
     def _apply(self, step: Step) -> None:
         host = self._queues.get(url_origin(step.visit.url))
         offset = self._segments.append(step.records) if step.records else None
-        if step.reached:
+        if step.exchange.reached:
             self._record_unreached()
         delay_s = host.delay_s
         visit, following = step.visit, step.next
@@ -175,14 +175,15 @@ class _Crawl:
         failure = end.failure
         if failure is None:
             host.failures = 0
-            link = _link_of(step.visit)
-            self._record(Outcome(link, None, step.visit.url, step.status, step.started_at, step.decoded_bytes, offset))
+            assert step.exchange.response is not None
+            size, at = step.exchange.response.decoded_bytes, step.exchange.started_at
+            self._record(Outcome(_link_of(step.visit), None, step.visit.url, step.exchange.status, at, size, offset))
             return
         host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
         if host.failures >= GIVE_UP_AFTER:
             detail = f"not requested: {host.failures} pages in a row failed this way ({failure.detail})"
-            host.give_up_failure, host.give_up_status = dataclasses.replace(failure, detail=detail), step.status
-        self._fail(step.visit, failure, step.status, step.started_at)
+            host.give_up = dataclasses.replace(failure, detail=detail), step.exchange.status
+        self._fail(step.visit, failure, step.exchange.status, step.exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""

@@ -74,12 +74,17 @@ class Exchange:
 
     url: str
     started_at: dt.datetime
-    seconds: float
+    seconds: float = 0.0
     request_headers: tuple[tuple[str, str], ...] = ()
     peer: str | None = None
     reached: bool = False
     response: Response | None = None
     failure: Failure | None = None
+
+    @property
+    def status(self) -> int | None:
+        """The status of the response, None without one."""
+        return None if self.response is None else self.response.status
 
 
 @dataclasses.dataclass(frozen=True)

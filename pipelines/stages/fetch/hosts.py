@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pipelines.stages.fetch.outcomes import Failure
 from pipelines.stages.fetch.robots import RobotsRules
@@ -20,7 +20,8 @@ _REMEMBERED_HOSTS = 4096
 class Host:
     """One origin: its links (in reverse), the visits that were redirected here or are retried, and its state.
 
-    `robots_visits` are requests for a robots.txt that were redirected here; they need no rules themselves.
+    `robots_visits` are requests for a robots.txt that were redirected here; they need no rules themselves. `give_up` is
+    the failure and status that the remaining links get without a request.
     """
 
     origin: str
@@ -34,18 +35,12 @@ class Host:
     queued: bool = False
     ready_at: float = 0.0
     failures: int = 0
-    give_up_failure: Failure | None = None
-    give_up_status: int | None = None
-
-    @property
-    def has_pages(self) -> bool:
-        """Whether pages wait for this host."""
-        return bool(self.links or self.visits)
+    give_up: tuple[Failure, int | None] | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether a request could be sent after the delay. While the rules are awaited, no page can."""
-        return bool(self.robots_visits) or (self.has_pages and not self.awaits_rules)
+        return bool(self.robots_visits or ((self.links or self.visits) and not self.awaits_rules))
 
     def add(self, visit: Visit) -> None:
         """Queue a visit that was redirected here or is retried."""
@@ -71,10 +66,11 @@ class HostQueues:
             host = heapq.heappop(self._heap)[2]
             host.queued = False
         else:
-            origin = next((origin for origin in self._drain_order() if origin in self._unopened), None)
-            if origin is None:
+            while self._order and self._order[0] not in self._unopened:
+                self._order.popleft()
+            if not self._order:
                 return None
-            host = self.get(origin)
+            host = self.get(self._order.popleft())
         host.busy = True
         return host
 
@@ -110,7 +106,3 @@ class HostQueues:
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""
         return self._heap[0][0] if self._heap else None
-
-    def _drain_order(self) -> Iterator[str]:
-        while self._order:
-            yield self._order.popleft()

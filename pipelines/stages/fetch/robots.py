@@ -8,20 +8,14 @@ import re
 from protego import Protego
 
 from pipelines.stages.fetch.content_coding import decode_prefix
-from pipelines.stages.fetch.exchange import Limits, Response
+from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.outcomes import Failure
 
 MAX_REDIRECTS = 5
 MAX_BYTES = 500 * 1024
 
-_NO_FILE = {
-    "http_not_found",
-    "http_forbidden",
-    "http_client_error",
-    "http_unexpected",
-    "bad_redirect",
-    "too_many_redirects",
-}
+_CLIENT_ERRORS = {"http_not_found", "http_forbidden", "http_client_error", "http_unexpected"}
+_BAD_REDIRECTS = {"bad_redirect", "too_many_redirects"}
 
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)")
 _FIRST_TOKEN = re.compile(r"\s*([A-Za-z_-]+)")
@@ -56,16 +50,6 @@ def product_token(user_agent: str) -> str:
     return match[1].lower() if match else "*"
 
 
-def request_limits(timeout_s: float) -> Limits:
-    """Return the limits of a request for robots.txt, of which 500 KiB are read."""
-    return Limits(timeout_s, MAX_BYTES, truncate=True)
-
-
-def is_robots_file(response: Response) -> bool:
-    """Return whether the body of a response is a robots.txt."""
-    return response.status // 100 == 2
-
-
 def parse_rules(response: Response) -> RobotsRules:
     """Parse the rules in a successful response."""
     text = decode_prefix(response.body or b"", response.coding, MAX_BYTES).decode("utf-8", "replace")
@@ -79,7 +63,7 @@ def rules_without_file(failure: Failure, reached: bool) -> RobotsRules:
     error, a 429 or a timeout the rules are unknown: nothing is allowed. If the host was never reached, its pages fail
     for that same reason.
     """
-    if failure.reason in _NO_FILE:
+    if failure.reason in _CLIENT_ERRORS | _BAD_REDIRECTS:
         return RobotsRules()
     if not reached:
         return RobotsRules(refusal=failure)

@@ -66,39 +66,27 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The result of one request of a visit: its WARC records (empty without a response), and what follows."""
+    """One request of a visit, with its WARC records (empty without a response) and what follows."""
 
     visit: Visit
-    records: bytes
+    exchange: Exchange
     next: Redirect | Retry | End
-    started_at: dt.datetime
-    reached: bool
-    status: int | None
-    decoded_bytes: int
+    records: bytes = b""
 
 
 def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     """Send the next request of a visit and decide what follows from the response."""
     remaining_s = max(0.1, config.timeout - visit.elapsed_s)
     if visit.robots_of is not None:
-        limits = robots.request_limits(remaining_s)
-        exchange = perform_exchange(client, visit.url, visit.cookies, limits, robots.is_robots_file)
+        limits = Limits(remaining_s, robots.MAX_BYTES, truncate=True)
+        exchange = perform_exchange(client, visit.url, visit.cookies, limits, _is_robots_file)
         following = _after_robots(visit, exchange, config)
     else:
         limits = Limits(remaining_s, config.max_bytes)
         exchange = perform_exchange(client, visit.url, visit.cookies, limits, _is_page)
         following = _after_page(visit, exchange, config)
     visit.elapsed_s += exchange.seconds
-    response = exchange.response
-    return Step(
-        visit,
-        exchange_records(exchange) if response is not None else b"",
-        following,
-        exchange.started_at,
-        exchange.reached,
-        response.status if response is not None else None,
-        response.decoded_bytes if response is not None else 0,
-    )
+    return Step(visit, exchange, following, exchange_records(exchange) if exchange.response is not None else b"")
 
 
 def failed_step(visit: Visit, error: Exception) -> Step:
@@ -108,13 +96,16 @@ def failed_step(visit: Visit, error: Exception) -> Step:
     host allows nothing.
     """
     failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
-    rules = robots.rules_without_file(failure, reached=True) if visit.robots_of is not None else None
-    end = End(None, rules) if rules is not None else End(failure)
-    return Step(visit, b"", end, dt.datetime.now(dt.UTC), reached=False, status=None, decoded_bytes=0)
+    end = End(failure) if visit.robots_of is None else End(None, robots.rules_without_file(failure, reached=True))
+    return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure), end)
 
 
 def _is_page(response: Response) -> bool:
     return response.status in _SUCCESS and _content_type(response) in (*TEXT_TYPES, "")
+
+
+def _is_robots_file(response: Response) -> bool:
+    return response.status // 100 == 2
 
 
 def _content_type(response: Response) -> str:
@@ -147,7 +138,7 @@ def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redi
         return following
     response = exchange.response
     assert response is not None
-    if robots.is_robots_file(response):
+    if _is_robots_file(response):
         return End(None, robots.parse_rules(response))
     failure = Failure(status_reason(response.status), f"status {response.status}")
     return End(None, robots.rules_without_file(failure, reached=True))
