@@ -45,11 +45,20 @@ def format_decimal(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def format_significant(value: Any, digits: int = 4) -> str:
-    """Format a number with significant digits; an en dash for None; other values, such as `nan`, as they are."""
+def format_number(value: Any, digits: int = 4) -> str:
+    """Format a whole number with separators, another with significant digits; an en dash for None, others as text."""
     if value is None:
         return "–"
-    return f"{value:.{digits}g}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return str(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.{digits}g}"
+
+
+def format_quantity(number: float, unit: str) -> str:
+    """Format a number with its unit: `12,345 records`, `2.3 records`, `3.2 GB` for the unit `bytes`."""
+    if unit == "bytes":
+        return format_bytes(number)
+    return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

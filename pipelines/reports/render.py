@@ -12,8 +12,8 @@ from pipelines.core.format import (
     format_bytes,
     format_count,
     format_decimal,
+    format_number,
     format_percent,
-    format_significant,
     plural,
 )
 
@@ -54,5 +54,5 @@ _ENVIRONMENT.filters |= {
     "decimal": format_decimal,
     "plural": plural,
     "share": format_percent,
-    "significant": format_significant,
+    "number": format_number,
 }

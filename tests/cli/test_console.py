@@ -1,4 +1,4 @@
-"""What a person sees: amounts, times, progress on a terminal and elsewhere."""
+"""Console output: progress on a terminal and elsewhere, summaries and tables."""
 
 from __future__ import annotations
 
@@ -13,37 +13,10 @@ import pytest
 
 from pipelines.core.run import Summary
 from webtext_cli import console
-from webtext_cli.console import PlainProgress, amount, duration, figure, print_summary, print_table, shortened
+from webtext_cli.console import PlainProgress, print_summary, print_table, shorten
 
 
-@pytest.mark.parametrize(
-    ("number", "unit", "words"),
-    [
-        (0, "records", "0 records"),
-        (1234567, "records", "1,234,567 records"),
-        (2.345, "records", "2.3 records"),
-        (999, "bytes", "999 bytes"),
-        (1_500_000, "bytes", "1.5 MB"),
-        (40e9, "bytes", "40.0 GB"),
-        (5e15, "bytes", "5000.0 TB"),
-    ],
-)
-def test_amounts_have_their_unit(number: float, unit: str, words: str) -> None:
-    assert amount(number, unit) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(4.24, "4.2 s"), (59.96, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
-)
-def test_times_are_easy_to_read(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-def test_figures() -> None:
-    assert [figure(value) for value in (1234, 0.123456, 3.0, True, "x")] == ["1,234", "0.1235", "3", "True", "x"]
-
-
-def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
+def test_plain_lines_show_done_rate_and_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -53,7 +26,7 @@ def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
     progress.advance(1)
     now[0] += 10
     progress.advance(249)
-    progress.note("a shard is made again")
+    progress.note("a shard will be rebuilt")
     now[0] += 5
     progress.advance(750)
     progress.finish(complete=True)
@@ -62,12 +35,12 @@ def test_plain_lines_tell_what_is_done_the_rate_and_the_time_left(
     assert printed.err.splitlines() == [
         "extract: shards ...",
         "extract: shards: 250 of 1,000 records (25%) in 10.0 s, 25 records/s, 30.0 s left",
-        "note: a shard is made again",
+        "note: a shard will be rebuilt",
         "extract: shards: 1,000 of 1,000 records (100%) in 15.0 s, 67 records/s",
     ]
 
 
-def test_what_failed_is_not_said_to_be_done(
+def test_failed_work_is_not_reported_as_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -86,7 +59,7 @@ def test_what_failed_is_not_said_to_be_done(
     ]
 
 
-def test_finished_work_is_all_of_it_whatever_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_work_is_100_percent_of_any_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
     progress.start("scrape: merge", 837, "submissions")
     progress.advance(213)
@@ -96,7 +69,7 @@ def test_finished_work_is_all_of_it_whatever_was_expected(capsys: pytest.Capture
     assert "left" not in last
 
 
-def test_the_funnel_adds_up_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_counts_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     drops = {f"reason_{number:02d}": 1 for number in range(40)}
     print_summary(Summary("fetch", 100, 60, drops, 1.0, "corpus/fetch", {"bytes": 5}), as_json=False)
     lines = capsys.readouterr().out.splitlines()
@@ -106,8 +79,8 @@ def test_the_funnel_adds_up_on_the_screen(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_long_text_is_shortened_in_its_middle() -> None:
-    shown = [shortened("abcdefghij", width) for width in (11, 10, 9, 8)]
-    assert shown == ["abcdefghij", "abcdefghij", "abcd…ghij", "abcd…hij"]
+    texts = [shorten("abcdefghij", width) for width in (11, 10, 9, 8)]
+    assert texts == ["abcdefghij", "abcdefghij", "abcd…ghij", "abcd…hij"]
 
 
 def test_a_table_is_not_folded_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,19 +105,21 @@ def test_a_terminal_gets_a_bar(tmp_path: Path, complete: bool) -> None:
     """
     path = tmp_path / "bar.py"
     path.write_text(textwrap.dedent(script))
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, str(path)], stderr=theirs, env={**os.environ, "TERM": "xterm-256color"})
-    os.close(theirs)
+    terminal, process_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(path)], stderr=process_end, env={**os.environ, "TERM": "xterm-256color"}
+    )
+    os.close(process_end)
     screen = b""
     while True:
         try:
-            block = os.read(ours, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
+            block = os.read(terminal, 65536)
+        except OSError:  # on Linux, the other end is closed
             break
         if not block:
             break
         screen += block
-    os.close(ours)
+    os.close(terminal)
     assert process.wait() == 0
     text = screen.decode()
     assert "extract: shards" in text
@@ -154,7 +129,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path, complete: bool) -> None:
     assert "one note" in text
 
 
-def test_quiet_shows_only_what_the_user_should_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_only_notes(capsys: pytest.CaptureFixture[str]) -> None:
     progress = console.make_progress(quiet=True)
     progress.start("x", 1, "records")
     progress.advance(1)

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.core.format import format_bytes, format_count, format_duration, format_percent, plural
+from pipelines.core.format import (
+    format_bytes,
+    format_count,
+    format_decimal,
+    format_duration,
+    format_number,
+    format_percent,
+    format_quantity,
+    plural,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +40,15 @@ def test_counts_percentages_and_plurals() -> None:
         "2,000 files",
         "2 entries",
     ]
+
+
+def test_numbers_and_quantities() -> None:
+    numbers = (1234, 0.123456, 3.0, True, "x", None, float("inf"))
+    assert [format_number(value) for value in numbers] == ["1,234", "0.1235", "3", "True", "x", "–", "inf"]
+    assert [format_decimal(1234.567), format_decimal(0.5, 3), format_decimal(None)] == ["1,234.57", "0.500", "–"]
+    assert [format_quantity(number, "records") for number in (0, 2.345, 1234567)] == [
+        "0 records",
+        "2.3 records",
+        "1,234,567 records",
+    ]
+    assert format_quantity(1_500_000, "bytes") == "1.5 MB"

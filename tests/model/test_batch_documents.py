@@ -228,7 +228,7 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
         "        red ?[31m",
         "  train-00002.bin, tokens 1,510 to 1,512: document d2 from its beginning",
         "    no URL<|endoftext|>",
-        "  train-00003.bin, tokens 0 to 3: a document that began before",
+        "  train-00003.bin, tokens 0 to 3: a document that starts earlier",
         "    unknown",
         "  train-00003.bin, tokens 4 to 4: a document from its beginning",
         "    new",

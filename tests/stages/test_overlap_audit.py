@@ -441,7 +441,7 @@ def test_known_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     lines = out.splitlines()
     entry = lines.index("gsm8k (also grade-school-math)")
-    assert lines[entry + 1] == "  openai/gsm8k (main); licence: MIT"
+    assert lines[entry + 1] == "  openai/gsm8k (main); license: MIT"
     assert lines[entry + 2] == "  splits: test, train; field: question+answer"
     assert "the paper: 1.63% in WebText, 0.66% in its own train split" in out
     assert max(map(len, lines[:-1])) <= 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import format_count, format_decimal, format_significant, plural
+from pipelines.core.format import format_count, format_decimal, format_number, plural
 from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
     PAPER_MEAN,
@@ -23,7 +23,7 @@ from pipelines.reports.overlap_text import (
     percent,
     ranges,
 )
-from webtext_cli.console import print_table, printable, say, say_wrapped, shortened
+from webtext_cli.console import print_table, printable, say, say_wrapped, shorten
 
 _NAME_CHARACTERS = 18
 _COMMON_NGRAMS = 10
@@ -162,7 +162,7 @@ def _print_scores(benchmark: Row) -> None:
     rows = [
         [
             printable(score["metric"]),
-            *(f"{format_significant(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
+            *(f"{format_number(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
         ]
         for score in benchmark["scores"]
     ]
@@ -176,7 +176,7 @@ def _print_boilerplate(report: Report) -> None:
         say_wrapped(f"ignored: {ignored}")
     rows = [
         [
-            shortened(printable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
+            shorten(printable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
             f"{common['documents']:,}",
             f"{common['count']:,}",
         ]
@@ -190,7 +190,7 @@ def _print_boilerplate(report: Report) -> None:
 def _print_longest_passage(benchmark: Row) -> None:
     """Print the longest passage of a benchmark on one line, shortened, with a document that contains it."""
     passage = benchmark["passages"][0]
-    text = shortened(printable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
+    text = shorten(printable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
     sources = "".join(f", in {printable(source['url'] or source['id'])}" for source in passage["sources"][:1])
     say_wrapped(
         f"longest in {printable(label(benchmark))}: {plural(passage['words'], 'word')}, "
@@ -199,4 +199,4 @@ def _print_longest_passage(benchmark: Row) -> None:
 
 
 def _short_name(name: str) -> str:
-    return shortened(printable(name), _NAME_CHARACTERS)
+    return shorten(printable(name), _NAME_CHARACTERS)

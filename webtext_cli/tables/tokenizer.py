@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
 from pipelines.core.format import format_decimal, format_percent
 from pipelines.reports.tokenizer import describe_run
-from webtext_cli.console import print_table, printable, say_wrapped, shortened
+from webtext_cli.console import print_table, printable, say_wrapped, shorten
 
 _GROUPS = 5
 _EXAMPLES = 6
@@ -44,7 +44,7 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
         rows.append(["bytes per token, sample", *_sample_bytes_per_token(card["groups"])])
     for group in card["groups"][:_GROUPS]:
         keys = ("bytes_per_token", "reference_bytes_per_token")
-        name = shortened(printable(group["group"]), _GROUP_CHARACTERS)
+        name = shorten(printable(group["group"]), _GROUP_CHARACTERS)
         rows.append([f"  {name}", *(format_decimal(group[key]) for key in keys)])
     shares = [format_percent(figures.get("share_used")) for figures in (held_out, reference_held_out)]
     return [
@@ -91,4 +91,4 @@ def _describe_mismatch(step: Mapping[str, Any]) -> str:
 
 def _format_entries(entries: Sequence[Mapping[str, Any]], limit: int) -> str:
     # Entries contain no characters that control a terminal.
-    return "  ".join(shortened(shortened_runs(entry["token"]), _EXAMPLE_CHARACTERS) for entry in entries[:limit])
+    return "  ".join(shorten(shortened_runs(entry["token"]), _EXAMPLE_CHARACTERS) for entry in entries[:limit])
