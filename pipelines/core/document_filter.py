@@ -1,4 +1,4 @@
-"""Stages that only leave documents out: the same columns out as in, and a list of what was dropped."""
+"""Stages that only drop documents: the same columns out as in, and a list of the dropped documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DropReason:
     detail: str | None = None
 
 
-# Given a batch with `id` and `text` (and whatever else the input has): a verdict for each row to drop, None to keep it.
+# Returns for each row of a batch with `id` and `text` (and other columns) the reason to drop it, or None to keep it.
 DocumentFilter = Callable[[pa.RecordBatch], list[DropReason | None]]
 
 
@@ -37,11 +37,11 @@ def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: Documen
     ):
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(shard, drops):
-            verdicts = filter_batch(batch)
-            for id, url, verdict in zip(batch.column("id").to_pylist(), urls_of(batch), verdicts, strict=True):
-                if verdict is not None:
-                    drops.add(verdict.reason, id, url, verdict.detail)
-            kept.writer.write_batch(batch.filter(pa.array([verdict is None for verdict in verdicts], pa.bool_())))
+            reasons = filter_batch(batch)
+            for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
+                if reason is not None:
+                    drops.add(reason.reason, id, url, reason.detail)
+            kept.writer.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
             progress.advance(batch.num_rows)
     out = kept.writer.records
     return TaskResult(

@@ -1,4 +1,4 @@
-"""The folder of overlap-index: a Bloom filter of n-grams, and what it says of itself."""
+"""The folder of overlap-index: a Bloom filter of n-grams and its description."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipelines.core.errors import InputError
 STAGE_NAME = "overlap-index"
 INDEX, DESCRIPTION = "index.bloom", "index.json"
 BLOCKED, PYBLOOM_LIVE = "blocked", "pybloom-live"
-# Blocks that are read at a time where a filter streams: 16 MiB.
+# Blocks per read when a filter is streamed: 16 MiB.
 PIECE_BLOCKS = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
 class FilterFolder:
-    """A finished index: its `description` (index.json), its `file`, and the `header` of one in our own format."""
+    """A finished index: its `description` (index.json), its `file`, and the `header` of a blocked filter."""
 
     path: str
     fingerprint: str
@@ -45,57 +45,69 @@ class FilterFolder:
 
     @property
     def corpora(self) -> list[str]:
-        """The fingerprints of all inputs that were indexed: several where indexes were merged."""
+        """The fingerprints of all indexed inputs: several for merged indexes."""
         return list(self.description.get("corpora", [self.corpus]))
 
     @property
     def normalization(self) -> Normalization:
-        """How words were made; indexes from before there were options have the defaults."""
+        """How text was split into words; indexes of early versions have the defaults."""
         fields = (field.name for field in dataclasses.fields(Normalization))
         return Normalization(**{name: self.description.get(name, getattr(DEFAULT, name)) for name in fields})
 
+    @property
+    def blocked_header(self) -> Header:
+        """The header of a blocked filter; raises InputError for a pybloom-live filter."""
+        if self.header is None:
+            raise InputError(
+                f"{self.path}: is a pybloom-live filter, which cannot be merged; build it without --filter"
+            )
+        return self.header
+
 
 def open_filter_folder(folder: str) -> FilterFolder:
-    """Open the folder of overlap-index; raise InputError where it is none, unfinished, or of another format.
+    """Open the folder of overlap-index; raise InputError if it is not one, unfinished, or of an unknown format.
 
-    Its description and the header of its filter are checked by their checksums, its bits are not: `file.verify()` does
-    that, which reads all of them.
+    The checksums of its description and of the filter's header are verified; that of the bits is not: `file.verify()`
+    does that, and reads all of them.
     """
-    opened = inputs.open_stage(folder, (STAGE_NAME,))
-    described, file = opened.file(DESCRIPTION), opened.file(INDEX)
-    described.verify()
-    description = storage.read_json(described.path)
+    stage = inputs.open_stage(folder, (STAGE_NAME,))
+    description_file, file = stage.file(DESCRIPTION), stage.file(INDEX)
+    description_file.verify()
+    description = storage.read_json(description_file.path)
     kind = description.get("format")
     if kind not in (BLOCKED, PYBLOOM_LIVE):
-        raise InputError(
-            f"{described.path}: is of the format {kind!r}, which this version does not know; use a newer one"
-        )
-    header = _header_of(file.path) if kind == BLOCKED else None
-    return FilterFolder(folder, opened.fingerprint, opened.manifest.records_out, description, file, header)
+        raise InputError(f"{description_file.path}: unknown format {kind!r}; use a newer version of webtext")
+    header = _read_header(file.path) if kind == BLOCKED else None
+    return FilterFolder(folder, stage.fingerprint, stage.manifest.records_out, description, file, header)
+
+
+def read_pybloom(path: str) -> Any:
+    """Return the `pybloom_live.BloomFilter` of a file."""
+    from pybloom_live import BloomFilter
+
+    with storage.open_read(path) as stream:
+        return BloomFilter.fromfile(stream)
 
 
 def map_bits(path: str, header: Header) -> Bits:
-    """Return the bits of a local file, mapped into memory, read-only, of shape (blocks, 512)."""
+    """Return the bits of a local file, memory-mapped and read-only, of shape (blocks, 512)."""
     shape = (header.blocks, BLOCK_BYTES)
     return np.memmap(storage.local_path(path), np.uint8, "r", offset=HEADER_BYTES, shape=shape)
 
 
 def read_pieces(path: str, start: int, blocks: int) -> Iterator[Bits]:
-    """Yield so many blocks of a file, from a byte on, in pieces of at most 16 MiB.
-
-    Raises InputError where the file ends before.
-    """
+    """Yield blocks of a file from byte `start` in pieces of at most 16 MiB; raise InputError if it is truncated."""
     with storage.open_read(path) as stream:
         stream.seek(start)
         for first in range(0, blocks, PIECE_BLOCKS):
             size = min(PIECE_BLOCKS, blocks - first) * BLOCK_BYTES
             data = stream.read(size)
             if len(data) != size:
-                raise InputError(f"{path}: ends at byte {start + first * BLOCK_BYTES + len(data):,}, it is truncated")
+                raise InputError(f"{path}: is truncated at byte {start + first * BLOCK_BYTES + len(data):,}")
             yield np.frombuffer(data, np.uint8).reshape(-1, BLOCK_BYTES)
 
 
-def _header_of(path: str) -> Header:
+def _read_header(path: str) -> Header:
     with storage.open_read(path) as stream:
         data = stream.read(HEADER_BYTES)
     try:
@@ -104,7 +116,7 @@ def _header_of(path: str) -> Header:
         raise InputError(f"{path}: {error}") from error
     if header.ngram_hash != hashing.NAME:
         raise InputError(
-            f"{path}: hashes n-grams as {header.ngram_hash!r}, this version as {hashing.NAME!r}; make it anew "
-            "with webtext overlap-index, or ask it with the version that made it"
+            f"{path}: hashes n-grams by {header.ngram_hash!r}, this version by {hashing.NAME!r}; rebuild it with "
+            "`webtext overlap-index`, or query it with the version that built it"
         )
     return header

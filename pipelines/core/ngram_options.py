@@ -1,29 +1,31 @@
-"""The options that say what an n-gram is: the same for an index and for what asks it."""
+"""The options that define an n-gram, shared by overlap-index and overlap-report."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core.config import option
 
 
-def ngram_option() -> Any:
-    """Return the option for the words of an n-gram."""
-    return option(8, "Words in an n-gram.", minimum=1, maximum=100)
+@dataclasses.dataclass(frozen=True)
+class NgramConfig:
+    """The length of an n-gram, and how text is split into words."""
 
+    ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
+    apostrophes: str = option(
+        "split",
+        "An apostrophe within a word splits it (don, t), or is dropped from it (dont).",
+        choices=("split", "drop"),
+    )
+    letters: str = option(
+        "unicode",
+        "Words consist of letters and digits of all scripts, or of ASCII, where any other character ends a word.",
+        choices=("unicode", "ascii"),
+    )
+    lines: str = option("cross", "N-grams cross line ends, or stop at them.", choices=("cross", "stop"))
 
-def apostrophes_option() -> Any:
-    """Return the option for `Normalization.apostrophes`."""
-    words = "An apostrophe within a word ends it (don, t), or is dropped from it (dont)."
-    return option("split", words, choices=("split", "drop"))
-
-
-def letters_option() -> Any:
-    """Return the option for `Normalization.letters`."""
-    words = "Words are letters and digits of all scripts, or of ASCII, where all other characters end a word."
-    return option("unicode", words, choices=("unicode", "ascii"))
-
-
-def lines_option() -> Any:
-    """Return the option for `Normalization.lines`."""
-    return option("cross", "N-grams go across line ends, or stop at them.", choices=("cross", "stop"))
+    @property
+    def normalization(self) -> Normalization:
+        """How text is split into words."""
+        return Normalization(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

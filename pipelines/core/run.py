@@ -23,7 +23,7 @@ from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, InputError, WebtextError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.format import plural
-from pipelines.core.journal import OutputFolder
+from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
     MANIFEST_FILE,
     FileEntry,
@@ -306,6 +306,12 @@ class StageRun:
                 f"{name}: all {records_in:,} records were dropped ({reasons}); nothing remains for the next stage. "
                 "Change the options and re-run with --overwrite, or re-run the same command if the cause has passed"
             )
+
+
+def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
+    """Return the files of a work phase that belong to the result: those outside the work folder."""
+    files = (file for entry in entries for file in entry.files)
+    return TaskResult(files=tuple(file for file in files if not file.name.startswith(f"{WORK}/")))
 
 
 def _remaining(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:

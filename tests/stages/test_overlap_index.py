@@ -1,4 +1,4 @@
-"""The Bloom filter of a corpus: what is in it, how often it errs, and the same bytes however it is made."""
+"""The Bloom filter of a corpus: its contents, its false-positive rate, and identical bytes however it is built."""
 
 from __future__ import annotations
 
@@ -64,9 +64,19 @@ def _real_text(seed: int, words: int) -> str:
     return "".join(chosen.choice(vocabulary) + chosen.choice([" ", " ", " ", ", ", "\n"]) for _ in range(words))
 
 
-def _index(documents: Path, output: Path, options: RunOptions | None = None, **config: Any) -> Summary:
+def _index(
+    documents: Path,
+    output: Path,
+    options: RunOptions | None = None,
+    small_part_bytes: int = parts.SMALL_PART_BYTES,
+    **config: Any,
+) -> Summary:
     return overlap_index(
-        OverlapIndexConfig(**config), documents=str(documents), output=str(output), options=options or RunOptions()
+        OverlapIndexConfig(**config),
+        documents=str(documents),
+        output=str(output),
+        options=options or RunOptions(),
+        small_part_bytes=small_part_bytes,
     )
 
 
@@ -80,8 +90,8 @@ def _merge(output: Path, *indexes: Path, options: RunOptions | None = None, **co
     )
 
 
-def _holds(output: Path, texts: Sequence[str]) -> list[bool]:
-    """Ask an index for texts of exactly n words each."""
+def _contains(output: Path, texts: Sequence[str]) -> list[bool]:
+    """Query an index for texts of exactly n words each."""
     folder = open_filter_folder(str(output))
     header = folder.header
     assert header is not None
@@ -114,23 +124,23 @@ def test_nothing_is_missed_and_the_rest_is_found_as_often_as_the_bound_says(way:
     documents = _write(tmp_path / "docs.parquet", texts)
     options = {"apostrophes": way.apostrophes, "letters": way.letters, "lines": way.lines}
     summary = _index(documents, tmp_path / "index", ngram=3, error_rate=1e-2, **options)
-    held = {ngram for text in texts for _, ngram in text_ngrams(text, 3, way)}
-    asked = {ngram for _, ngram in text_ngrams(_real_text(99, 60_000), 3, Normalization("drop", "ascii"))} - held
-    assert all(_holds(tmp_path / "index", sorted(held)))
-    found = _holds(tmp_path / "index", sorted(asked))
+    indexed = {ngram for text in texts for _, ngram in text_ngrams(text, 3, way)}
+    absent = {ngram for _, ngram in text_ngrams(_real_text(99, 60_000), 3, Normalization("drop", "ascii"))} - indexed
+    assert all(_contains(tmp_path / "index", sorted(indexed)))
+    found = _contains(tmp_path / "index", sorted(absent))
     described = _described(tmp_path / "index")
-    assert len(found) == len(asked) > 40_000
+    assert len(found) == len(absent) > 40_000
     assert sum(found) / len(found) == pytest.approx(described["error_bound"], rel=0.25)
     assert described["error_bound"] <= 1e-2
-    assert described["items"] == pytest.approx(len(held), rel=0.02)
-    assert len(held) <= described["capacity"] <= len(held) * 1.02 + 10
+    assert described["items"] == pytest.approx(len(indexed), rel=0.02)
+    assert len(indexed) <= described["capacity"] <= len(indexed) * 1.02 + 10
     assert summary.extra["ngrams"] == sum(len(text_ngrams(text, 3, way)) for text in texts)
 
 
 def test_ngrams_do_not_cross_documents(tmp_path: Path) -> None:
     summary = _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4)
     across = " ".join([*_text(0).split()[-2:], *_text(1).split()[:2]])
-    assert _holds(tmp_path / "index", [across, " ".join(_text(0).split()[:4])]) == [False, True]
+    assert _contains(tmp_path / "index", [across, " ".join(_text(0).split()[:4])]) == [False, True]
     assert (summary.records_in, summary.records_out, summary.dropped) == (12, 10, {"missing_text": 2})
     dropped = [
         row for part in range(2) for row in pq.read_table(tmp_path / f"index/dropped-0000{part}.parquet").to_pylist()
@@ -138,7 +148,7 @@ def test_ngrams_do_not_cross_documents(tmp_path: Path) -> None:
     assert [row["reason"] for row in dropped] == ["missing_text"] * 2
 
 
-def test_header_and_index_json_tell_how_it_was_made(tmp_path: Path) -> None:
+def test_header_and_index_json_describe_the_filter(tmp_path: Path) -> None:
     _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4, error_rate=1e-6, lines="stop")
     folder = open_filter_folder(str(tmp_path / "index"))
     header, described = folder.header, _described(tmp_path / "index")
@@ -157,12 +167,11 @@ def test_header_and_index_json_tell_how_it_was_made(tmp_path: Path) -> None:
     assert (tmp_path / "index" / "index.bloom").stat().st_size == HEADER_BYTES + bits.nbytes
 
 
-def test_workers_and_the_sizes_of_parts_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_and_part_sizes_do_not_change_the_index(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 5, 40)
     _index(documents, tmp_path / "whole", ngram=3, items=20_000)
-    monkeypatch.setattr(parts, "_SMALL_PART_BYTES", 1000)
-    _index(documents, tmp_path / "one", ngram=3, items=20_000)
-    _index(documents, tmp_path / "three", RunOptions(executor=LocalExecutor(3)), ngram=3, items=20_000)
+    for name, options in (("one", RunOptions()), ("three", RunOptions(executor=LocalExecutor(3)))):
+        _index(documents, tmp_path / name, options, small_part_bytes=1000, ngram=3, items=20_000)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "three")
     assert not (tmp_path / "one" / "_work").exists()
     for name in ("index.bloom", "index.json"):
@@ -171,12 +180,12 @@ def test_workers_and_the_sizes_of_parts_make_no_difference(tmp_path: Path, monke
     assert len(names) == 4
 
 
-def test_a_filter_is_cut_into_ranges_of_at_most_the_limit() -> None:
+def test_a_filter_is_split_into_ranges_within_the_limit() -> None:
     def cut(blocks: int, most: int) -> list[int]:
-        ranges = parts.ranges_of(parts.FilterSize(blocks, 5), most)
-        assert [each.first for each in ranges] == [0, *(each.last for each in ranges)][:-1]
+        ranges = parts.split_blocks(parts.FilterSize(blocks, 5), most)
+        assert [part.first for part in ranges] == [0, *(part.last for part in ranges)][:-1]
         assert ranges[-1].last == blocks
-        return [each.size_bytes for each in ranges]
+        return [part.size_bytes for part in ranges]
 
     assert len(cut(1, 1 << 30)) == 1
     assert len(cut(32_768, 1 << 30)) == 1
@@ -187,7 +196,7 @@ def test_a_filter_is_cut_into_ranges_of_at_most_the_limit() -> None:
     assert cut(3, 1) == [512] * 3
 
 
-def test_two_that_are_merged_are_the_index_of_both(tmp_path: Path) -> None:
+def test_a_merged_index_is_the_index_of_both(tmp_path: Path) -> None:
     one = _write(tmp_path / "one.parquet", [_text(number) for number in range(6)])
     two = _write(tmp_path / "two.parquet", [_text(number) for number in range(4, 30)])
     for name, documents in (("a", one), ("b", two)):
@@ -209,35 +218,35 @@ def test_two_that_are_merged_are_the_index_of_both(tmp_path: Path) -> None:
     assert (config["ngram"], config["items"], config["apostrophes"]) == (3, 5000, "drop")
 
 
-def test_merging_in_steps_is_merging_at_once(tmp_path: Path) -> None:
+def test_merging_in_steps_equals_merging_at_once(tmp_path: Path) -> None:
     for number, name in enumerate("abc"):
         _index(_write(tmp_path / f"{name}.parquet", [_text(number)]), tmp_path / name, ngram=3, items=100)
     _merge(tmp_path / "ab", tmp_path / "a", tmp_path / "b")
     _merge(tmp_path / "steps", tmp_path / "ab", tmp_path / "c")
     _merge(tmp_path / "once", tmp_path / "c", tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "steps/index.bloom").read_bytes() == (tmp_path / "once/index.bloom").read_bytes()
-    with pytest.raises(InputError, match=r"/b: holds the same documents as .*/ab \(fingerprint"):
+    with pytest.raises(InputError, match=r"/b: contains the same documents as .*/ab \(fingerprint"):
         _merge(tmp_path / "twice", tmp_path / "ab", tmp_path / "b")
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"ngram": 4}, "n is 4 there and 3 here; make both with the same --ngram"),
-        ({"letters": "ascii"}, "normalisation is .*letters ascii.* there and .*letters unicode.* here"),
-        ({"error_rate": 1e-3}, "error_rate is 0.001 there and 1e-08 here; make both with the same --error-rate"),
-        ({"items": 900}, "blocks is 10 there and 1 here; make both with the same --items"),
-        ({"filter": "pybloom-live"}, "is a filter of pybloom-live, which cannot be merged"),
+        ({"ngram": 4}, "n is 4, not 3; build both with the same --ngram"),
+        ({"letters": "ascii"}, "normalisation is .*letters ascii.*, not .*letters unicode"),
+        ({"error_rate": 1e-3}, "error_rate is 0.001, not 1e-08; build both with the same --error-rate"),
+        ({"items": 900}, "blocks is 10, not 1; build both with the same --items"),
+        ({"filter": "pybloom-live"}, "is a pybloom-live filter, which cannot be merged"),
     ],
 )
-def test_indexes_that_do_not_fit_together_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+def test_indexes_that_differ_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
     _index(_write(tmp_path / "a.parquet", [_text(0)]), tmp_path / "a", ngram=3, items=100)
     _index(_write(tmp_path / "b.parquet", [_text(1)]), tmp_path / "b", **{"ngram": 3, "items": 100, **config})
     with pytest.raises(InputError, match=message):
         _merge(tmp_path / "out", tmp_path / "a", tmp_path / "b")
-    with pytest.raises(InputError, match="holds the same documents as"):
+    with pytest.raises(InputError, match="contains the same documents as"):
         _merge(tmp_path / "out", tmp_path / "a", tmp_path / "a")
-    with pytest.raises(UsageError, match="stands alone; name two indexes or more"):
+    with pytest.raises(UsageError, match="only one index; name two or more"):
         _merge(tmp_path / "out", tmp_path / "a")
 
 
@@ -261,14 +270,14 @@ def test_a_merged_filter_that_is_too_full_is_noted(tmp_path: Path) -> None:
         _index(_write(tmp_path / f"{name}.parquet", [words]), tmp_path / name, items=2000, error_rate=1e-3)
     notes = _Notes()
     _merge(tmp_path / "out", tmp_path / "a", tmp_path / "b", options=RunOptions(progress=notes))
-    assert any("made for 2,000: it finds absent ones at" in note for note in notes.notes)
+    assert any("sized for 2,000: its false-positive rate is" in note for note in notes.notes)
     assert _described(tmp_path / "out")["error_bound"] > 1e-2
 
 
 def test_too_few_items_are_refused_and_more_make_a_larger_filter(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.parquet", [_real_text(1, 5000)])
     with pytest.raises(
-        UsageError, match=r"--items 4000: the documents hold about 4,9\d\d different n-grams; give 49\d\d"
+        UsageError, match=r"--items 4000: the documents have about 4,9\d\d distinct n-grams; set it to at least 49\d\d"
     ):
         _index(documents, tmp_path / "index", items=4000, lines="cross")
     _index(documents, tmp_path / "larger", items=50_000)
@@ -276,14 +285,14 @@ def test_too_few_items_are_refused_and_more_make_a_larger_filter(tmp_path: Path)
     assert _described(tmp_path / "larger")["error_bound"] < 1e-12
 
 
-def test_disk_and_memory_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_and_memory_are_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = _write(tmp_path / "docs.parquet", [_text(0)])
     monkeypatch.setattr(storage, "free_bytes", lambda path: 10**9)
-    with pytest.raises(WebtextError, match=r"takes 5\.\d\d GB, and its parts as much .* 1\.00 GB are free there"):
+    with pytest.raises(WebtextError, match=r"takes 5\.\d\d GB, and its parts as much .* 1 GB are free"):
         _index(documents, tmp_path / "index", items=10**9)
     monkeypatch.undo()
     monkeypatch.setattr(stage, "available_memory_bytes", lambda: 10**9)
-    with pytest.raises(WebtextError, match=r"takes 1\.0\d GB in each of 1 worker processes, but 1\.00 GB are free"):
+    with pytest.raises(WebtextError, match=r"takes 1\.0\d GB in each of 1 worker process, but 1 GB of memory are free"):
         _index(documents, tmp_path / "index", items=10**9)
 
 
@@ -308,13 +317,13 @@ def test_the_command_writes_the_index_and_merges(tmp_path: Path, capsys: pytest.
         assert main(["overlap-index", "-i", str(documents), "-o", str(tmp_path / name), *wanted]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])["ngrams"] == 16
-    assert "note: 16 n-grams, about 16 of them different: a filter for 1,000 takes" in captured.err
+    assert "note: 16 n-grams, about 16 of them distinct: a filter for 1,000 takes" in captured.err
     merge = ["overlap-index", "--merge", str(tmp_path / "a"), "--merge", str(tmp_path / "b")]
     assert main([*merge, "-o", str(tmp_path / "m"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["records_out"] == 2
     assert _described(tmp_path / "m")["n"] == 5
     assert main([*merge, "-o", str(tmp_path / "n"), "--ngram", "5"]) == 2
-    assert "--ngram is left out with --merge" in capsys.readouterr().err
+    assert "--ngram cannot be set with --merge" in capsys.readouterr().err
     assert main([*merge, "-o", str(tmp_path / "n"), "-i", str(documents)]) == 2
     assert main([*merge, "-o", str(tmp_path / "a" / "x")]) == 2
     assert main(["overlap-index", "-i", str(documents), "-o", str(tmp_path / "i"), "--error-rate", "2"]) == 2

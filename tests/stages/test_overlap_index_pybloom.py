@@ -68,7 +68,7 @@ def test_every_ngram_is_in_it_and_others_are_not(tmp_path: Path) -> None:
     assert summary.extra["ngrams"] == 10 * 17
 
 
-def test_index_json_tells_how_it_was_made(tmp_path: Path) -> None:
+def test_index_json_describes_the_filter(tmp_path: Path) -> None:
     _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4, error_rate=1e-6, apostrophes="drop")
     described = json.loads((tmp_path / "index" / "index.json").read_text())
     bloom = _read(tmp_path / "index")
@@ -111,13 +111,11 @@ def test_three_workers_write_the_same_as_one_and_parts_as_one_pass(tmp_path: Pat
     assert written.bitarray.tobytes() == bloom.bitarray.tobytes()
 
 
-def test_the_memory_is_said_beforehand_and_a_limit_is_kept(tmp_path: Path) -> None:
+def test_memory_is_noted_and_limited(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 1)
-    with pytest.raises(WebtextError, match=r"takes 1\.4 MB in each worker, more than --memory-limit-mb 1;"):
+    with pytest.raises(WebtextError, match=r"takes 1\.44 MB in each worker, more than --memory-limit-mb 1;"):
         _index(documents, tmp_path / "index", memory_limit_mb=1, items=300_000)
-    # The limit is no part of what the index is: a higher one goes on without --overwrite.
+    # The limit does not change the index: a run with a higher one resumes without --overwrite.
     notes = _Notes()
     _index(documents, tmp_path / "index", RunOptions(progress=notes), memory_limit_mb=2, items=300_000)
-    assert any(
-        "pybloom-live for 300,000 n-grams at an error rate of 1e-08 takes 1.4 MB" in each for each in notes.notes
-    )
+    assert any("filter for 300,000 n-grams at an error rate of 1e-08 takes 1.44 MB" in text for text in notes.notes)

@@ -11,7 +11,7 @@ from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_disjoint, config_options, flag_of, stage_config, stage_options
 
-# Options that change nothing about a merged index, or how it is made.
+# Options that apply to merging too.
 _WITH_MERGE = ("memory_limit_mb",)
 
 
@@ -20,16 +20,15 @@ _WITH_MERGE = ("memory_limit_mb",)
     "--merge",
     metavar="DIR",
     multiple=True,
-    help="Make the index of other indexes, which were made with the same options and the same --items, instead of "
-    "documents (repeatable).",
+    help="Merge indexes built with the same options and the same --items, instead of reading documents (repeatable).",
 )
 @config_options(OverlapIndexConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
 def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 
-    For benchmarks that are not known yet, and for sharing an index without its text: overlap-report --index reads it.
-    With the corpus at hand, overlap-report alone is exact and needs no index.
+    Use it for benchmarks that you do not have yet, and to share an index without its text: overlap-report --index reads
+    it. With the corpus at hand, overlap-report alone is exact and needs no index.
 
     \b
     Example:
@@ -40,7 +39,7 @@ def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     from pipelines.stages.overlap_index.stage import overlap_index
 
     if merge:
-        _require_no_documents(shared, given)
+        _check_option_conflicts(shared, given)
     config = stage_config(OverlapIndexConfig, "overlap-index", shared.corpus, given)
     output = shared.stage_output("overlap-index")
     check_disjoint(output, merge)
@@ -54,12 +53,12 @@ def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     print_summary(summary, shared.as_json)
 
 
-def _require_no_documents(shared: Shared, given: dict[str, Any]) -> None:
-    """Raise UsageError for what merging does not read: documents, and options that the indexes have already."""
+def _check_option_conflicts(shared: Shared, given: dict[str, Any]) -> None:
+    """Raise UsageError for documents and for options that are those of the indexes."""
     from pipelines.core.errors import UsageError
 
     if shared.input:
-        raise UsageError("--input and --merge exclude each other: the indexes stand for the documents")
+        raise UsageError("--input and --merge exclude each other: merging does not read documents")
     for field in dataclasses.fields(OverlapIndexConfig):
         if given.get(field.name) is not None and field.name not in _WITH_MERGE:
-            raise UsageError(f"{flag_of(field)} is left out with --merge: it is that of the indexes")
+            raise UsageError(f"{flag_of(field)} cannot be set with --merge: it is that of the indexes")

@@ -1,4 +1,4 @@
-"""Which indexes fit together, and what an index is that is made of them."""
+"""Which indexes can be merged, and the description of the merged index."""
 
 from __future__ import annotations
 
@@ -12,119 +12,91 @@ from pipelines.core.ngram_filter import FilterFolder, open_filter_folder
 from pipelines.core.run import TaskResult
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
-# The fields of the header that must be equal, and how the options that make them are called.
-_ALIKE = {
+# The fields of the header that must be equal, and the options that set them.
+_EQUAL_FIELDS = {
     "n": "--ngram",
     "normalisation": "--apostrophes, --letters and --lines, and with the same version of Python",
-    "seed": "the same seed",
+    "seed": "seed",
     "error_rate": "--error-rate",
     "blocks": "--items",
     "k": "--items",
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Mergeable:
-    """An index in our own format."""
+def open_indexes(paths: Sequence[str]) -> list[FilterFolder]:
+    """Open indexes to be merged; their order does not depend on that of the paths.
 
-    folder: FilterFolder
-    header: Header
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckTask:
-    """An index whose bits are to be checked."""
-
-    number: int
-    folder: FilterFolder
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"index-{self.number:05d}"
-
-
-def open_indexes(folders: Sequence[str]) -> list[Mergeable]:
-    """Open indexes to be merged, in an order that does not hang on how they were named.
-
-    Raises UsageError for fewer than two, and InputError, naming the difference, for two that do not fit together, and
-    for documents that are in two of them.
+    Raises UsageError for fewer than two; InputError for indexes that differ, naming the difference, and for two that
+    contain the same documents, which would be counted twice.
     """
-    if len(folders) < 2:
-        raise UsageError(f"--merge {folders[0]} stands alone; name two indexes or more, each with --merge")
-    opened = [_open(folder) for folder in folders]
-    for other in opened[1:]:
-        _require_alike(opened[0], other)
-    _require_apart(opened)
-    return sorted(opened, key=lambda each: each.header.corpus)
+    if len(paths) < 2:
+        raise UsageError(f"--merge {paths[0]}: only one index; name two or more, each with --merge")
+    indexes = [open_filter_folder(path) for path in paths]
+    for index in indexes:
+        _check_equal_fields(indexes[0], index)
+    _check_distinct_documents(indexes)
+    return sorted(indexes, key=lambda index: index.corpus)
 
 
 def merged_config(config: OverlapIndexConfig, header: Header) -> OverlapIndexConfig:
-    """Return the options that the indexes were made with, so that the result says of itself what it is."""
-    apostrophes, letters, lines = (header.normalisation[name] for name in ("apostrophes", "letters", "lines"))
+    """Return the options that the indexes were built with."""
     return dataclasses.replace(
         config,
         ngram=header.n,
-        apostrophes=apostrophes,
-        letters=letters,
-        lines=lines,
+        apostrophes=header.normalisation["apostrophes"],
+        letters=header.normalisation["letters"],
+        lines=header.normalisation["lines"],
         error_rate=header.error_rate,
         items=header.sketch_items,
     )
 
 
-def merged_corpora(indexes: Sequence[Mergeable]) -> list[str]:
-    """Return the fingerprints of all that was indexed."""
-    return sorted(corpus for each in indexes for corpus in each.folder.corpora)
+def merged_corpora(indexes: Sequence[FilterFolder]) -> list[str]:
+    """Return the fingerprints of all inputs."""
+    return sorted(corpus for index in indexes for corpus in index.corpora)
 
 
-def merged_header(indexes: Sequence[Mergeable]) -> Header:
+def merged_header(indexes: Sequence[FilterFolder]) -> Header:
     """Return the header of the merged filter, before it is measured."""
+    headers = [index.blocked_header for index in indexes]
     return dataclasses.replace(
-        indexes[0].header,
-        sketch_items=max(each.header.sketch_items for each in indexes),
-        documents=sum(each.header.documents for each in indexes),
+        headers[0],
+        sketch_items=max(header.sketch_items for header in headers),
+        documents=sum(header.documents for header in headers),
         corpus=hashlib.sha256("\n".join(merged_corpora(indexes)).encode()).hexdigest(),
     )
 
 
-def check_index(task: CheckTask) -> TaskResult:
-    """Count the documents of an index; raise DamagedShardError where its file is not what its manifest says."""
-    task.folder.file.verify()
-    return TaskResult(records_in=task.folder.documents, records_out=task.folder.documents)
+def verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:
+    """Verify the checksum of an index and return its number of documents; raise DamagedShardError."""
+    index = indexes[number]
+    index.file.verify()
+    return TaskResult(records_in=index.documents, records_out=index.documents)
 
 
-def _open(path: str) -> Mergeable:
-    folder = open_filter_folder(path)
-    if folder.header is None:
-        raise InputError(f"{path}: is a filter of pybloom-live, which cannot be merged; make it without --filter")
-    return Mergeable(folder, folder.header)
-
-
-def _require_alike(one: Mergeable, other: Mergeable) -> None:
-    for field, way_out in _ALIKE.items():
-        theirs, ours = getattr(other.header, field), getattr(one.header, field)
-        if theirs != ours:
+def _check_equal_fields(first: FilterFolder, other: FilterFolder) -> None:
+    for field, options in _EQUAL_FIELDS.items():
+        first_value, other_value = getattr(first.blocked_header, field), getattr(other.blocked_header, field)
+        if first_value != other_value:
             raise InputError(
-                f"{other.folder.path}: cannot be merged with {one.folder.path}: {field} is {_shown(theirs)} there and "
-                f"{_shown(ours)} here; make both with the same {way_out.removeprefix('the same ')}"
+                f"{other.path}: cannot be merged with {first.path}: {field} is {_format_value(other_value)}, not "
+                f"{_format_value(first_value)}; build both with the same {options}"
             )
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in sorted(value.items()))
+        return ", ".join(f"{name} {choice}" for name, choice in sorted(value.items()))
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _require_apart(indexes: Sequence[Mergeable]) -> None:
-    """Raise InputError where the same documents are in two indexes, and so would be counted twice."""
-    held: dict[str, str] = {}
-    for each in indexes:
-        for corpus in each.folder.corpora:
-            if corpus in held:
+def _check_distinct_documents(indexes: Sequence[FilterFolder]) -> None:
+    paths: dict[str, str] = {}
+    for index in indexes:
+        for corpus in index.corpora:
+            if corpus in paths:
                 raise InputError(
-                    f"{each.folder.path}: holds the same documents as {held[corpus]} (fingerprint {corpus[:12]}); name "
+                    f"{index.path}: contains the same documents as {paths[corpus]} (fingerprint {corpus[:12]}); name "
                     "each index once"
                 )
-            held[corpus] = each.folder.path
+            paths[corpus] = index.path

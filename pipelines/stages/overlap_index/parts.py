@@ -1,7 +1,7 @@
-"""The parts of a filter: ranges of its blocks, each made apart, which stand one behind the other in its file.
+"""The parts of a filter: ranges of its blocks, built one by one and then concatenated.
 
-A part is made by one task that reads all documents and adds the hashes whose block lies in its range: to hash an n-gram
-takes an eighth of the time that adding it does, and so the memory has a limit, whatever the size of the filter.
+A task builds a part by reading all documents and adding the hashes whose block is in its range: hashing an n-gram takes
+an eighth of the time of adding it. So the memory is bounded whatever the size of the filter.
 """
 
 from __future__ import annotations
@@ -30,106 +30,87 @@ from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Normalization, describe
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.ngram_filter import BLOCKED, DESCRIPTION, INDEX, PIECE_BLOCKS, read_pieces
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
+from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
 SEED = 0
-# Also a filter that would fit into one part is made in a few, so that several cores work on it, but for a small one.
-_FEW_PARTS = 4
-_SMALL_PART_BYTES = 16 << 20
+# Filters above this size are built in at least a few parts, so that several cores work on them.
+SMALL_PART_BYTES = 16 << 20
+_MIN_PARTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockRange:
-    """The blocks from `first` up to `last`, but without it, of a filter."""
+    """The blocks of a filter from `first` up to, but not including, `last`."""
 
     first: int
     last: int
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self.last - self.first
 
     @property
     def size_bytes(self) -> int:
-        """The memory that they take."""
+        """Their size in memory."""
         return self.blocks * BLOCK_BYTES
 
     @property
     def name(self) -> str:
-        """The name of a task that makes them."""
+        """The name of the task."""
         return f"blocks-{self.first:010d}-{self.last:010d}"
 
 
 @dataclasses.dataclass(frozen=True)
-class AddTask:
-    """A range of blocks to be made from documents."""
+class FilterSource:
+    """What the parts of a filter are built from."""
 
-    range: BlockRange
-    shards: tuple[inputs.DocumentShard, ...]
+    documents: tuple[inputs.DocumentShard, ...]
     size: FilterSize
-    ngram: int
-    normalization: Normalization
+    config: OverlapIndexConfig
     output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.range.name
 
 
-@dataclasses.dataclass(frozen=True)
-class MergeTask:
-    """A range of blocks to be made from those of other filters."""
-
-    range: BlockRange
-    filters: tuple[str, ...]
-    output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.range.name
-
-
-def ranges_of(size: FilterSize, most_bytes: int) -> list[BlockRange]:
-    """Cut a filter into ranges of at most so many bytes each."""
-    few = min(_FEW_PARTS, -(-size.size_bytes // _SMALL_PART_BYTES))
-    parts = min(size.blocks, max(few, -(-size.blocks // max(1, most_bytes // BLOCK_BYTES))))
+def split_blocks(size: FilterSize, max_bytes: int, small_part_bytes: int = SMALL_PART_BYTES) -> list[BlockRange]:
+    """Split a filter into ranges of at most `max_bytes`."""
+    min_parts = min(_MIN_PARTS, -(-size.size_bytes // small_part_bytes))
+    parts = min(size.blocks, max(min_parts, -(-size.blocks // max(1, max_bytes // BLOCK_BYTES))))
     bounds = [size.blocks * part // parts for part in range(parts + 1)]
     return [BlockRange(first, last) for first, last in itertools.pairwise(bounds)]
 
 
-def add_part(task: AddTask) -> TaskResult:
-    """Write the blocks of a range, with the n-grams of all documents that fall into it."""
-    bits = empty_bits(task.range.blocks)
-    for shard in task.shards:
+def add_part(blocks: BlockRange, source: FilterSource) -> TaskResult:
+    """Write the blocks of a range, with the n-grams of all documents that belong there."""
+    bits = empty_bits(blocks.blocks)
+    for shard in source.documents:
         for batch in inputs.read_documents(shard, Drops()):
-            hashes = text_ngram_hashes(*text_arrays(batch.column("text")), task.ngram, task.normalization).hashes
-            add_range(bits, hashes, task.size.k, SEED, task.range.first, task.size.blocks)
+            texts = text_arrays(batch.column("text"))
+            hashes = text_ngram_hashes(*texts, source.config.ngram, source.config.normalization).hashes
+            add_range(bits, hashes, source.size.k, SEED, blocks.first, source.size.blocks)
             progress.advance(batch.num_rows)
-    return _written(bits, task.output, task.work, task.range)
+    return _write_part(bits, blocks, source.output)
 
 
-def merge_part(task: MergeTask) -> TaskResult:
-    """Write the blocks of a range, with the bits that any of the filters has there."""
-    bits = empty_bits(task.range.blocks)
-    for path in task.filters:
+def merge_part(blocks: BlockRange, context: tuple[tuple[str, ...], str]) -> TaskResult:
+    """Write the blocks of a range, with the bits that are set in any of the filters."""
+    paths, output = context
+    bits = empty_bits(blocks.blocks)
+    for path in paths:
         first = 0
-        for piece in read_pieces(path, HEADER_BYTES + task.range.first * BLOCK_BYTES, task.range.blocks):
+        for piece in read_pieces(path, HEADER_BYTES + blocks.first * BLOCK_BYTES, blocks.blocks):
             merge(bits[first : first + len(piece)], piece)
             first += len(piece)
-        progress.advance(task.range.blocks)
-    return _written(bits, task.output, task.work, task.range)
+        progress.advance(blocks.blocks)
+    return _write_part(bits, blocks, output)
 
 
-def _written(bits: Bits, output: str, work: str, blocks: BlockRange) -> TaskResult:
-    name = f"{work}/{blocks.name}.bits"
+def _write_part(bits: Bits, blocks: BlockRange, output: str) -> TaskResult:
+    name = storage.join(WORK, f"{blocks.name}.bits")
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         for first in range(0, len(bits), PIECE_BLOCKS):
             stream.write(bits[first : first + PIECE_BLOCKS].data)
@@ -137,28 +118,28 @@ def _written(bits: Bits, output: str, work: str, blocks: BlockRange) -> TaskResu
 
 
 def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[ShardEntry], output: str) -> TaskResult:
-    """Write `index.bloom` from its parts, in their order, and `index.json`.
+    """Write `index.bloom` from its parts in order, and `index.json`.
 
-    What is measured of the bits, and their checksum, is put into the header: first all are read, then copied.
+    The parts are read twice: the header at the beginning contains measurements of the bits and their checksum.
     """
     files = [file for part in parts for file in part.files]
     digest = hashlib.sha256()
-    counted = np.zeros(BLOCK_BITS + 1, np.int64)
-    for piece in _pieces(files, output):
+    bits_set = np.zeros(BLOCK_BITS + 1, np.int64)
+    for piece in _read_parts(files, output):
         digest.update(piece.data)
-        counted += blocks_by_bits_set(piece)
-    measured = dataclasses.asdict(measurement_of(counted, unmeasured.k))
+        bits_set += blocks_by_bits_set(piece)
+    measured = dataclasses.asdict(measurement_of(bits_set, unmeasured.k))
     header = dataclasses.replace(unmeasured, **measured, bits_sha256=digest.hexdigest())
     with storage.atomic_write(storage.join(output, INDEX)) as stream:
         stream.write(write_header(header))
-        for piece in _pieces(files, output):
+        for piece in _read_parts(files, output):
             stream.write(piece.data)
     index = FileEntry(INDEX, stream.size_bytes, stream.sha256)
-    description = write_description(_description(header, corpora), output)
+    description = write_description(_describe_header(header, corpora), output)
     return TaskResult(counts={"distinct_ngrams_estimated": header.items}, files=(index, description))
 
 
-def _pieces(files: Sequence[FileEntry], output: str) -> Iterator[Bits]:
+def _read_parts(files: Sequence[FileEntry], output: str) -> Iterator[Bits]:
     for file in files:
         yield from read_pieces(storage.join(output, file.name), 0, file.size_bytes // BLOCK_BYTES)
 
@@ -169,7 +150,7 @@ def write_description(description: dict[str, object], output: str) -> FileEntry:
     return shards.write_file(output, DESCRIPTION, text.encode())
 
 
-def _description(header: Header, corpora: Sequence[str]) -> dict[str, object]:
+def _describe_header(header: Header, corpora: Sequence[str]) -> dict[str, object]:
     fields = dataclasses.asdict(header)
     normalization = {name: value for name, value in fields.pop("normalisation").items() if name != "unicode"}
     return {

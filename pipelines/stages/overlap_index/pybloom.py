@@ -1,112 +1,97 @@
-"""The filter of the library pybloom-live, whose file others read: each n-gram is added as its words."""
+"""The filter of the library pybloom-live: a file that other programs read, to which n-grams are added as words."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
-from pipelines.algorithms.ngrams.words import Normalization, describe, text_ngrams
+from pipelines.algorithms.ngrams.words import describe, text_ngrams
 from pipelines.core import inputs, progress, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import WebtextError
+from pipelines.core.format import format_bytes
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
-from pipelines.core.ngram_filter import INDEX, PYBLOOM_LIVE
+from pipelines.core.ngram_filter import INDEX, PYBLOOM_LIVE, read_pybloom
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import write_description
-from pipelines.stages.overlap_index.sketch import Counted
+from pipelines.stages.overlap_index.sketch import NgramCounts
 
-# Each part is a filter on disk until the end, so there are few, and never one a worker: equal inputs, equal parts.
+# Each part is a whole filter on disk, so there are few; their number does not depend on the workers, so that equal
+# inputs give equal parts.
 _PARTS = 8
 _READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class _AddTask:
-    index: int
-    shards: tuple[inputs.DocumentShard, ...]
-    ngram: int
-    normalization: Normalization
+class _FilterSource:
+    documents: tuple[inputs.DocumentShard, ...]
+    parts: int
     capacity: int
-    error_rate: float
+    config: OverlapIndexConfig
     output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        return f"part-{self.index:05d}"
 
 
 def write_pybloom_filter(
-    config: OverlapIndexConfig, source: inputs.DocumentInput, counted: Counted, capacity: int, run: StageRun
+    config: OverlapIndexConfig, source: inputs.DocumentInput, ngrams: NgramCounts, capacity: int, run: StageRun
 ) -> None:
     """Write `index.bloom`, a file of pybloom-live, and `index.json`.
 
-    Raises WebtextError where the filter would exceed the memory limit: it is in memory as a whole, in each worker.
+    Raises WebtextError if the filter exceeds the memory limit: each worker holds all of it.
     """
-    _say_memory(config, capacity, run)
-    tasks = _add_tasks(config, source, capacity, run)
-    parts = run.map(_add_part, tasks, phase="add", work=True, total=counted.documents)
-    files = [file for part in parts for file in part.files]
-    run.once("join", lambda: _join_parts(config, source.fingerprint, counted.documents, files, run.output))
+    _check_memory(config, capacity, run)
+    parts = min(_PARTS, len(source.shards))
+    context = _FilterSource(source.shards, parts, capacity, config, run.output)
+    entries = run.map(_add_part, range(parts), context, name=_part_name, phase="add", work=True, total=ngrams.documents)
+    files = [file for entry in entries for file in entry.files]
+    run.once("join", lambda: _join_parts(config, source.fingerprint, ngrams.documents, files, run.output))
 
 
-def _say_memory(config: OverlapIndexConfig, capacity: int, run: StageRun) -> None:
-    needed_mb = filter_bytes(capacity, config.error_rate) / 1e6
+def _check_memory(config: OverlapIndexConfig, capacity: int, run: StageRun) -> None:
+    size = filter_bytes(capacity, config.error_rate)
     needs = (
-        f"a filter of pybloom-live for {capacity:,} n-grams at an error rate of {config.error_rate:g} takes "
-        f"{needed_mb:,.1f} MB in each worker"
+        f"a pybloom-live filter for {capacity:,} n-grams at an error rate of {config.error_rate:g} takes "
+        f"{format_bytes(size)} in each worker"
     )
-    if needed_mb > config.memory_limit_mb:
+    if size > config.memory_limit_mb * 1e6:
         raise WebtextError(
-            f"overlap-index: {needs}, more than --memory-limit-mb {config.memory_limit_mb}; raise the limit and take "
-            "fewer --workers, raise --error-rate, or leave --filter out: our own filter is made in parts"
+            f"overlap-index: {needs}, more than --memory-limit-mb {config.memory_limit_mb}; raise the limit and use "
+            "fewer --workers, raise --error-rate, or omit --filter: a blocked filter is built in parts"
         )
-    run.note(f"{needs}, and up to {_PARTS} times that on disk until it is done")
+    run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")
 
 
-def _add_tasks(
-    config: OverlapIndexConfig, source: inputs.DocumentInput, capacity: int, run: StageRun
-) -> list[_AddTask]:
-    count = len(source.shards)
-    parts = min(_PARTS, count)
-    bounds = [count * part // parts for part in range(parts + 1)]
-    made = (config.ngram, config.normalization, capacity, config.error_rate, run.output, storage.basename(run.work))
-    return [
-        _AddTask(part, source.shards[start:end], *made) for part, (start, end) in enumerate(itertools.pairwise(bounds))
-    ]
+def _part_name(part: int) -> str:
+    return f"part-{part:05d}"
 
 
-def _add_part(task: _AddTask) -> TaskResult:
+def _add_part(part: int, source: _FilterSource) -> TaskResult:
     from pybloom_live import BloomFilter
 
-    bloom = BloomFilter(task.capacity, task.error_rate)
-    for shard in task.shards:
-        for text in _texts(shard):
-            for _, ngram in text_ngrams(text, task.ngram, task.normalization):
-                # It counts repeats too, and refuses more than its capacity; the whole filter gets its own figure.
-                bloom.count = 0
-                bloom.add(ngram, skip_check=True)
+    count = len(source.documents)
+    config = source.config
+    bloom = BloomFilter(source.capacity, config.error_rate)
+    for shard in source.documents[count * part // source.parts : count * (part + 1) // source.parts]:
+        for batch in inputs.read_documents(shard, Drops()):
+            for text in batch.column("text").to_pylist():
+                for _, ngram in text_ngrams(text, config.ngram, config.normalization):
+                    # The library also counts repetitions and refuses more than its capacity.
+                    bloom.count = 0
+                    bloom.add(ngram, skip_check=True)
+                progress.advance()
     bloom.count = 0
-    return TaskResult(files=(_write_filter(bloom, task.output, storage.join(task.work, f"{task.name}.bloom")),))
-
-
-def _texts(shard: inputs.DocumentShard) -> Iterator[str]:
-    for batch in inputs.read_documents(shard, Drops()):
-        for text in batch.column("text").to_pylist():
-            yield str(text)
-            progress.advance()
+    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"{_part_name(part)}.bloom")),))
 
 
 def _join_parts(
-    config: OverlapIndexConfig, fingerprint: str, documents: int, files: list[FileEntry], output: str
+    config: OverlapIndexConfig, fingerprint: str, documents: int, files: Sequence[FileEntry], output: str
 ) -> TaskResult:
-    bloom = _read_filter(storage.join(output, files[0].name))
+    bloom = read_pybloom(storage.join(output, files[0].name))
     for file in files[1:]:
         _add_bits(bloom, storage.join(output, file.name))
     bloom.count = estimated_items(bloom)
@@ -126,8 +111,8 @@ def _join_parts(
         "corpus": fingerprint,
         "corpora": [fingerprint],
     }
-    written = (_write_filter(bloom, output, INDEX), write_description(description, output))
-    return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=written)
+    entries = (_write_filter(bloom, output, INDEX), write_description(description, output))
+    return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=entries)
 
 
 def _add_bits(bloom: Any, path: str) -> None:
@@ -141,14 +126,7 @@ def _add_bits(bloom: Any, path: str) -> None:
             position += len(block)
 
 
-def _read_filter(path: str) -> Any:
-    from pybloom_live import BloomFilter
-
-    with storage.open_read(path) as stream:
-        return BloomFilter.fromfile(stream)
-
-
-def _write_filter(bloom: Any, folder: str, name: str) -> FileEntry:
-    with storage.atomic_write(storage.join(folder, name)) as stream:
+def _write_filter(bloom: Any, output: str, name: str) -> FileEntry:
+    with storage.atomic_write(storage.join(output, name)) as stream:
         bloom.tofile(stream)
     return FileEntry(name, stream.size_bytes, stream.sha256)
