@@ -1,4 +1,4 @@
-"""What servers answer in the tests of fetch: ordinary, odd and broken."""
+"""Responses of servers in the tests of fetch: ordinary, unusual and malformed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def redirect(location: str | None, status: int = 302) -> Answer:
 
 
 def raw(data: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
-    """Answer with bytes of one's own, then close."""
+    """Send raw bytes, then close."""
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
@@ -44,7 +44,7 @@ def chunked(pieces: Iterator[bytes]) -> Callable[[http.server.BaseHTTPRequestHan
 
 
 def drip(head: bytes, drop: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
-    """Send a byte now and then for half a minute: each read is quick, the whole never ends."""
+    """Send a few bytes every 50 ms for half a minute: each read is quick, but the response does not end."""
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
@@ -58,4 +58,4 @@ def drip(head: bytes, drop: bytes) -> Callable[[http.server.BaseHTTPRequestHandl
 
 def hang(handler: http.server.BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
-    time.sleep(4)
+    time.sleep(2)

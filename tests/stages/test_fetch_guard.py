@@ -1,4 +1,4 @@
-"""Where requests may go and what they may carry: certificates, private addresses, credentials."""
+"""Certificates, private addresses, credentials."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert outcomes == {good: "ok", self_signed: "tls", wrong_name: "tls", no_tls: "tls"}
 
 
-def test_without_a_bundle_of_our_own_the_public_authorities_decide(tmp_path: Path) -> None:
+def test_public_certificate_authorities_are_the_default(tmp_path: Path) -> None:
     with _TlsServer(_tls_context(trustme.CA(), "127.0.0.1")) as unknown, LocalWeb({"/": _TEXT}) as plain:
         assert list(run_fetch(tmp_path, [unknown, plain.url("/")]).outcomes.values()) == ["tls", "ok"]
 
 
-def test_a_bundle_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_bundle_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "authority.pem").write_text("nothing")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
     with pytest.raises(InputError, match=r"authority.pem: cannot be read as certificates .* see REQUESTS_CA_BUNDLE"):

@@ -1,8 +1,7 @@
-"""A fetch that is killed, interrupted or damaged goes on where it was."""
+"""Resuming a fetch that was killed, interrupted or damaged."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from fetch_run import Fetched, read_records, run_fetch
+from killed_fetch import start_fetch
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
 from pipelines.core import storage
@@ -50,14 +50,13 @@ def _comparable(fetched: Fetched, port: int) -> list[dict[str, Any]]:
 
 
 def _kill_after(web: LocalWeb, folder: Path, requests: int) -> None:
-    """Run fetch in a process and kill it when the server has been asked so many more times."""
+    """Run fetch in a child process and kill it after this many more requests."""
     limit = len(web.requests) + requests
-    script = Path(__file__).with_name("killed_fetch.py")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with subprocess.Popen([sys.executable, str(script), str(folder), str(_FLUSH_OUTCOMES)], env=environment) as process:
-        while len(web.requests) < limit and process.poll() is None:
-            time.sleep(0.002)
-        process.kill()
+    process = start_fetch(folder, _FLUSH_OUTCOMES)
+    while len(web.requests) < limit and process.is_alive():
+        time.sleep(0.002)
+    process.kill()
+    process.join()
 
 
 def test_kill_9_loses_no_more_than_the_last_segment(tmp_path: Path) -> None:
@@ -74,11 +73,11 @@ def test_kill_9_loses_no_more_than_the_last_segment(tmp_path: Path) -> None:
         assert not (tmp_path / "killed" / "fetch" / "manifest.json").exists()
         fetched = run_fetch(tmp_path / "killed")
         assert _comparable(fetched, web.port) == expected
-        asked = Counter(web.paths())
-        del asked["/1"]  # where redirects lead
-        # A segment holds five outcomes, and one request is on its way; each kill costs no more than these.
-        assert sum(asked.values()) - len(asked) <= len(kills) * (_FLUSH_OUTCOMES + 1)
-        assert sum(asked.values()) < len(urls) + len(kills) * (_FLUSH_OUTCOMES + 1)
+        requests_by_path = Counter(web.paths())
+        del requests_by_path["/1"]  # the target of redirects
+        # A segment has five outcomes, and one request is in flight; each kill costs at most these.
+        assert requests_by_path.total() - len(requests_by_path) <= len(kills) * (_FLUSH_OUTCOMES + 1)
+        assert requests_by_path.total() < len(urls) + len(kills) * (_FLUSH_OUTCOMES + 1)
     assert len(read_records(tmp_path / "killed" / "fetch" / "pages-00000.warc.gz")) > 2 * len(urls)
     assert sorted(path.name for path in (tmp_path / "killed" / "fetch").iterdir()) == [
         ".lock", "dropped-00000.parquet", "manifest.json", "pages-00000.parquet", "pages-00000.warc.gz",
@@ -90,7 +89,7 @@ class _StoppedError(Exception):
 
 
 def _interrupted(folder: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, after: int) -> Path:
-    """Fetch until the server has been asked so many times, with small segments; return the segments' folder."""
+    """Fetch with small segments until the server has had this many requests; return the folder of the segments."""
     monkeypatch.setattr(segments, "FLUSH_OUTCOMES", _FLUSH_OUTCOMES)
 
     def stop(self: segments.SegmentWriter, outcome: object) -> None:
@@ -106,28 +105,26 @@ def _interrupted(folder: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, a
     return folder / "fetch" / "_work" / "pages-00000"
 
 
-@pytest.mark.parametrize("part", ["parquet", "warc.gz", "json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
-def test_a_damaged_segment_is_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, damage: str
-) -> None:
+def test_damaged_segments_are_refetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     with LocalWeb(_pages(40)) as web:
         folder = _interrupted(tmp_path, web, monkeypatch, after=25)
-        path = folder / f"segment-000001.{part}"
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        if damage == "missing":
-            path.unlink()
-        else:
-            path.write_bytes(data if damage == "flipped" else data[: len(data) // 2])
+        for number, part in enumerate(("parquet", "warc.gz", "json")):
+            path = folder / f"segment-{number:06d}.{part}"
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            if damage == "missing":
+                path.unlink()
+            else:
+                path.write_bytes(data if damage == "flipped" else data[: len(data) // 2])
         web.requests.clear()
         fetched = run_fetch(tmp_path)
-        assert len(web.paths()) >= 40 - 25 + _FLUSH_OUTCOMES
+        assert len(web.paths()) >= 40 - 25 + 3 * _FLUSH_OUTCOMES
         assert [row["url"] for row in fetched.rows] == [web.url(path) for path in web.pages]
         assert read_records(fetched.folder / "pages-00000.warc.gz")
 
 
-def test_an_error_keeps_what_was_fetched_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_fetched_before_an_error_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalWeb(_pages(40)) as web:
         _interrupted(tmp_path, web, monkeypatch, after=24)
         web.requests.clear()
@@ -137,19 +134,19 @@ def test_an_error_keeps_what_was_fetched_before_it(tmp_path: Path, monkeypatch: 
         assert len({path for path in web.paths() if path != "/1"}) <= 40 - 24 + redirects + 2
 
 
-def test_a_merged_shard_whose_entry_is_missing_is_not_fetched_again(
+def test_a_complete_shard_without_a_journal_entry_is_not_refetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_json = storage.write_json
 
-    def die_at_the_entry(path: str, value: object) -> None:
+    def stop_at_the_entry(path: str, value: object) -> None:
         if path.endswith("shards--pages-00000.json"):
             raise _StoppedError
         write_json(path, value)
 
     with LocalWeb(_pages(20)) as web:
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "write_json", die_at_the_entry)
+            patch.setattr(storage, "write_json", stop_at_the_entry)
             with pytest.raises(_StoppedError):
                 run_fetch(tmp_path, [web.url(path) for path in web.pages])
         before = (tmp_path / "fetch" / "pages-00000.warc.gz").read_bytes()
@@ -161,7 +158,7 @@ def test_a_merged_shard_whose_entry_is_missing_is_not_fetched_again(
     assert len(fetched.rows) == 20
 
 
-def test_an_interrupted_merge_writes_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shard_files_are_reproducible_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
 
     def stop_after_the_shard_files(path: str, value: object) -> None:
@@ -183,7 +180,7 @@ def test_an_interrupted_merge_writes_the_same_bytes_again(tmp_path: Path, monkey
     assert written[0] == written[1]
 
 
-def test_a_damaged_result_is_fetched_again(tmp_path: Path) -> None:
+def test_a_damaged_result_is_refetched(tmp_path: Path) -> None:
     with LocalWeb(_pages(10)) as web:
         fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages])
         warc = fetched.folder / "pages-00000.warc.gz"
@@ -194,7 +191,7 @@ def test_a_damaged_result_is_fetched_again(tmp_path: Path) -> None:
     assert read_records(warc)
 
 
-def test_a_full_disk_is_named_and_the_rerun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_rerun_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: storage.HashingWriter, data: bytes) -> int:
         if "segment-000002" in self._path:
             raise StorageError(f"{self._path}: cannot write: No space left on device")
@@ -212,7 +209,7 @@ def test_a_full_disk_is_named_and_the_rerun_goes_on(tmp_path: Path, monkeypatch:
         assert len(set(web.paths())) <= 30 - 2 * _FLUSH_OUTCOMES + 1
 
 
-def test_other_limits_are_another_result_but_other_manners_are_not(tmp_path: Path) -> None:
+def test_limits_identify_the_result_but_politeness_does_not(tmp_path: Path) -> None:
     with LocalWeb({"/": b"<p>text</p>"}) as web:
         run_fetch(tmp_path, [web.url("/")])
         run_fetch(tmp_path, concurrency=3, per_host_delay=0.5, max_wait=1.0, contact="http://example.org/")
@@ -222,7 +219,7 @@ def test_other_limits_are_another_result_but_other_manners_are_not(tmp_path: Pat
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_ends_at_once_although_servers_hang(tmp_path: Path, workers: int) -> None:
+def test_ctrl_c_ends_at_once_despite_hanging_servers(tmp_path: Path, workers: int) -> None:
     def hang(handler: object) -> None:
         time.sleep(20)
 

@@ -92,28 +92,28 @@ def test_of_a_large_robots_txt_the_first_500_kib_hold(tmp_path: Path) -> None:
     assert _outcomes(tmp_path, Answer(early, 200, _PLAIN), ["/a", "/b"]) == ["robots", "ok"]
 
 
-def test_a_hanging_robots_txt_forbids(tmp_path: Path) -> None:
+def test_a_hanging_robots_txt_disallows(tmp_path: Path) -> None:
     assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout=0.5) == ["robots_unreachable"]
 
 
-def test_a_robots_txt_that_fails_once_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_robots_txt_that_fails_once_is_retried(tmp_path: Path) -> None:
     answers = [Answer(b"", 503), Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)]
     assert _outcomes(tmp_path, answers, ["/a", "/b"], retries=1, max_wait=0.05) == ["ok", "robots"]
 
 
-def test_redirects_of_robots_txt_are_followed_also_to_other_hosts(tmp_path: Path) -> None:
+def test_redirects_of_robots_txt_to_other_hosts_are_followed(tmp_path: Path) -> None:
     with LocalWeb({"/rules": Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)}) as other:
         to_other = Answer(b"", 301, {"Location": other.url("/rules")})
         assert _outcomes(tmp_path, to_other, ["/a", "/b"]) == ["ok", "robots"]
 
 
-def test_redirects_of_robots_txt_that_lead_nowhere_allow(tmp_path: Path) -> None:
+def test_redirects_of_robots_txt_that_lead_nowhere_allow_everything(tmp_path: Path) -> None:
     locations = ["/robots.txt", None, "ftp://example.org/"]
     answers = [Answer(b"", 302, {} if location is None else {"Location": location}) for location in locations]
     assert _outcomes_of_hosts(tmp_path, list(answers), ["/a"]) == [["ok"]] * 3
 
 
-def test_hosts_whose_robots_txt_point_at_each_other_do_not_wait_for_ever(tmp_path: Path) -> None:
+def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_deadlock(tmp_path: Path) -> None:
     with LocalWeb({"/a": _TEXT}) as one, LocalWeb({"/a": _TEXT}) as two:
         one.pages["/robots.txt"] = Answer(b"", 302, {"Location": two.url("/robots.txt")})
         two.pages["/robots.txt"] = Answer(b"", 302, {"Location": one.url("/robots.txt")})
@@ -131,7 +131,7 @@ def test_every_hop_of_a_redirect_is_checked(tmp_path: Path) -> None:
         assert target.paths() == ["/open"]
 
 
-def test_robots_txt_is_asked_for_once_a_host_and_stored(tmp_path: Path) -> None:
+def test_robots_txt_is_requested_once_per_host_and_stored(tmp_path: Path) -> None:
     rules = b"User-agent: *\nDisallow: /x\n"
     pages = {f"/{number}": _TEXT for number in range(20)}
     with LocalWeb({**pages, "/robots.txt": Answer(rules, 200, _PLAIN)}) as web:
@@ -142,7 +142,7 @@ def test_robots_txt_is_asked_for_once_a_host_and_stored(tmp_path: Path) -> None:
         assert ("response", web.url("/robots.txt"), rules) in stored
 
 
-def test_crawl_delay_is_kept_up_to_the_longest_wait(tmp_path: Path) -> None:
+def test_crawl_delay_is_limited_by_max_wait(tmp_path: Path) -> None:
     def gaps(folder: str, **config: object) -> list[float]:
         rules = Answer(b"User-agent: *\nCrawl-delay: 0.5\n", 200, _PLAIN)
         with LocalWeb({"/1": _TEXT, "/2": _TEXT, "/robots.txt": rules}) as web:
@@ -163,7 +163,7 @@ def test_crawl_delay_is_kept_up_to_the_longest_wait(tmp_path: Path) -> None:
         ("42", "*"),
     ],
 )
-def test_the_name_for_which_rules_are_read(user_agent: str, product: str) -> None:
+def test_product_tokens(user_agent: str, product: str) -> None:
     assert product_token(user_agent) == product
 
 

@@ -1,4 +1,4 @@
-"""Servers that are slow, dead or broken, a network that is down, and errors of our own."""
+"""Servers that are slow, dead or broken, a network that is down, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_slow_servers_end_at_the_deadline(tmp_path: Path) -> None:
+def test_slow_servers_are_cut_at_the_deadline(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         webs = [stack.enter_context(LocalWeb({path: page, "/ok": _TEXT})) for path, page in _SLOW.items()]
         urls = [web.url(path) for web, path in zip(webs, _SLOW, strict=True)]
@@ -44,7 +44,7 @@ def test_slow_servers_end_at_the_deadline(tmp_path: Path) -> None:
     assert [fetched.outcomes[url] for url in urls] == ["timeout"] * 3
 
 
-def test_the_deadline_holds_for_all_redirects_together(tmp_path: Path) -> None:
+def test_the_deadline_includes_redirects(tmp_path: Path) -> None:
     def slow_redirect(handler: http.server.BaseHTTPRequestHandler) -> None:
         time.sleep(0.4)
         handler.send_response(302)
@@ -93,7 +93,7 @@ def test_a_dead_port_and_a_dead_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 assert list(outcomes.values()) == ["private_address", "dns", "dns", "bad_url", "private_address"]
 
 
-def test_a_failing_page_is_asked_again_a_bounded_number_of_times(tmp_path: Path) -> None:
+def test_failing_pages_are_retried_a_bounded_number_of_times(tmp_path: Path) -> None:
     pages = {
         "/recovers": [Answer(b"", 500), Answer(b"", 503), Answer(_TEXT)],
         "/stays-broken": Answer(b"", 500),
@@ -121,7 +121,7 @@ def _closes_at_the_second_request(handler: http.server.BaseHTTPRequestHandler) -
     handler.wfile.write(_TEXT)
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_no_failure_of_the_page(tmp_path: Path) -> None:
+def test_a_connection_closed_while_idle_is_not_a_failure_of_the_page(tmp_path: Path) -> None:
     pages = {f"/{number}": _closes_at_the_second_request for number in range(4)} | {"/closed": raw(b"")}
     with LocalWeb(pages) as web:
         fetched = run_fetch(tmp_path, [web.url(path) for path in pages], retries=0)
@@ -131,7 +131,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_failure_of_the_page(
     assert len(asked) > len(pages)  # some went out on a kept connection, and once more on a new one
 
 
-def test_a_host_that_fails_page_after_page_is_given_up(tmp_path: Path) -> None:
+def test_a_host_is_given_up_after_many_failures_in_a_row(tmp_path: Path) -> None:
     pages = {f"/{number}": Answer(b"", 429) for number in range(50)} | {"/ok": Answer(_TEXT)}
     with LocalWeb({"/ok": _TEXT}) as alive, LocalWeb(pages) as web:
         fetched = run_fetch(tmp_path, [*(web.url(path) for path in pages), alive.url("/ok")])
@@ -147,7 +147,7 @@ def test_a_host_that_fails_page_after_page_is_given_up(tmp_path: Path) -> None:
         (30, r"no site could be reached \(dns 30\); this machine's network.* all 30 links will be retried"),
     ],
 )
-def test_a_network_that_is_down_ends_the_run_and_records_nothing(
+def test_a_network_outage_ends_the_run_without_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: int, message: str
 ) -> None:
     up = False
@@ -184,7 +184,7 @@ def _broken(answer: bytes, source: random.Random) -> bytes:
     return bytes(data)
 
 
-def test_no_answer_however_broken_ends_the_shard(tmp_path: Path) -> None:
+def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
     source = random.Random(1)
     pages = {f"/{number}": raw(_broken(source.choice(_ANSWERS), source)) for number in range(150)}
     with LocalWeb({**pages, "/ok": _TEXT}) as web:
@@ -207,9 +207,7 @@ def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -
     monkeypatch.setattr(crawl, "run_step", run_step)
 
 
-def test_an_unforeseen_error_is_the_outcome_of_its_link_and_shows_in_the_detail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_error_is_the_outcome_of_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalWeb({"/bug": _TEXT, "/ok": _TEXT}) as web, LocalWeb({"/": _TEXT}) as odd:
         _failing(monkeypatch, RuntimeError("a bug"), "/bug", f":{odd.port}/robots.txt")
         fetched = run_fetch(tmp_path, [web.url("/bug"), web.url("/ok"), odd.url("/")])
@@ -219,7 +217,7 @@ def test_an_unforeseen_error_is_the_outcome_of_its_link_and_shows_in_the_detail(
     ]  # fmt: skip
 
 
-def test_a_disk_that_refuses_ends_the_run_at_once_although_a_server_hangs(
+def test_a_storage_error_ends_the_run_at_once_despite_a_hanging_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalWeb({"/hang": hang}) as hanging, LocalWeb({"/full": _TEXT}) as web:
