@@ -17,23 +17,30 @@ from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import Summary
 
 _PLAIN_INTERVAL_S = 10.0
+_BRIEF_WIDTH = 110
 _MAX_DROP_REASONS = 30
 _MIN_FIRST_COLUMN = 8
 
 
 class QuietProgress(Silent):
-    """Shows notes but no progress."""
+    """Shows notes but no progress; `brief` shortens them to one line."""
+
+    def __init__(self, brief: bool = False) -> None:
+        self._brief = brief
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""
-        click.echo(f"note: {message}", err=True)
+        click.echo(self._note_line(message), err=True)
+
+    def _note_line(self, message: str) -> str:
+        return "note: " + (textwrap.shorten(message, _BRIEF_WIDTH, placeholder=" ...") if self._brief else message)
 
 
 class PlainProgress(QuietProgress):
     """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last."""
 
     def __init__(self, brief: bool = False) -> None:
-        self._brief = brief
+        super().__init__(brief)
         self._label = ""
         self._unit = ""
         self._total: int | None = None
@@ -43,7 +50,7 @@ class PlainProgress(QuietProgress):
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
-        self._label, self._total, self._unit, self._done, self._shown_done = label, total, unit, 0, 0
+        self._label, self._total, self._unit, self._done, self._printed_done = label, total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
         if not self._brief:
             click.echo(f"{label} ...", err=True)
@@ -88,7 +95,7 @@ class BarProgress(QuietProgress):
     """A bar on a terminal with what is done, the rate and the time left; `brief`: a finished bar disappears."""
 
     def __init__(self, brief: bool = False) -> None:
-        self._brief = brief
+        super().__init__(brief)
         self._bar: Any = None
         self._task: Any = None
 
@@ -124,7 +131,7 @@ class BarProgress(QuietProgress):
             super().note(message)
         else:
             # The bar's own console prints the line above the bar.
-            self._bar.console.print(f"note: {message}", markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(self._note_line(message), markup=False, highlight=False, soft_wrap=True)
 
     def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""
