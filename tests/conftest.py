@@ -31,10 +31,10 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window, for the tests of pages; they skip where none is installed."""
-    from headless_chromium import Browser, chromium  # lies beside those tests
+    """Headless Chromium for the tests of pages, which are skipped if it is not installed."""
+    from headless_chromium import Browser, chromium  # in tests/reports
 
     program = chromium()
     if program is None:

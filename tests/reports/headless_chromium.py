@@ -1,4 +1,4 @@
-"""A Chromium without a window, spoken to over its own pipe: pages opened, scripts run, keys pressed, pictures taken."""
+"""Headless Chromium, controlled by the DevTools protocol over a pipe: opens pages, runs scripts, presses keys."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# Boxes that are wider than they have room for, other than those that are meant to scroll.
-CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((each) => each.scrollWidth > each.clientWidth + 1
-  && getComputedStyle(each).display !== "inline"
-  && !each.closest("svg, .scroll, figure")).map((each) => each.outerHTML)"""
+# Elements that overflow, other than those that are meant to scroll.
+CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((element) =>
+  element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline"
+  && !element.closest("svg, .scroll, figure")).map((element) => element.outerHTML)"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TIMEOUT_S = 60
-# It reads on 3 and writes on 4; a child has only these two besides the standard ones.
+# Chromium reads from file descriptor 3 and writes to 4.
 _START = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
 )
 
 
 def chromium() -> str | None:
-    """Return where a Chromium is, None where there is none."""
+    """Return the path of Chromium, None if it is not installed."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 class Browser:
-    """One page in a Chromium; what it says on its console, and what it could not run or load, is in `problems`."""
+    """One page in Chromium; `problems` collects console messages, exceptions and what could not be loaded."""
 
     def __init__(self, program: str) -> None:
         self.problems: list[str] = []
@@ -46,19 +46,19 @@ class Browser:
         self._events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Browser:
-        theirs_in, self._write = _pipe()
-        self._read, theirs_out = _pipe()
+        browser_in, self._write = _pipe()
+        self._read, browser_out = _pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         flags += ["--remote-debugging-pipe", "--hide-scrollbars", "--disable-background-networking"]
         flags += [f"--user-data-dir={self._folder.name}"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(theirs_in), str(theirs_out), self._program, *flags, "about:blank"],
-            pass_fds=(theirs_in, theirs_out),
+            [sys.executable, "-c", _START, str(browser_in), str(browser_out), self._program, *flags, "about:blank"],
+            pass_fds=(browser_in, browser_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        os.close(browser_in)
+        os.close(browser_out)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -66,7 +66,7 @@ class Browser:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._process.kill()
         self._process.wait()
@@ -75,7 +75,7 @@ class Browser:
         self._folder.cleanup()
 
     def open(self, page: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
-        """Open a file in a window of some size, by a person who likes light or dark pages."""
+        """Open a file in a window of this size, with the light or dark color scheme."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._events.clear()
@@ -83,25 +83,25 @@ class Browser:
         self._wait_for("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
-        """Return what an expression is worth on the page; what it throws is raised as RuntimeError."""
+        """Return the value of an expression on the page; raise RuntimeError if it throws."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, userGesture=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
     def press(self, key: str, code: int, text: str = "") -> None:
-        """Press and release a key where the focus is."""
+        """Press and release a key on the focused element."""
         for kind in ("keyDown", "keyUp"):
             typed = {"text": text} if text and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **typed)
 
-    def picture(self) -> bytes:
+    def screenshot(self) -> bytes:
         """Return the whole page as PNG."""
         answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the answer to a message of the browser's protocol."""
+        """Call a method of the DevTools protocol and return its result."""
         self._number += 1
         number = self._number
         message = {"id": number, "method": method, "params": parameters}
@@ -116,17 +116,17 @@ class Browser:
                 return dict(received["result"])
 
     def _wait_for(self, event: str) -> None:
-        while not any(each["method"] == event for each in self._events):
+        while not any(received["method"] == event for received in self._events):
             self._receive()
 
     def _receive(self) -> dict[str, Any]:
-        ends_at = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while b"\0" not in self._unread:
-            if not select.select([self._read], [], [], max(0.0, ends_at - time.monotonic()))[0]:
-                raise TimeoutError(f"chromium said nothing for {_TIMEOUT_S} s")
+            if not select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"chromium did not answer within {_TIMEOUT_S} s")
             received = os.read(self._read, 1 << 20)
             if not received:
-                raise RuntimeError("chromium ended")
+                raise RuntimeError("chromium exited")
             self._unread += received
         first, _, self._unread = self._unread.partition(b"\0")
         message: dict[str, Any] = json.loads(first)
@@ -145,7 +145,7 @@ class Browser:
 
 
 def _pipe() -> tuple[int, int]:
-    """Return a pipe whose ends have numbers that no standard one has."""
+    """Return a pipe whose file descriptors do not collide with 0 to 4."""
     ends = os.pipe()
     high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
     for end in ends:

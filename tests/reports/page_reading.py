@@ -42,5 +42,10 @@ class Page(HTMLParser):
         if tag not in _INLINE:
             self.text += " "
 
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """Return the attributes of all elements with a tag."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
     def numbers(self, tag: str, name: str) -> list[float]:
-        return [float(attributes[name] or 0) for found, attributes in self.tags if found == tag and name in attributes]
+        """Return a numeric attribute of all elements with a tag."""
+        return [float(attributes[name] or 0) for attributes in self.all(tag) if name in attributes]

@@ -1,4 +1,4 @@
-"""The overlap page in a real browser: nothing on its console, tables sort, passages unfold, nothing is cut off."""
+"""The overlap page in a browser: no console messages, tables sort, passages unfold, nothing is cut off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, page: Path) -> N
     browser.problems.clear()
     browser.open(page)
     assert browser.run(_FIRST_CELLS) == "wikitext2,gsm8k,shakespeare"
-    positions = f"{_BUTTON}.find((each) => each.textContent === '% of positions')"
+    positions = f"{_BUTTON}.find((button) => button.textContent === '% of positions')"
     browser.run(f"{positions}.click()")
     assert browser.run(_FIRST_CELLS) == "shakespeare,wikitext2,gsm8k"
     assert browser.run(_STATES)[3] == "descending"
@@ -38,7 +38,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, page: Path) -> N
     browser.run(f"{_BUTTON}[0].click()")
     assert browser.run(_FIRST_CELLS) == "gsm8k,shakespeare,wikitext2"
     assert browser.run(_STATES) == ["ascending"] + ["none"] * 13
-    # What has no figure stays last both ways.
+    # Rows without a figure stay last in both directions.
     for _ in range(2):
         browser.run(f"{_BUTTON}[5].click()")
         assert browser.run(_FIRST_CELLS).startswith("wikitext2,")
@@ -63,7 +63,7 @@ def test_passages_unfold(browser: Browser, page: Path) -> None:
 def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: str) -> None:
     browser.problems.clear()
     browser.open(page, width, scheme=scheme)
-    browser.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    browser.run("document.querySelectorAll('details').forEach((details) => details.open = true)")
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run(CUT_OFF) == []
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
@@ -92,7 +92,7 @@ def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path
     assert browser.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
 
 
-def test_on_paper_tables_are_whole_and_folded_passages_stay(browser: Browser, page: Path) -> None:
+def test_printed_pages_show_whole_tables_and_folded_passages(browser: Browser, page: Path) -> None:
     browser.open(page, 718)
     browser.call("Emulation.setEmulatedMedia", media="print")
     assert browser.run("document.documentElement.scrollWidth") <= 718
@@ -108,10 +108,16 @@ def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None
     report = full_report(corpus=evil, normalisation=evil)
     for row in report["benchmarks"]:
         row["name"] = row["split"] = evil
-        for each in row["passages"]:
-            each |= {"before": evil, "text": evil, "after": evil, "place": evil, "sources": [{"id": evil, "url": evil}]}
-    for each in report["common_ngrams"]:
-        each |= {"ngram": evil, "benchmarks": [evil]}
+        for passage in row["passages"]:
+            passage |= {
+                "before": evil,
+                "text": evil,
+                "after": evil,
+                "place": evil,
+                "sources": [{"id": evil, "url": evil}],
+            }
+    for common in report["common_ngrams"]:
+        common |= {"ngram": evil, "benchmarks": [evil]}
     path = tmp_path / "report.html"
     path.write_text(render_overlap_report(report), encoding="utf-8")
     browser.problems.clear()

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_reading import Page
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
@@ -37,9 +37,9 @@ def _cells(page: Page) -> list[str]:
 def _with_texts(value: Any, text: str, key: str = "") -> Any:
     """Return a report with all its texts replaced."""
     if isinstance(value, dict):
-        return {name: _with_texts(each, text, name) for name, each in value.items()}
+        return {name: _with_texts(item, text, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [_with_texts(each, text, key) for each in value]
+        return [_with_texts(item, text, key) for item in value]
     return text if isinstance(value, str) and key not in _OWN_TEXTS else value
 
 
@@ -47,14 +47,14 @@ def test_every_section_is_shown() -> None:
     page = _page(full_report())
     headings = ("Benchmarks", "wikitext2", "gsm8k", "shakespeare", "Boilerplate", "Certificate of the Bloom filter")
     headings += ("How much the options matter", "Self-test: planted copies", "The model’s own samples")
-    assert sum(tag == "h2" for tag, _ in page.tags) == len(headings)
+    assert len(page.all("h2")) == len(headings)
     for text in (*headings, "An overlap does not prove a leak", "probability of at most 9.6e-9", "8,013,769 documents"):
         assert text in page.text, text
 
 
 def test_missing_sections_are_left_out() -> None:
     page = _page(bare_report())
-    assert sum(tag == "h2" for tag, _ in page.tags) == 2
+    assert len(page.all("h2")) == 2
     assert {"svg", "nav", "details", "mark", "tfoot"}.isdisjoint({tag for tag, _ in page.tags})
     assert "(error bound 0)" in page.text
     assert "paper" not in page.text.lower()
@@ -68,7 +68,7 @@ def test_nothing_is_loaded_from_anywhere() -> None:
     assert not any({"src", "srcset", "action"} & set(attributes) for _, attributes in page.tags)
     assert {"link", "img", "iframe"}.isdisjoint({tag for tag, _ in page.tags})
     assert not re.search(r"url\(|@import|fetch\(|XMLHttp", raw)
-    policies = [attributes.get("content") for tag, attributes in page.tags if tag == "meta"]
+    policies = [meta.get("content") for meta in page.all("meta")]
     assert any(policy and policy.startswith("default-src 'none'") for policy in policies)
 
 
@@ -88,6 +88,7 @@ def _plain_tags() -> list[str]:
 
 
 # Without line ends, since many of them would fold a passage.
+@settings(max_examples=40)
 @given(st.text(st.characters(codec=None, exclude_characters="\n\r"), max_size=40))
 def test_any_text_gives_the_same_tags(text: str) -> None:
     """With any text, the page has the tags that it has with plain text, and can be encoded."""
@@ -102,9 +103,9 @@ def test_only_web_urls_are_links() -> None:
     urls += ["https://example.org/\u202egpj", " https://example.org/", "https://example.org/\ud800"]
     sources = [{"id": f"id {number}", "url": url} for number, url in enumerate(urls)]
     page = _page(bare_report(benchmarks=[benchmark("b", "test", 1.0, passages=[passage(sources=sources)])]))
-    links = [each for tag, each in page.tags if tag == "a" and not (each["href"] or "").startswith("#")]
-    assert [each["href"] for each in links] == urls[:2]
-    assert all(each["rel"] == "noreferrer noopener" for each in links)
+    links = [link for link in page.all("a") if not (link["href"] or "").startswith("#")]
+    assert [link["href"] for link in links] == urls[:2]
+    assert all(link["rel"] == "noreferrer noopener" for link in links)
     for number in range(2, len(urls)):
         assert f"id {number}" in page.text
 
@@ -175,7 +176,7 @@ def test_examples_that_are_too_short_are_counted() -> None:
 
 def test_bar_heights_are_proportional_to_counts() -> None:
     page = Page(render_figure(examples_chart([7, *[0] * 9, 4, *[0] * 9, 2], 3)))
-    bars = [(float(each["x"] or 0), float(each["height"] or 0)) for tag, each in page.tags if tag == "rect"]
+    bars = zip(page.numbers("rect", "x"), page.numbers("rect", "height"), strict=True)
     (half, half_height), (whole, whole_height) = bars
     assert (half, whole) == (9 * 36 + 2, 19 * 36 + 2)
     assert half_height == 2 * whole_height
@@ -186,8 +187,8 @@ def test_bar_heights_are_proportional_to_counts() -> None:
 @given(st.lists(st.integers(0, 10**9), min_size=21, max_size=21))
 def test_bars_stay_inside(histogram: list[int]) -> None:
     page = Page(render_figure(examples_chart(histogram, 8)))
-    for _, each in ((tag, each) for tag, each in page.tags if tag == "rect"):
-        x, y, width, height = (float(each[name] or 0) for name in ("x", "y", "width", "height"))
+    columns = [page.numbers("rect", name) for name in ("x", "y", "width", "height")]
+    for x, y, width, height in zip(*columns, strict=True):
         assert 0 <= x <= x + width <= 720
         assert 20 <= y <= y + height <= 150.1
 
@@ -199,13 +200,13 @@ def _samples_page(samples: dict[str, Any]) -> Page:
 def test_the_curves_of_samples() -> None:
     samples = full_report()["samples"]
     page = _samples_page(samples)
-    lines = [each["points"] or "" for tag, each in page.tags if tag == "polyline"]
+    lines = [line["points"] or "" for line in page.all("polyline")]
     assert len(lines) == 2
     heights = [float(place.split(",")[1]) for place in lines[1].split()]
     assert heights == sorted(heights, reverse=True)
     assert "The axis ends at 50%" in page.text
     assert "The axis ends at 10%" in _samples_page(samples | {"held_out": samples["samples"]}).text
-    assert sum(tag == "polyline" for tag, _ in _samples_page(samples | {"held_out": None}).tags) == 1
+    assert len(_samples_page(samples | {"held_out": None}).all("polyline")) == 1
     none = samples["samples"] | {"examples": 0, "cumulative": []}
     assert "No data." in _samples_page({"samples": none, "held_out": None}).text
     far = samples["samples"] | {"cumulative": [0.0] * 100 + [1.0]}

@@ -1,4 +1,4 @@
-"""The page of a tokenizer's report card: complete, self-contained, and safe with any text in its entries."""
+"""The page of a tokenizer's report: complete, self-contained, and safe with any text in its entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _entry(token: str, **changed: Any) -> dict[str, Any]:
 
 
 def _card(**changed: Any) -> dict[str, Any]:
-    """A report card of 1,000 entries with a reference."""
+    """A report of 1,000 entries with a reference."""
     figures = {
         "tokens": 400,
         "bytes_per_token": 2.5,
@@ -78,7 +78,7 @@ def test_the_page_shows_the_figures() -> None:
         assert text in page.text, text
     assert "12" in page.text.split("Controls: ")[1][:3]
     assert "was trained on" not in page.text
-    assert sum(tag == "svg" for tag, _ in page.tags) == 6
+    assert len(page.all("svg")) == 6
 
 
 def test_every_chart_has_a_title_and_a_description() -> None:
@@ -172,8 +172,8 @@ def test_bar_lengths_are_proportional_to_values() -> None:
 def test_lines_stay_inside(points: list[tuple[int, int]], is_log: bool) -> None:
     drawing = render_figure(line_chart("t", "a", [Series("s", points)], _LOG, Axis("y", is_log=is_log)))
     page = Page(drawing)
-    for attributes in (attributes for tag, attributes in page.tags if tag == "polyline"):
-        for place in (attributes["points"] or "").split():
+    for line in page.all("polyline"):
+        for place in (line["points"] or "").split():
             x, y = map(float, place.split(","))
             assert 52 <= x <= 524.05
             assert 13.95 <= y <= 248.05

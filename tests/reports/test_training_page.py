@@ -53,17 +53,15 @@ def page_of(steps: int, **more: Any) -> Page:
     return Page(render_training_page(rows, timing, ABOUT, **more))
 
 
-def captions(page: Page) -> str:
-    assert sum(tag == "figure" for tag, _ in page.tags) == page.text.count("No data.") + sum(
-        tag == "svg" for tag, _ in page.tags
-    )
+def text_with_figures(page: Page) -> str:
+    assert len(page.all("figure")) == page.text.count("No data.") + len(page.all("svg"))
     return page.text
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 19, 20, 300, 5000])
 def test_every_curve_is_drawn_at_any_length(steps: int) -> None:
     page = page_of(steps, references=REFERENCES, spikes=SPIKES)
-    text = captions(page)
+    text = text_with_figures(page)
     for title in ("Gradient norm", "Learning rate", "Tokens per second", "Published losses", "Spikes", "Recipe"):
         assert title in text
     assert ("Loss, second half" in text) == (steps >= 20)
@@ -103,13 +101,13 @@ def test_only_references_of_the_same_vocabulary_are_drawn_and_compared() -> None
 
 def test_unknown_peak_performance_is_stated() -> None:
     rows, timing = run(30)
-    for each in timing:
-        each["utilisation"] = None
+    for row in timing:
+        row["utilisation"] = None
     assert "share of peak FLOP/s unknown" in Page(render_training_page(rows, timing, ABOUT)).text
 
 
 def test_empty_runs_and_non_finite_values() -> None:
-    text = captions(Page(render_training_page([], [], ABOUT)))
+    text = text_with_figures(Page(render_training_page([], [], ABOUT)))
     assert text.count("No data.") == 4
     rows = [{"step": 1, "loss": math.nan, "learning_rate": 1e-3, "gradient_norm": math.inf}, {"step": 2, "loss": 3.0}]
     assert "3.000" in Page(render_training_page(rows, [], ABOUT)).text
@@ -161,7 +159,7 @@ def test_rows_without_a_finite_value_are_skipped() -> None:
 
 
 def test_an_axis_can_start_at_the_minimum() -> None:
-    series = [Series("loss", [(100.0, 3.1), (200.0, 3.4)], "ours")]
+    series = [Series("loss", [(100.0, 3.1), (200.0, 3.4)])]
     svg = render_figure(line_chart("Loss", "", series, Axis("step", from_zero=False), Axis(from_zero=False)))
     ticks = Page(svg).text
     for shown in ("3.1", "3.4", "100", "200"):
@@ -171,7 +169,7 @@ def test_an_axis_can_start_at_the_minimum() -> None:
 
 
 def test_level_names_do_not_overlap() -> None:
-    series = [Series("loss", [(0.0, 10.0), (200.0, 0.0)], "ours")]
+    series = [Series("loss", [(0.0, 10.0), (200.0, 0.0)])]
     levels = [Mark("a", 3.0), Mark("b", 3.1), Mark("c", 8.0)]
     svg = render_figure(line_chart("Loss", "", series, Axis("step"), Axis(), levels=levels))
     assert svg.count('class="level"') == 3
@@ -190,8 +188,8 @@ def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width
     assert browser.run(CUT_OFF) == []
     assert browser.run("document.documentElement.scrollWidth") == width
     # All shapes lie within their chart.
-    outside = """[...document.querySelectorAll("svg text, svg polyline, svg circle")].filter((each) => {
-      const box = each.getBoundingClientRect(), all = each.ownerSVGElement.getBoundingClientRect();
+    outside = """[...document.querySelectorAll("svg text, svg polyline, svg circle")].filter((shape) => {
+      const box = shape.getBoundingClientRect(), all = shape.ownerSVGElement.getBoundingClientRect();
       return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1
-        || box.bottom > all.bottom + 1; }).map((each) => each.outerHTML)"""
+        || box.bottom > all.bottom + 1; }).map((shape) => shape.outerHTML)"""
     assert browser.run(outside) == []

@@ -1,4 +1,4 @@
-"""The figures of a tokenizer's report card: as counted plainly, and there for the smallest and the oddest corpora."""
+"""The figures of a tokenizer's report card equal plain counts, also for tiny and unusual corpora."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.algorithms.bpe.merges import Merges, learn_merges
 from pipelines.stages.train_bpe.report_card import make_card
 from pipelines.stages.train_bpe.token_tally import Reference
 from pipelines.tokenizers.formats import token_characters
-from pipelines.tokenizers.formats import tokenizer_json as written
+from pipelines.tokenizers.formats import tokenizer_json
 
 _SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 _IDS = {byte: id for id, byte in enumerate(byte_characters())}
@@ -31,8 +31,8 @@ _TEXTS = [
 
 
 def _trained(texts: list[str], held_out: list[str], entries: int) -> dict[str, Any]:
-    """Return what `make_card` takes, of texts that were trained on and texts that were not."""
-    seen, unseen = (Counter(word for text in some for word in _SPLIT.findall(text)) for some in (texts, held_out))
+    """Return the arguments of `make_card` for texts that were trained on and texts that were not."""
+    seen, unseen = (Counter(word for text in group for word in _SPLIT.findall(text)) for group in (texts, held_out))
     words = sorted(seen | unseen)
     encoded = [word.encode() for word in words]
     symbols = np.array([_IDS[byte] for word in encoded for byte in word], np.int32)
@@ -57,7 +57,7 @@ def _trained(texts: list[str], held_out: list[str], entries: int) -> dict[str, A
 def _written(tokens: list[bytes], merges: Merges) -> bytes:
     names = [token_characters(token) for token in tokens]
     pairs = [(names[left], names[right]) for left, right in zip(merges.left, merges.right, strict=True)]
-    return written({name: id for id, name in enumerate([*names, "<|endoftext|>"])}, pairs)
+    return tokenizer_json({name: id for id, name in enumerate([*names, "<|endoftext|>"])}, pairs)
 
 
 def _sample(documents: list[tuple[str | None, str, bool]]) -> pa.Table:
@@ -79,22 +79,22 @@ def _ids(tokenizer_json: bytes, text: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What a card was made of, what its reference was, and the card."""
-    given = _trained(_TEXTS[:3], _TEXTS[3:], 330)
+def cards() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The arguments of a card, those of its reference, and the card."""
+    arguments = _trained(_TEXTS[:3], _TEXTS[3:], 330)
     other = _trained(_TEXTS[3:], [], 270)
     sample = _sample(
         [("en", _TEXTS[0], False), ("ru", _TEXTS[1], False), (None, _TEXTS[2], False), ("en", _TEXTS[3], True)]
     )
     reference = Reference("other", other["tokenizer_json"])
-    return given, other, make_card(**given, sample=sample, reference=reference, rare_below=3)
+    return arguments, other, make_card(**arguments, sample=sample, reference=reference, rare_below=3)
 
 
-def test_figures_of_the_corpus_are_those_of_its_texts(
-    made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]],
+def test_corpus_figures_equal_plain_counts(
+    cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]],
 ) -> None:
-    given, other, card = made
-    for tokenizer, figures in ((given, card["corpus"]), (other, card["reference"])):
+    arguments, other, card = cards
+    for tokenizer, figures in ((arguments, card["corpus"]), (other, card["reference"])):
         size = len(tokenizer["tokens"]) + 1
         counts = Counter(id for text in _TEXTS[:3] for id in _ids(tokenizer["tokenizer_json"], text))
         total = sum(counts.values())
@@ -110,32 +110,32 @@ def test_figures_of_the_corpus_are_those_of_its_texts(
     assert card["vocabulary"] == {"entries": 330, "merges": 73}
 
 
-def test_groups(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
-    given, other, card = made
+def test_groups(cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    arguments, other, card = cards
     rows = {row["group"]: row for row in card["groups"]}
     assert [row["bytes"] for row in card["groups"]] == sorted((row["bytes"] for row in card["groups"]), reverse=True)
     assert set(rows) == {"en", "ru", "(none)"}
     assert rows["en"]["documents"] == 2
-    assert rows["en"]["tokens"] == sum(len(_ids(given["tokenizer_json"], text)) for text in (_TEXTS[0], _TEXTS[3]))
+    assert rows["en"]["tokens"] == sum(len(_ids(arguments["tokenizer_json"], text)) for text in (_TEXTS[0], _TEXTS[3]))
     assert rows["ru"]["reference_tokens"] == len(_ids(other["tokenizer_json"], _TEXTS[1]))
     assert rows["ru"]["bytes_per_token"] == pytest.approx(rows["ru"]["bytes"] / rows["ru"]["tokens"], abs=1e-6)
 
 
-def test_held_out_text(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
-    given, _, card = made
-    used = Counter(_ids(given["tokenizer_json"], _TEXTS[3]))
+def test_held_out_text(cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    arguments, _, card = cards
+    used = Counter(_ids(arguments["tokenizer_json"], _TEXTS[3]))
     held_out = card["held_out"]
     assert held_out["measured_on"] == "all words"
     assert not held_out["was_trained_on"]
     assert (held_out["tokens"], held_out["entries_used"]) == (sum(used.values()), len(used))
     assert held_out["share_used"] == pytest.approx(len(used) / 329, abs=1e-6)
     assert held_out["unused"]
-    assert not {each["id"] for each in held_out["unused"]} & set(used)
+    assert not {entry["id"] for entry in held_out["unused"]} & set(used)
 
 
-def test_rare_entries_and_their_counts(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
-    given, _, card = made
-    counts = Counter(id for text in _TEXTS[:3] for id in _ids(given["tokenizer_json"], text))
+def test_rare_entries_and_their_counts(cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    arguments, _, card = cards
+    counts = Counter(id for text in _TEXTS[:3] for id in _ids(arguments["tokenizer_json"], text))
     rare = card["rare"]
     assert rare["entries"] == sum(counts[id] < 3 for id in range(329))
     assert rare["single_bytes"] == sum(counts[id] < 3 for id in range(256))
@@ -143,69 +143,69 @@ def test_rare_entries_and_their_counts(made: tuple[dict[str, Any], dict[str, Any
     assert sum(rare["by_powers_of_ten"]) == 329
     first = rare["listed"][0]
     assert first["id"] >= 256
-    for each in rare["listed"]:
-        assert each["count"] == counts[each["id"]] < 3
-        made_at = each["id"] - 256
-        assert each["when_merged"] == (None if made_at < 0 else int(given["merges"].counts[made_at]))
+    for entry in rare["listed"]:
+        assert entry["count"] == counts[entry["id"]] < 3
+        merge = entry["id"] - 256
+        assert entry["when_merged"] == (None if merge < 0 else int(arguments["merges"].counts[merge]))
 
 
-def test_merges_and_curves(made: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
-    given, other, card = made
+def test_merges_and_curves(cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    arguments, other, card = cards
     checked = card["verification"]
     assert checked["checked"] == checked["right"] >= 8
     assert [checked["steps"][at]["step"] for at in (0, -1)] == [1, 73]
     curves = card["curves"]
     assert curves["bytes_per_token_by_entries"][0] == [257, 1.0]
     assert curves["bytes_per_token_by_entries"][-1] == [330, card["corpus"]["bytes_per_token"]]
-    assert curves["count_by_step"][0] == [1, int(given["merges"].counts[0])]
+    assert curves["count_by_step"][0] == [1, int(arguments["merges"].counts[0])]
     assert curves["share_of_tokens"][-1][1] == 1
     assert sum(entries for _, entries in curves["entries_by_bytes"]) == 329
     assert sum(entries for _, entries in curves["reference_entries_by_bytes"]) == len(other["tokens"])
 
 
-def test_a_falsified_merge_is_shown() -> None:
-    given = _trained(_TEXTS, [], 300)
-    given["merges"].counts[0] += 1
-    card = make_card(**given, sample=_sample([]))
+def test_a_wrong_merge_is_reported() -> None:
+    arguments = _trained(_TEXTS, [], 300)
+    arguments["merges"].counts[0] += 1
+    card = make_card(**arguments, sample=_sample([]))
     assert card["verification"]["right"] == card["verification"]["checked"] - 1
     wrong = card["verification"]["steps"][0]
     assert not wrong["is_right"]
     assert wrong["found_count"] == wrong["count"] - 1
 
 
-def test_the_card_is_json_and_the_same_each_time() -> None:
-    given = _trained(_TEXTS, [], 300)
+def test_the_card_is_deterministic_json() -> None:
+    arguments = _trained(_TEXTS, [], 300)
     sample = _sample([("a", _TEXTS[0], True), ("b", _TEXTS[1], False)])
-    one = json.dumps(make_card(**given, sample=sample))
-    assert one == json.dumps(make_card(**given, sample=sample, threads=True))
+    one = json.dumps(make_card(**arguments, sample=sample))
+    assert one == json.dumps(make_card(**arguments, sample=sample, threads=True))
 
 
-def test_what_was_trained_on_is_measured_on_the_sample() -> None:
-    given = _trained(_TEXTS, [], 300)
-    card = make_card(**given, sample=_sample([("a", _TEXTS[0], True), ("b", _TEXTS[1], False)]))
-    used = set(_ids(given["tokenizer_json"], _TEXTS[0]))
+def test_without_held_out_words_the_sample_is_measured() -> None:
+    arguments = _trained(_TEXTS, [], 300)
+    card = make_card(**arguments, sample=_sample([("a", _TEXTS[0], True), ("b", _TEXTS[1], False)]))
+    used = set(_ids(arguments["tokenizer_json"], _TEXTS[0]))
     assert card["held_out"]["was_trained_on"]
     assert card["held_out"]["measured_on"] == "the sample"
     assert card["held_out"]["bytes"] == len(_TEXTS[0].encode())
     assert card["held_out"]["entries_used"] == len(used)
 
 
-def test_a_reference_of_another_split_has_no_figures_of_words() -> None:
-    given = _trained(_TEXTS, [], 300)
-    settings = json.loads(given["tokenizer_json"])
+def test_a_reference_with_a_different_split_has_no_word_figures() -> None:
+    arguments = _trained(_TEXTS, [], 300)
+    settings = json.loads(arguments["tokenizer_json"])
     settings["pre_tokenizer"]["add_prefix_space"] = True
     reference = Reference("prefixed", json.dumps(settings).encode())
-    card = make_card(**given, sample=_sample([("a", _TEXTS[0], True)]), reference=reference)
+    card = make_card(**arguments, sample=_sample([("a", _TEXTS[0], True)]), reference=reference)
     assert card["reference"]["fertility"] is None
     assert card["reference"]["held_out"]["share_used"] > 0
     assert card["groups"][0]["reference_bytes_per_token"] > 0
     assert card["curves"]["reference_frequency_by_rank"] == []
 
 
-def test_many_groups_are_gathered() -> None:
-    given = _trained(_TEXTS, [], 300)
+def test_small_groups_share_a_row() -> None:
+    arguments = _trained(_TEXTS, [], 300)
     documents = [(f"site{number}", "tower " * (number + 1), False) for number in range(50)]
-    card = make_card(**given, sample=_sample(documents))
+    card = make_card(**arguments, sample=_sample(documents))
     assert len(card["groups"]) == 21
     assert card["groups"][0]["group"] == "site49"
     assert card["groups"][-1]["group"] == "(30 others)"
@@ -214,10 +214,10 @@ def test_many_groups_are_gathered() -> None:
 
 
 @pytest.mark.parametrize(("texts", "sample"), [([], []), (["a"], [(None, "", True)]), (["ab ab"], [("x", "ab", True)])])
-def test_next_to_nothing(texts: list[str], sample: list[tuple[str | None, str, bool]]) -> None:
-    given = _trained(texts, [], 258)
-    card = make_card(**given, sample=_sample(sample))
+def test_tiny_corpora(texts: list[str], sample: list[tuple[str | None, str, bool]]) -> None:
+    arguments = _trained(texts, [], 258)
+    card = make_card(**arguments, sample=_sample(sample))
     assert card["vocabulary"]["entries"] == 258 - (1 if texts != ["ab ab"] else 0)
-    assert card["verification"]["checked"] == card["verification"]["right"] == len(given["merges"].left)
+    assert card["verification"]["checked"] == card["verification"]["right"] == len(arguments["merges"].left)
     assert (card["corpus"]["bytes_per_token"] is None) == (not texts)
     json.dumps(card, allow_nan=False)
