@@ -17,8 +17,7 @@ from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.merges import Merges, learn_merges
 from pipelines.stages.train_bpe.report_card import make_card
 from pipelines.stages.train_bpe.token_tally import Reference
-from pipelines.tokenizers.formats import token_characters
-from pipelines.tokenizers.formats import tokenizer_json
+from pipelines.tokenizers.formats import token_characters, tokenizer_json
 
 _SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 _IDS = {byte: id for id, byte in enumerate(byte_characters())}
