@@ -1,4 +1,4 @@
-"""A web of one's own for tests: pages on 127.0.0.1, served directly or, as an HTTP proxy, under any host's name."""
+"""A local web server for tests: pages on 127.0.0.1, served directly or, as an HTTP proxy, under any host's name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "al
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the server says; without a Content-Length in `headers` the true one is sent."""
+    """A response; without a Content-Length in `headers` the correct one is sent."""
 
     body: bytes = b""
     status: int = 200
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclasses.dataclass
 class Request:
-    """What the server was asked: the path, or the whole URL of a proxied request; times on the monotonic clock."""
+    """A request that the server received: the path, or the whole URL if proxied; times on the monotonic clock."""
 
     url: str
     headers: Mapping[str, str]
@@ -56,8 +56,8 @@ class LocalWeb:
             with web.as_proxy():  # in this process and its children
                 requests.get("http://example.org/b")
 
-    A page is its body, an `Answer`, a list of answers given one after the other (the last one from then on), or a
-    function that writes to the handler. What is not there is a 404, and for hosts without any page a 502.
+    A page is its body, an `Answer`, a list of answers sent in turn (the last one is repeated), or a
+    function that writes to the handler. Other paths are a 404, and hosts without any page a 502.
     """
 
     def __init__(self, pages: Mapping[str, Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class LocalWeb:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def paths(self) -> list[str]:
-        """Return what was asked for, in order, without robots.txt."""
+        """Return the requested paths in order, without robots.txt."""
         with self._lock:
             return [request.url for request in self.requests if not request.url.endswith("/robots.txt")]
 

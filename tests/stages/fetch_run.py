@@ -64,11 +64,11 @@ def read_rows(folder: Path, noun: str) -> list[dict[str, Any]]:
 
 def read_records(path: Path) -> list[tuple[str, str, bytes]]:
     """Return type, target and payload of all records of a WARC, with every digest checked."""
-    found = []
+    records = []
     with path.open("rb") as stream:
         iterator = ArchiveIterator(stream, check_digests="raise")
         for record in iterator:
             target = record.rec_headers.get_header("WARC-Target-URI")
-            found.append((record.rec_type, target, record.raw_stream.read()))
+            records.append((record.rec_type, target, record.raw_stream.read()))
             assert record.digest_checker.passed is not False
-    return found
+    return records

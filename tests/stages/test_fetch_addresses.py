@@ -1,4 +1,4 @@
-"""Which addresses are of the public internet."""
+"""Public and private addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_public_addresses(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", _PRIVATE)
-def test_addresses_that_are_not_public(address: str) -> None:
+def test_private_addresses(address: str) -> None:
     assert not is_public(address)
 
 
@@ -50,5 +50,5 @@ def test_addresses_that_are_not_public(address: str) -> None:
         ("bücher.example", None),
     ],
 )
-def test_hosts_that_spell_out_an_address(host: str, address: str | None) -> None:
+def test_literal_addresses(host: str, address: str | None) -> None:
     assert literal_address(host) == address

@@ -21,7 +21,7 @@ _ENCODERS = {"gzip": gzip.compress, "deflate": zlib.compress, None: bytes}
 
 
 @given(st.binary(max_size=5000), st.sampled_from([*_ENCODERS, "raw"]), st.integers(2, 700))
-def test_pieces_decode_to_the_whole(data: bytes, coding: str | None, piece_bytes: int) -> None:
+def test_chunks_decode_to_the_whole(data: bytes, coding: str | None, piece_bytes: int) -> None:
     body = _raw_deflate(data) if coding == "raw" else _ENCODERS[coding](data)
     decoder = BodyDecoder("deflate" if coding == "raw" else coding)
     pieces = [decoder.feed(body[start : start + piece_bytes], 10_000) for start in range(0, len(body), piece_bytes)]
@@ -30,7 +30,7 @@ def test_pieces_decode_to_the_whole(data: bytes, coding: str | None, piece_bytes
     assert decoder.decoded_bytes == len(data)
 
 
-def test_a_bomb_is_never_decoded_beyond_the_limit() -> None:
+def test_a_bomb_is_not_decoded_beyond_the_limit() -> None:
     body = gzip.compress(bytes(50_000_000))
     decoder = BodyDecoder("gzip")
     assert len(decoder.feed(body, 1001)) == 1001
@@ -38,13 +38,13 @@ def test_a_bomb_is_never_decoded_beyond_the_limit() -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_other_data_are_told_apart(coding: str) -> None:
+def test_data_in_another_encoding_is_refused(coding: str) -> None:
     with pytest.raises(BodyError) as caught:
         BodyDecoder(coding).feed(b"<html>not compressed at all</html>", 1000)
     assert caught.value.failure.reason == "bad_encoding"
 
 
-def test_data_that_stop_short_are_told() -> None:
+def test_truncated_data_is_refused() -> None:
     decoder = BodyDecoder("gzip")
     decoder.feed(gzip.compress(b"text" * 100)[:-9], 10_000)
     with pytest.raises(BodyError) as caught:
@@ -62,7 +62,7 @@ def test_headers(header: str | None, coding: str | None) -> None:
 
 
 @pytest.mark.parametrize("header", ["br", "zstd", "gzip, br", "gzip, gzip", "compress"])
-def test_encodings_that_cannot_be_undone(header: str) -> None:
+def test_unsupported_encodings(header: str) -> None:
     with pytest.raises(BodyError) as caught:
         content_coding(header)
     assert caught.value.failure.reason == "unsupported_encoding"

@@ -132,11 +132,11 @@ def test_a_redirect_into_a_private_network_is_refused(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8 without setting it up")
-def test_of_several_addresses_only_the_public_ones_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_only_public_addresses_of_a_host_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = []
 
     def resolve(host: str, port: int, *rest: object, **options: object) -> list[object]:
-        asked.append(host)
+        resolved.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", port)) for number in (3, 2, 1)]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
@@ -152,11 +152,11 @@ def test_of_several_addresses_only_the_public_ones_are_used(tmp_path: Path, monk
             private.accept()
     assert fetched.record(url).rec_headers.get_header("WARC-IP-Address") == "127.0.0.1"
     # One look-up a connection: the address that was checked is the address that was used.
-    assert asked == ["both.example"] * len(asked)
-    assert len(asked) <= 2
+    assert resolved == ["both.example"] * len(resolved)
+    assert len(resolved) <= 2
 
 
-def test_behind_a_proxy_hosts_that_spell_out_a_private_address_are_refused(tmp_path: Path) -> None:
+def test_literal_private_addresses_are_refused_behind_a_proxy(tmp_path: Path) -> None:
     pages = {"http://example.org/": _TEXT, "http://127.0.0.1/": _TEXT, "http://10.0.0.1/": _TEXT}
     with LocalWeb(pages) as web, web.as_proxy():
         urls = [*pages, "http://0x7f.1/", "http://localhost/"]
@@ -181,7 +181,7 @@ def test_cookies_do_not_pass_from_page_to_page(tmp_path: Path) -> None:
         assert not any("Cookie" in request.headers for request in web.requests)
 
 
-def test_the_user_agent_names_the_tool_and_the_contact(tmp_path: Path) -> None:
+def test_the_user_agent_contains_the_name_and_the_contact(tmp_path: Path) -> None:
     with LocalWeb({"/": _TEXT}) as web:
         run_fetch(tmp_path, [web.url("/")], contact="mailto:me@example.org")
         assert {request.headers["User-Agent"] for request in web.requests} == {"webtext/0.1 (+mailto:me@example.org)"}

@@ -101,9 +101,9 @@ def test_folders_of_other_stages_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no manifest"):
         open_links(str(tmp_path / "empty"))
-    (tmp_path / "begun" / "_journal").mkdir(parents=True)
+    (tmp_path / "unfinished" / "_journal").mkdir(parents=True)
     with pytest.raises(InputError, match="scrape has not finished"):
-        open_links(str(tmp_path / "begun"))
+        open_links(str(tmp_path / "unfinished"))
     source = _scraped(tmp_path / "scraped", [["http://example.org/"]])
     with pytest.raises(InputError, match="use one such folder alone"):
         open_links([str(source), str(source)])

@@ -1,4 +1,4 @@
-"""What becomes of each kind of page, from real servers on loopback."""
+"""The outcome of every kind of page, from servers on loopback."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def test_outcome(fetched: Fetched, web: LocalWeb, path: str) -> None:
     assert fetched.outcomes[web.url(path)] == _PAGES[path][1] or path == "/html"
 
 
-def test_one_row_a_link_in_the_order_of_the_links(fetched: Fetched, web: LocalWeb) -> None:
-    asked = [web.url(path) for path in (*_PAGES, "/chain-0", "/chain-4")] + _NOT_REQUESTED + [web.url("/html")]
-    assert [row["url"] for row in fetched.rows] == asked
+def test_one_row_per_link_in_the_order_of_the_links(fetched: Fetched, web: LocalWeb) -> None:
+    urls = [web.url(path) for path in (*_PAGES, "/chain-0", "/chain-4")] + _NOT_REQUESTED + [web.url("/html")]
+    assert [row["url"] for row in fetched.rows] == urls
     assert {row["source"] for row in fetched.rows} == {"live"}
 
 
-def test_urls_that_are_none_and_those_named_twice_are_not_requested(fetched: Fetched, web: LocalWeb) -> None:
+def test_invalid_and_duplicate_urls_are_not_requested(fetched: Fetched, web: LocalWeb) -> None:
     assert {fetched.outcomes[url] for url in _NOT_REQUESTED} == {"bad_url"}
     rows = [row for row in fetched.rows if row["url"] == web.url("/html")]
     assert [row["outcome"] for row in rows] == ["ok", "dropped.duplicate_url"]
@@ -146,7 +146,7 @@ def test_urls_that_are_none_and_those_named_twice_are_not_requested(fetched: Fet
     assert web.paths().count("/html") == 3
 
 
-def test_the_funnel_adds_up_and_lists_every_drop(fetched: Fetched) -> None:
+def test_counts_add_up_and_every_drop_is_listed(fetched: Fetched) -> None:
     summary = fetched.summary
     assert summary is not None
     assert summary.records_in == len(fetched.rows)
@@ -196,7 +196,7 @@ def test_the_stored_page_is_what_was_sent(fetched: Fetched, web: LocalWeb) -> No
     assert odd.http_headers.get_header("X-Note") == 'caf%E9 %C3%A9; a="%FF"'
 
 
-def test_every_reason_has_its_line_in_the_docs() -> None:
+def test_every_reason_is_documented() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "fetch.md"
     text = page.read_text(encoding="utf-8")
     assert [reason for reason in REASONS if f"`{reason}`" not in text] == []

@@ -80,7 +80,7 @@ def test_delays_of_one_host_do_not_block_another(tmp_path: Path) -> None:
         started = time.monotonic()
         urls = [web.url(path) for path in pages for web in (one, two)]
         run_fetch(tmp_path, urls, per_host_delay=0.6, concurrency=1)
-        assert time.monotonic() - started < 5.5  # 5 pauses of each host at the same time are 3 s, one after the other 6
+        assert time.monotonic() - started < 5.5  # 5 concurrent delays of both hosts take 3 s, sequential ones 6
 
 
 def _fetch_after_retry(tmp_path: Path, first_answers: Sequence[object], **config: Any) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""The URLs that go over the wire."""
+"""The URLs that are requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url, reque
         ("https://[2001:db8::1]/x", "https://[2001:db8::1]/x"),
     ],
 )
-def test_urls_on_the_wire(url: str, wire: str) -> None:
+def test_request_urls(url: str, wire: str) -> None:
     assert request_url(url) == wire
 
 
@@ -36,7 +36,7 @@ def test_urls_that_cannot_be_requested(url: str) -> None:
 
 
 @given(st.one_of(st.text(), st.text().map("http://{}".format), st.text().map("https://example.org/{}".format)))
-def test_any_text_is_either_refused_or_stable_ascii(text: str) -> None:
+def test_any_text_is_refused_or_becomes_stable_ascii(text: str) -> None:
     try:
         wire = request_url(text)
     except BadUrlError:
@@ -49,7 +49,7 @@ def test_any_text_is_either_refused_or_stable_ascii(text: str) -> None:
 
 
 @given(st.text())
-def test_any_location_is_either_refused_or_a_url(location: str) -> None:
+def test_any_location_is_refused_or_resolved(location: str) -> None:
     try:
         url = redirect_url("http://example.org/a/b", location)
     except BadUrlError:
@@ -72,7 +72,7 @@ def test_redirects(location: str, url: str) -> None:
     assert redirect_url("http://example.org/a/b", location) == url
 
 
-def test_origins_carry_the_port() -> None:
+def test_origins_include_the_port() -> None:
     assert url_origin("http://example.org/a") == "http://example.org:80"
     assert url_origin("https://example.org/a") == "https://example.org:443"
     assert url_origin("https://example.org:8443/a") == "https://example.org:8443"

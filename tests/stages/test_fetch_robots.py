@@ -31,10 +31,10 @@ def _outcomes(folder: Path, robots_txt: object, paths: list[str], **config: obje
 
 
 def _outcomes_of_hosts(folder: Path, hosts: list[object], paths: list[str], **config: object) -> list[list[str]]:
-    """Return the outcomes of the same pages on hosts with each robots.txt; only allowed pages may be asked for."""
+    """Return the outcomes of the same pages on hosts with each robots.txt; only allowed pages may be requested."""
     with contextlib.ExitStack() as stack:
         # One more host that allows everything keeps the run from being all drops.
-        sites = [dict.fromkeys(paths, _TEXT) | {"/robots.txt": each} for each in (*hosts, Answer(b"", 404))]
+        sites = [dict.fromkeys(paths, _TEXT) | {"/robots.txt": robots_txt} for robots_txt in (*hosts, Answer(b"", 404))]
         webs = [stack.enter_context(LocalWeb(site)) for site in sites]
         outcomes = run_fetch(folder, [web.url(path) for web in webs for path in paths], **config).outcomes
         for web in webs:
@@ -55,7 +55,7 @@ _RULES = [
     # Wildcards and the end of the URL.
     (b"User-agent: *\nDisallow: /*.html$\n", [True, False, True, True]),
     (b"User-agent: *\nDisallow: /*?q=\n", [True, True, True, False]),
-    # The group with our name replaces the one for all; groups of one name are joined.
+    # The group for our product replaces the general one; groups of the same product are combined.
     (b"User-agent: *\nDisallow: /\n\nUser-agent: WebText\nDisallow: /c\n", [True, True, False, False]),
     (b"User-agent: webtext\nDisallow: /c\n\nUser-agent: webtext\nDisallow: /a\n", [False, False, False, False]),
     (b"User-agent: otherbot\nDisallow: /\n", [True, True, True, True]),
@@ -66,17 +66,17 @@ _RULES = [
 
 def test_rules(tmp_path: Path) -> None:
     paths = ["/a/b", "/a/x.html", "/c", "/c?q=1"]
-    found = _outcomes_of_hosts(tmp_path, [Answer(rules, 200, _PLAIN) for rules, _ in _RULES], paths)
-    for (rules, allowed), outcomes in zip(_RULES, found, strict=True):
-        assert outcomes == ["ok" if each else "robots" for each in allowed], rules
+    outcomes_of_hosts = _outcomes_of_hosts(tmp_path, [Answer(rules, 200, _PLAIN) for rules, _ in _RULES], paths)
+    for (rules, allowed), outcomes in zip(_RULES, outcomes_of_hosts, strict=True):
+        assert outcomes == ["ok" if is_allowed else "robots" for is_allowed in allowed], rules
 
 
 def test_statuses_of_robots_txt(tmp_path: Path) -> None:
     statuses = dict.fromkeys((304, 401, 403, 404, 410, 451), "ok")
     statuses |= dict.fromkeys((429, 500, 501, 503), "robots_unreachable")
-    found = _outcomes_of_hosts(tmp_path, [Answer(b"", status) for status in statuses], ["/a", "/b"])
-    assert dict(zip(statuses, (outcomes[0] for outcomes in found), strict=True)) == statuses
-    assert all(first == second for first, second in found)
+    outcomes_of_hosts = _outcomes_of_hosts(tmp_path, [Answer(b"", status) for status in statuses], ["/a", "/b"])
+    assert dict(zip(statuses, (outcomes[0] for outcomes in outcomes_of_hosts), strict=True)) == statuses
+    assert all(first == second for first, second in outcomes_of_hosts)
 
 
 def test_a_compressed_robots_txt_is_read(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_crawl_delay_is_limited_by_max_wait(tmp_path: Path) -> None:
             run_fetch(tmp_path / folder, [web.url("/1"), web.url("/2")], **config)
             return [after.started - before.ended for before, after in itertools.pairwise(web.requests)]
 
-    assert all(0.5 <= gap < 0.9 for gap in gaps("asked"))
+    assert all(0.5 <= gap < 0.9 for gap in gaps("obeyed"))
     assert all(0.2 <= gap < 0.45 for gap in gaps("capped", max_wait=0.2))
 
 

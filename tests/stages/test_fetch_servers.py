@@ -103,9 +103,9 @@ def test_failing_pages_are_retried_a_bounded_number_of_times(tmp_path: Path) -> 
     }
     with LocalWeb(pages) as web:
         fetched = run_fetch(tmp_path, [web.url(path) for path in pages], retries=2, max_wait=0.05)
-        asked = web.paths()
+        paths = web.paths()
     assert list(fetched.outcomes.values()) == ["ok", "http_server_error", "ok", "http_server_error", "http_not_found"]
-    assert [asked.count(path) for path in pages] == [3, 3, 2, 1, 1]
+    assert [paths.count(path) for path in pages] == [3, 3, 2, 1, 1]
 
 
 def _closes_at_the_second_request(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -125,10 +125,10 @@ def test_a_connection_closed_while_idle_is_not_a_failure_of_the_page(tmp_path: P
     pages = {f"/{number}": _closes_at_the_second_request for number in range(4)} | {"/closed": raw(b"")}
     with LocalWeb(pages) as web:
         fetched = run_fetch(tmp_path, [web.url(path) for path in pages], retries=0)
-        asked = web.paths()
+        paths = web.paths()
     assert list(fetched.outcomes.values()) == ["ok"] * 4 + ["connection"]
-    assert all(asked.count(path) <= 2 for path in pages)
-    assert len(asked) > len(pages)  # some went out on a kept connection, and once more on a new one
+    assert all(paths.count(path) <= 2 for path in pages)
+    assert len(paths) > len(pages)  # some were sent on an idle connection, and again on a new one
 
 
 def test_a_host_is_given_up_after_many_failures_in_a_row(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -> None:
-    """Make the request of each URL that ends so raise an error."""
+    """Make requests of URLs with these endings raise an error."""
 
     def run_step(step: visit.Visit, *rest: object) -> visit.Step:
         if step.url.endswith(endings):

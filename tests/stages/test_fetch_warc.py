@@ -43,7 +43,7 @@ def test_warcio_finds_nothing_wrong(warc: Path) -> None:
     assert all(kind in ("response", "request", "warcinfo") for kind, _, _ in read_records(warc))
 
 
-def test_every_record_is_a_gzip_member_of_its_own(warc: Path) -> None:
+def test_every_record_is_a_separate_gzip_member(warc: Path) -> None:
     data = warc.read_bytes()
     with warc.open("rb") as stream:
         iterator = ArchiveIterator(stream)
@@ -52,23 +52,23 @@ def test_every_record_is_a_gzip_member_of_its_own(warc: Path) -> None:
         assert gzip.decompress(data[start:end]).startswith(b"WARC/1.1\r\n")
 
 
-def test_every_request_has_its_answer_and_each_hop_is_there(fetched: Fetched, warc: Path) -> None:
+def test_every_request_has_a_response_and_every_hop_is_stored(fetched: Fetched, warc: Path) -> None:
     kinds = Counter((kind, target) for kind, target, _ in read_records(warc) if kind != "warcinfo")
     targets = {target for _, target in kinds}
     assert set(kinds) == {(kind, target) for target in targets for kind in ("request", "response")}
-    asked = {row["url"] for row in fetched.rows}
-    assert targets == asked | {url.replace("/404", "/robots.txt") for url in asked if url.endswith("/404")}
-    assert kinds["response", fetched.row(next(iter(asked)))["url"]] >= 1
+    urls = {row["url"] for row in fetched.rows}
+    assert targets == urls | {url.replace("/404", "/robots.txt") for url in urls if url.endswith("/404")}
+    assert kinds["response", fetched.row(next(iter(urls)))["url"]] >= 1
 
 
-def test_the_file_begins_by_saying_what_made_it(warc: Path) -> None:
+def test_the_first_record_is_warcinfo(warc: Path) -> None:
     kind, _, payload = read_records(warc)[0]
     assert kind == "warcinfo"
     assert b"http-header-user-agent: webtext/0.1 (+mailto:me@example.org)\r\n" in payload
     assert b"robots: rfc9309\r\n" in payload
 
 
-def test_the_offset_of_each_page_leads_to_its_last_answer(fetched: Fetched) -> None:
+def test_the_offset_of_a_page_is_that_of_its_last_response(fetched: Fetched) -> None:
     pages = [row for row in fetched.rows if row["outcome"] == "ok"]
     assert len(pages) == len(_PAGES) + 1
     for row in pages:
@@ -85,7 +85,7 @@ def test_the_offset_of_each_page_leads_to_its_last_answer(fetched: Fetched) -> N
         assert record.content_stream().read() == _PAGES["/" + row["final_url"].rsplit("/", 1)[1]]
 
 
-def test_an_answer_without_a_page_is_stored_without_its_body(fetched: Fetched, warc: Path) -> None:
+def test_responses_that_are_not_pages_are_stored_without_body(fetched: Fetched, warc: Path) -> None:
     for record in ArchiveIterator(io.BytesIO(warc.read_bytes())):
         status = record.http_headers.get_statuscode() if record.rec_type == "response" else "200"
         if status != "200":
@@ -94,7 +94,7 @@ def test_an_answer_without_a_page_is_stored_without_its_body(fetched: Fetched, w
             assert record.content_stream().read() == b""
 
 
-def test_record_ids_are_unique_and_requests_name_their_answers(warc: Path) -> None:
+def test_record_ids_are_unique_and_requests_refer_to_their_responses(warc: Path) -> None:
     with warc.open("rb") as stream:
         headers = [(record.rec_type, record.rec_headers) for record in ArchiveIterator(stream)]
     ids = [header.get_header("WARC-Record-ID") for _, header in headers]
