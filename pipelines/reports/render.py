@@ -20,12 +20,7 @@ from pipelines.core.format import (
 
 def render(template: str, **values: Any) -> str:
     """Return the page of a template; the same values give the same bytes."""
-    return _ENVIRONMENT.get_template(template).render(values)
-
-
-def render_figure(chart: Any) -> str:
-    """Return the HTML of one chart."""
-    return str(_ENVIRONMENT.get_template("macros.html").module.figure(chart))  # type: ignore[attr-defined]
+    return ENVIRONMENT.get_template(template).render(values)
 
 
 def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
@@ -40,7 +35,7 @@ def _finalize(value: Any) -> Any:
     return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-_ENVIRONMENT = Environment(
+ENVIRONMENT = Environment(
     loader=PackageLoader("pipelines.reports"),
     autoescape=True,
     undefined=StrictUndefined,
@@ -48,7 +43,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {
+ENVIRONMENT.filters |= {
     "bytes": format_bytes,
     "count": format_count,
     "decimal": format_decimal,

@@ -12,6 +12,38 @@ from pipelines.reports.render import render
 
 _LONGEST_DRAWN = 24
 _TOKEN_CHARACTERS = 90
+_BY_SIZE = "bytes_per_token_by_entries"
+# The key of the curve, title, caption, title of the x axis, y axis.
+_LINE_CHARTS = (
+    (
+        _BY_SIZE,
+        "Bytes per token by vocabulary size",
+        "With only the first entries of this vocabulary, at the merges that were checked, and with all of them.",
+        "entries",
+        Axis("bytes per token"),
+    ),
+    (
+        "frequency_by_rank",
+        "Frequency by rank",
+        "How often entries occur in the corpus, the most frequent first.",
+        "rank",
+        Axis("occurrences", is_log=True),
+    ),
+    (
+        "share_of_tokens",
+        "Share of all tokens",
+        "The share of the corpus that the most frequent entries cover.",
+        "most frequent entries",
+        Axis("share", is_percent=True),
+    ),
+    (
+        "count_by_step",
+        "Count at each merge",
+        "How often the pair occurred when it was merged; the end shows roughly what further entries would gain.",
+        "merge",
+        Axis("occurrences", is_log=True),
+    ),
+)
 
 Report = Mapping[str, Any]
 
@@ -51,63 +83,34 @@ def _shorten_token(token: str) -> str:
 
 
 def _charts(report: Report) -> list[Chart]:
-    has_reference = report["reference"] is not None
     names = [("this tokenizer", "primary")]
-    if has_reference:
+    if report["reference"] is not None:
         names.append((report["reference"]["name"], "reference"))
 
-    def both(key: str, has_dots: bool = False) -> list[Series]:
-        keys = (key, f"reference_{key}")
-        return [
-            Series(name, report["curves"].get(curve, ()), style, has_dots)
-            for (name, style), curve in zip(names, keys, strict=False)
-        ]
+    def series(key: str) -> list[Series]:
+        curves = (report["curves"][key], report["curves"].get(f"reference_{key}", ()))
+        has_dots = key == _BY_SIZE
+        return [Series(name, curve, style, has_dots) for (name, style), curve in zip(names, curves, strict=False)]
 
-    groups = [
-        Bars(row["group"], (row["bytes_per_token"], row["reference_bytes_per_token"])[: len(names)])
-        for row in report["groups"]
+    by_group = bar_chart(
+        "Bytes per token by group",
+        "Documents of the sample, groups with the most bytes first. Longer bars mean fewer tokens.",
+        [Series(name, [], style) for name, style in names],
+        [
+            Bars(row["group"], (row["bytes_per_token"], row["reference_bytes_per_token"])[: len(names)])
+            for row in report["groups"]
+        ],
+    )
+    lengths = histogram(
+        "Entry length",
+        f"Entries by length in bytes; the last bar includes all of {_LONGEST_DRAWN} bytes or more.",
+        series("entries_by_bytes"),
+        Axis("bytes"),
+        Axis("entries"),
+        max_value=_LONGEST_DRAWN,
+    )
+    lines = [
+        line_chart(title, caption, series(key), Axis(x_title, is_log=True), y_axis)
+        for key, title, caption, x_title, y_axis in _LINE_CHARTS
     ]
-    return [
-        bar_chart(
-            "Bytes per token by group",
-            "Documents of the sample, groups with the most bytes first. Longer bars mean fewer tokens.",
-            [Series(name, [], style) for name, style in names],
-            groups,
-        ),
-        line_chart(
-            "Bytes per token by vocabulary size",
-            "With only the first entries of this vocabulary, at the merges that were checked, and with all of them.",
-            both("bytes_per_token_by_entries", has_dots=True),
-            Axis("entries", is_log=True),
-            Axis("bytes per token"),
-        ),
-        line_chart(
-            "Frequency by rank",
-            "How often entries occur in the corpus, the most frequent first.",
-            both("frequency_by_rank"),
-            Axis("rank", is_log=True),
-            Axis("occurrences", is_log=True),
-        ),
-        line_chart(
-            "Share of all tokens",
-            "The share of the corpus that the most frequent entries cover.",
-            both("share_of_tokens"),
-            Axis("most frequent entries", is_log=True),
-            Axis("share", is_percent=True),
-        ),
-        line_chart(
-            "Count at each merge",
-            "How often the pair occurred when it was merged; the end shows roughly what further entries would gain.",
-            both("count_by_step"),
-            Axis("merge", is_log=True),
-            Axis("occurrences", is_log=True),
-        ),
-        histogram(
-            "Entry length",
-            f"Entries by length in bytes; the last bar includes all of {_LONGEST_DRAWN} bytes or more.",
-            both("entries_by_bytes"),
-            Axis("bytes"),
-            Axis("entries"),
-            max_value=_LONGEST_DRAWN,
-        ),
-    ]
+    return [by_group, *lines, lengths]

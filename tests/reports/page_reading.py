@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from pipelines.reports.charts import Chart
+from pipelines.reports.render import ENVIRONMENT
+
 _VOID = {"meta", "br"}
 _INLINE = {"a", "b", "button", "code", "em", "mark", "span", "strong"}
 
@@ -49,3 +52,9 @@ class Page(HTMLParser):
     def numbers(self, tag: str, name: str) -> list[float]:
         """Return a numeric attribute of all elements with a tag."""
         return [float(attributes[name] or 0) for attributes in self.all(tag) if name in attributes]
+
+
+def render_figure(chart: Chart) -> str:
+    """Return the HTML of one chart."""
+    template = ENVIRONMENT.from_string('{% from "macros.html" import figure %}{{ figure(chart) }}')
+    return template.render(chart=chart)

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_reading import Page
+from page_reading import Page, render_figure
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
 from pipelines.reports.overlap import document_text, examples_chart, render_overlap_report, samples_chart
 from pipelines.reports.overlap_text import percent, probability
-from pipelines.reports.render import render_figure
 
 _EVIL = "<script>alert(1)</script>"
 # Keys whose texts come from the report itself.

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from page_reading import Page
+from page_reading import Page, render_figure
 
 from pipelines.reports.charts import Axis, Bars, Series, bar_chart, histogram, line_chart
-from pipelines.reports.render import render_figure
 from pipelines.reports.tokenizer import render_tokenizer_report
 
 _EVIL = "<script>alert(1)</script>"

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from headless_chromium import CUT_OFF, Browser
-from page_reading import Page
+from page_reading import Page, render_figure
 
 from pipelines.reports.charts import Axis, Mark, Series, line_chart
-from pipelines.reports.render import render_figure
 from pipelines.reports.training import extract_curve, raw_and_smoothed, render_training_page, smooth, thin
 
 ABOUT = {
