@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,29 @@ import pyarrow.parquet as pq
 import pytest
 import small_web
 
+from webtext_cli.main import main
 
-def _webtext(*arguments: str | Path, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a command as a user would and return its summary."""
-    command = [sys.executable, "-m", "webtext_cli", *map(str, arguments), "--json"]
-    settings = {**os.environ, **(environment or {})}
-    result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    summary: dict[str, Any] = json.loads(result.stdout)
-    assert summary["records_in"] == summary["records_out"] + sum(summary["dropped"].values())
-    return summary
+Command = Callable[..., dict[str, Any]]
 
 
-def test_the_dumps_of_2005_give_the_known_links(shared_data: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def webtext(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command in this process and return its summary."""
+
+    def run(*arguments: str | Path) -> dict[str, Any]:
+        code = main([*map(str, arguments), "--json"])
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        summary: dict[str, Any] = json.loads(printed.out)
+        assert summary["records_in"] == summary["records_out"] + sum(summary["dropped"].values())
+        return summary
+
+    return run
+
+
+def test_the_dumps_of_2005_give_the_known_links(shared_data: Path, tmp_path: Path, webtext: Command) -> None:
     dumps = [shared_data / "reddit" / f"RS_v2_2005-{month}.xz" for month in ("06", "07")]
-    summary = _webtext("scrape", *dumps, "--min-score", "3", "--profile", "none", "-o", tmp_path / "links")
+    summary = webtext("scrape", *dumps, "--min-score", "3", "--profile", "none", "-o", tmp_path / "links")
     assert summary["records_in"] == 103 + 1079
     submissions = 83 + 757
     assert summary["records_out"] == submissions - summary["dropped"].get("merged_into_link", 0)
@@ -39,41 +45,46 @@ def test_the_dumps_of_2005_give_the_known_links(shared_data: Path, tmp_path: Pat
     assert sum(len(row["submission_ids"]) for row in rows) == submissions
 
 
-def test_the_real_submissions_of_2013_pass_the_default_profile(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_submissions_of_2013_pass_the_default_profile(
+    shared_data: Path, tmp_path: Path, webtext: Command
+) -> None:
     dump = shared_data / "reddit" / "submissions-2013.ndjson.zst"
-    summary = _webtext("scrape", dump, "-o", tmp_path / "links")
+    summary = webtext("scrape", dump, "-o", tmp_path / "links")
     assert summary["records_in"] == 97_888
     assert summary["records_out"] > 10_000
     assert {"self_post", "low_score"} <= set(summary["dropped"])
 
 
-def test_two_hundred_real_pages_pass_fetch_and_extract(shared_data: Path, tmp_path: Path) -> None:
+def test_two_hundred_real_pages_pass_fetch_and_extract(
+    shared_data: Path, tmp_path: Path, webtext: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pages, texts = _real_pages(shared_data, 200)
     (tmp_path / "urls.txt").write_text("".join(f"{url}\n" for url in pages))
     with small_web.served(pages, tmp_path, "text/html") as environment:
-        fetched = _webtext(
-            "fetch", "-i", tmp_path / "urls.txt", "-o", tmp_path / "fetch", "--per-host-delay", "0",
-            environment=environment,
-        )  # fmt: skip
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        fetched = webtext("fetch", "-i", tmp_path / "urls.txt", "-o", tmp_path / "fetch", "--per-host-delay", "0")
     assert (fetched["records_in"], fetched["records_out"]) == (200, 200)
-    extracted = _webtext("extract", "-i", tmp_path / "fetch", "-o", tmp_path / "extract")
+    extracted = webtext("extract", "-i", tmp_path / "fetch", "-o", tmp_path / "extract")
     assert extracted["records_in"] == 200
     assert extracted["records_out"] >= 190
     rows = pq.read_table(sorted((tmp_path / "extract").glob("documents-*.parquet"))).to_pylist()
     assert {row["url"] for row in rows} <= set(pages)
     scores = [_word_f1(row["text"], texts[row["url"]]) for row in rows]
-    # Trafilatura's own mean over all pages of this set is 0.79; a fall far below it means that we broke the pages.
+    # Trafilatura's mean over all pages of this dataset is 0.79; far below it, the pages must be broken.
     assert sum(scores) / len(pages) > 0.7
 
 
-def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(shared_data: Path, tmp_path: Path) -> None:
+def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(
+    shared_data: Path, tmp_path: Path, webtext: Command
+) -> None:
     documents = shared_data / "text" / "docs.jsonl.zst"
-    deduplicated = _webtext("dedup", "-i", documents, "-o", tmp_path / "dedup")
+    deduplicated = webtext("dedup", "-i", documents, "-o", tmp_path / "dedup")
     # Seven versions of one documentation are in it: thousands of near-duplicates.
     assert deduplicated["dropped"]["near_duplicate"] > 1000
-    trained = _webtext("train-bpe", "-i", tmp_path / "dedup", "-o", tmp_path / "bpe", "--vocab-size", "8192")
+    trained = webtext("train-bpe", "-i", tmp_path / "dedup", "-o", tmp_path / "bpe", "--vocab-size", "8192")
     assert trained["records_out"] == deduplicated["records_out"]
-    tokens = _webtext(
+    tokens = webtext(
         "tokenize", "-i", tmp_path / "dedup", "--tokenizer", tmp_path / "bpe", "-o", tmp_path / "tokens",
     )  # fmt: skip
     assert tokens["records_out"] == deduplicated["records_out"]
@@ -81,14 +92,14 @@ def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(shared_d
     size_bytes = sum((tmp_path / "tokens" / shard["name"]).stat().st_size for shard in described["splits"]["train"])
     assert size_bytes == 2 * sum(shard["tokens"] for shard in described["splits"]["train"])
     benchmark = f"wikitext2={shared_data / 'benchmarks' / 'wikitext2-test.txt'}"
-    _webtext("overlap-report", "-i", tmp_path / "dedup", "--benchmark", benchmark, "-o", tmp_path / "overlap")
+    webtext("overlap-report", "-i", tmp_path / "dedup", "--benchmark", benchmark, "-o", tmp_path / "overlap")
     report = json.loads((tmp_path / "overlap" / "report.json").read_text())
-    (found,) = report["benchmarks"]
-    assert found["ngrams"] > 150_000
-    assert 0 <= found["percent_positions"] < 5
+    (benchmark,) = report["benchmarks"]
+    assert benchmark["ngrams"] > 150_000
+    assert 0 <= benchmark["percent_positions"] < 5
 
 
-def _real_pages(shared_data: Path, wanted: int) -> tuple[dict[str, bytes], dict[str, str]]:
+def _real_pages(shared_data: Path, count: int) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return real pages, and their reviewed main texts, by URL."""
     folder = shared_data / "pages" / "wcxb-dev"
     pages: dict[str, bytes] = {}
@@ -97,26 +108,23 @@ def _real_pages(shared_data: Path, wanted: int) -> tuple[dict[str, bytes], dict[
         truth = json.loads(path.read_text())
         url, text = truth["url"], truth["ground_truth"]["main_content"]
         page = folder / "html" / f"{path.stem}.html.gz"
-        # Fetch asks for canonical URLs; a page under another spelling of its URL would not be found on our server.
+        # Fetch requests canonical URLs; the server would not know a page under another spelling of its URL.
         if not re.fullmatch(r"https?://[a-z0-9.-]+/[A-Za-z0-9./_-]*", url) or not text or not page.exists():
             continue
         pages[url], texts[url] = gzip.decompress(page.read_bytes()), text
-        if len(pages) == wanted:
+        if len(pages) == count:
             break
     return pages, texts
 
 
-def _word_f1(found: str, wanted: str) -> float:
-    ours, theirs = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
-    common = sum((ours & theirs).values())
-    return 2 * common / (sum(ours.values()) + sum(theirs.values())) if common else 0.0
+def _word_f1(text: str, reference: str) -> float:
+    words, reference_words = (Counter(re.findall(r"\w+", part.lower())) for part in (text, reference))
+    common = sum((words & reference_words).values())
+    return 2 * common / (words.total() + reference_words.total()) if common else 0.0
 
 
-@pytest.mark.parametrize("month", ["06"])
-def test_a_truncated_dump_is_named(shared_data: Path, tmp_path: Path, month: str) -> None:
-    whole = (shared_data / "reddit" / f"RS_v2_2005-{month}.xz").read_bytes()
-    (tmp_path / "RS_cut.xz").write_bytes(whole[: len(whole) // 2])
-    command = [sys.executable, "-m", "webtext_cli", "scrape", str(tmp_path / "RS_cut.xz"), "-o", str(tmp_path / "out")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "RS_cut.xz: is truncated or corrupt near compressed byte" in result.stderr
+def test_a_truncated_dump_is_named(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = (shared_data / "reddit" / "RS_v2_2005-06.xz").read_bytes()
+    (tmp_path / "RS_cut.xz").write_bytes(dump[: len(dump) // 2])
+    assert main(["scrape", str(tmp_path / "RS_cut.xz"), "-o", str(tmp_path / "out")]) == 1
+    assert "RS_cut.xz: is truncated or corrupt near compressed byte" in capsys.readouterr().err
