@@ -1,4 +1,4 @@
-"""`webtext build` and `status`: which stages run, in which order, and what is checked before the first of them."""
+"""`webtext build` and `status`: which stages run, in which order, and what is checked before the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The docs: links lead somewhere, commands and options that they show exist."""
+"""The docs: their links, commands and options exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_name)
-def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_point_to_files_and_headings(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if re.match(r"[a-z]+:", target):
             continue
@@ -36,23 +36,23 @@ def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_name)
-def test_the_commands_and_options_that_a_page_shows_exist(page: Path) -> None:
+def test_commands_and_options_in_examples_exist(page: Path) -> None:
     blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:
-        found = re.match(r"\s*(?:\$ )?webtext ([a-z-]+)(.*)", line.split("  #")[0])
-        if found is None:
+        command = re.match(r"\s*(?:\$ )?webtext ([a-z-]+)(.*)", line.split("  #")[0])
+        if command is None:
             continue
-        assert found[1] in COMMANDS, line
-        known = _flags(found[1])
-        used = re.findall(r"(?<!\S)--?[a-zA-Z][a-z0-9-]*", found[2])
+        assert command[1] in COMMANDS, line
+        known = _flags(command[1])
+        used = re.findall(r"(?<!\S)--?[a-zA-Z][a-z0-9-]*", command[2])
         assert [flag for flag in used if flag not in known] == [], f"{_name(page)}: {line}"
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_name)
-def test_options_named_in_the_text_exist_somewhere(page: Path) -> None:
+def test_options_in_the_text_exist(page: Path) -> None:
     known = set().union(*(_flags(name) for name in COMMANDS)) | {"--version", "--help"}
-    # Options of other programs that the pages speak of.
+    # Options of other programs.
     known |= {"--long", "--check", "--data", "--kills", "--seed", "--step", "--pages", "--no-deps"}
     named = re.findall(r"`(--[a-z][a-z0-9-]*)", page.read_text())
     assert [flag for flag in named if flag not in known] == []

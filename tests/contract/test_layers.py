@@ -1,4 +1,4 @@
-"""Where things may happen: only the storage layer touches a disk."""
+"""Only the storage layer accesses a disk."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 _PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
-# The storage layer itself, the place that finds the package's own data, what the system says of its memory, and a
-# filter that asks it for memory in huge pages, by a map of no file.
+# The storage layer, the package's own data, the system's memory figures, and a filter that requests huge pages by an
+# anonymous mapping.
 _ALLOWED = {"core/storage.py", "core/resources.py", "core/machine.py", "algorithms/bloom/blocked.py"}
 _DISK_MODULES = {"pathlib", "shutil", "tempfile", "glob", "fsspec", "mmap"}
 _DISK_CALLS = {
@@ -24,25 +24,26 @@ def _sources() -> list[Path]:
 
 
 def _offences(path: Path) -> list[str]:
-    found = []
+    offences = []
     for node in ast.walk(ast.parse(path.read_text())):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import):
-            found += [f"{line}: import {name.name}" for name in node.names if name.name.split(".")[0] in _DISK_MODULES]
+            modules = [name.name for name in node.names]
+            offences += [f"{line}: import {name}" for name in modules if name.split(".")[0] in _DISK_MODULES]
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _DISK_MODULES:
-            found.append(f"{line}: from {node.module} import ...")
+            offences.append(f"{line}: from {node.module} import ...")
         if isinstance(node, ast.Call):
             function = node.func
             if isinstance(function, ast.Name) and function.id == "open":
-                found.append(f"{line}: open(...)")
+                offences.append(f"{line}: open(...)")
             if (
                 isinstance(function, ast.Attribute)
                 and isinstance(function.value, ast.Name)
                 and function.value.id in _MODULES_OF_CALLS
                 and function.attr in _DISK_CALLS
             ):
-                found.append(f"{line}: {function.value.id}.{function.attr}(...)")
-    return found
+                offences.append(f"{line}: {function.value.id}.{function.attr}(...)")
+    return offences
 
 
 @pytest.mark.parametrize("path", _sources(), ids=lambda path: str(path.relative_to(_PIPELINES)))
@@ -50,7 +51,7 @@ def test_only_the_storage_layer_touches_a_disk(path: Path) -> None:
     assert _offences(path) == []
 
 
-def test_the_check_itself_sees_what_it_looks_for(tmp_path: Path) -> None:
+def test_the_check_finds_violations(tmp_path: Path) -> None:
     source = tmp_path / "x.py"
     source.write_text("import os, tempfile\nfrom pathlib import Path\nopen('a')\nos.replace('a', 'b')\n")
     assert len(_offences(source)) == 4

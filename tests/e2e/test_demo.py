@@ -1,4 +1,4 @@
-"""`webtext demo` from the first command to the last line, as a newcomer runs it."""
+"""`webtext demo` as a new user runs it."""
 
 from __future__ import annotations
 

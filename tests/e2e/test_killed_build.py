@@ -1,4 +1,4 @@
-"""A build that is killed again and again ends as one that was left alone: the short version of `kill_build.py`."""
+"""A build that is killed several times ends like an undisturbed one: the short version of `kill_build.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built wheel, installed in a fresh environment, answers, and finds its own data."""
+"""The built wheel works in a fresh environment and finds its data."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of a fresh environment with the wheel in it.
+    """The `bin` folder of a fresh environment with the wheel.
 
-    The packages that it depends on are taken from this environment, so that the test needs no network; that they are
-    the ones the wheel asks for is what `pip check` tells.
+    Dependencies are those of this environment, so that the test needs no network; `pip check` checks them.
     """
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, with_pip=True)
@@ -58,7 +57,7 @@ def _run(command: list[str | Path], folder: Path) -> str:
     return result.stdout
 
 
-def test_the_wheel_holds_both_packages_and_the_data(wheel: Path) -> None:
+def test_the_wheel_contains_both_packages_and_the_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert wheel.name.startswith("webtext_kit-")
     assert "webtext_cli/main.py" in names
@@ -71,16 +70,16 @@ def test_the_wheel_holds_both_packages_and_the_data(wheel: Path) -> None:
     assert {f"pipelines/_data/{path.relative_to(_REPOSITORY / 'data')}" for path in tracked} <= set(names)
 
 
-def test_the_command_answers_from_the_fresh_environment(installed: Path, tmp_path: Path) -> None:
+def test_the_command_runs_in_the_fresh_environment(installed: Path, tmp_path: Path) -> None:
     assert "Rebuild WebText" in _run([installed / "webtext", "--help"], tmp_path)
     where = _run([installed / "python", "-c", "import webtext_cli; print(webtext_cli.__file__)"], tmp_path)
     assert where.startswith(str(installed.parent))
 
 
-def test_the_wheel_asks_for_what_is_there(installed: Path, tmp_path: Path) -> None:
+def test_the_requirements_of_the_wheel_are_met(installed: Path, tmp_path: Path) -> None:
     command = [str(installed / "python"), "-m", "pip", "check"]
     check = subprocess.run(command, cwd=tmp_path, env=_clean_environment(), capture_output=True, text=True, check=False)
-    # Other packages may ask for what a bare environment lacks (a newer setuptools); ours may not.
+    # Other packages may require what a bare environment lacks (a newer setuptools); this one may not.
     assert [line for line in check.stdout.splitlines() if line.startswith("webtext-kit")] == []
     assert "webtext-kit" in _run([installed / "python", "-m", "pip", "list"], tmp_path)
 
