@@ -154,42 +154,43 @@ def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> s
     return None if value is None else BadRow(number, "not_text", line)
 
 
-class _TableRow(NamedTuple):
-    """A row with its first line and its bytes; `cells` is None if it cannot be parsed, with the error."""
-
-    line: int
-    content: bytes
-    cells: list[str] | None
-    error: str = ""
+# The numbered lines of a row of a table, and its cells or the error that prevents parsing them. A plain tuple, since a
+# named one makes reading a third slower.
+_Lines = list[tuple[int, bytes]]
+_TableRow = tuple[_Lines, list[str] | csv.Error]
 
 
 def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[str | BadRow | None]:
     index: int | None = None
-    for row in rows:
+    for lines, cells in rows:
         if index is None:
-            if row.cells is None:
-                raise UrlListError(path, f"its first row cannot be read as CSV ({row.error})")
-            index = _column_index(path, row.cells, column)
-        elif row.cells is None:
-            yield BadRow(row.line, "bad_csv", row.content)
-        elif index >= len(row.cells):
-            yield BadRow(row.line, "short_row", row.content)
+            if isinstance(cells, csv.Error):
+                raise UrlListError(path, f"its first row cannot be read as CSV ({cells})")
+            index = _column_index(path, cells, column)
+        elif isinstance(cells, csv.Error):
+            yield _bad_row(lines[:1], "bad_csv")
+        elif index >= len(cells):
+            yield _bad_row(lines, "short_row")
         else:
-            url = row.cells[index].strip()
+            url = cells[index].strip()
             if "\n" in url or "\r" in url:
-                yield BadRow(row.line, "several_lines", row.content)
+                yield _bad_row(lines, "several_lines")
             elif not url.isascii() and _SURROGATES.search(url):
-                yield BadRow(row.line, "not_utf8", row.content)
+                yield _bad_row(lines, "not_utf8")
             else:
                 yield url or None
     if index is None:
         raise _empty_list(path)
 
 
+def _bad_row(lines: _Lines, reason: str) -> BadRow:
+    return BadRow(lines[0][0], reason, b"".join(line for _, line in lines))
+
+
 def _tsv_rows(lines: Iterable[tuple[int, bytes]]) -> Iterator[_TableRow]:
     # TSV has no quotes, so a row is a line.
-    for number, line in lines:
-        yield _TableRow(number, line, line.decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t"))
+    for line in lines:
+        yield [line], line[1].decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t")
 
 
 def _csv_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_TableRow]:
@@ -199,14 +200,14 @@ def _csv_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_TableRow]:
     while True:
         feed.row = []
         try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            number, line = feed.retry_row_without_first_line()
-            yield _TableRow(number, line, None, str(error))
-            continue
-        if cells is None:
+            cells = next(reader)
+        except StopIteration:
             return
-        yield _TableRow(feed.row[0][0], b"".join(line for _, line in feed.row), cells)
+        except csv.Error as error:
+            feed.return_all_but_first()
+            yield feed.row, error
+        else:
+            yield feed.row, cells
 
 
 class _CsvLines:
@@ -228,11 +229,9 @@ class _CsvLines:
         # Other columns may contain bytes that are not UTF-8; only the URL is checked.
         return line[1].decode("utf-8", "surrogateescape")
 
-    def retry_row_without_first_line(self) -> tuple[int, bytes]:
-        """Return the first line of the row; the others will be read again as rows of their own."""
-        first, *others = self.row
-        self._returned.extendleft(reversed(others))
-        return first
+    def return_all_but_first(self) -> None:
+        """Have the lines of the row read again as rows of their own, except the first."""
+        self._returned.extendleft(reversed(self.row[1:]))
 
 
 def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | BadRow | None]:
