@@ -19,7 +19,7 @@ import torch
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import next_tokens, sample_tokens
 from pipelines.model.io.hugging_face import model_config, to_hugging_face
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 
 SIZES = {
     "tiny": Architecture(layers=4, width=128, heads=4, context=128, vocab_size=50_257),
@@ -46,14 +46,14 @@ def main() -> None:
 def compare(name: str, tokens: int, rounds: int) -> None:
     """Time every way in each round, and print the medians."""
     model = empty_model(SIZES[name])
-    initialise(model, 0)
+    initialize(model, 0)
     model.eval()
     options = SamplingOptions(max_tokens=tokens)
     theirs = transformers_model(model)
     ways: dict[str, tuple[int, Callable[[], object]]] = {
         "without a cache": (1, lambda: plain_sample(model, options)),
-        "webtext": (1, lambda: sample_tokens(model, [0], options, [0], NO_END)),
-        "webtext, 8 samples": (8, lambda: sample_tokens(model, [0], options, range(8), NO_END)),
+        "webtext": (1, lambda: sample_tokens(model, [0], options, [0], end_of_text=NO_END)),
+        "webtext, 8 samples": (8, lambda: sample_tokens(model, [0], options, range(8), end_of_text=NO_END)),
         "transformers": (1, lambda: theirs(1, tokens)),
         "transformers, 8 samples": (8, lambda: theirs(8, tokens)),
     }

@@ -98,7 +98,7 @@ def train(tokens: TokenFolder, bar: float, output: Path, options: argparse.Names
     begun = time.perf_counter()
     pretrain(tokens.path, output, steps, max(1, steps // _EVALUATIONS), options)
     minutes = (time.perf_counter() - begun) / 60
-    rows = rows_of(output / "metrics.jsonl")
+    rows = batch_rows(output / "metrics.jsonl")
     recipe = json.loads((output / "config.json").read_text())["recipe"]
     print(f"tiny: {steps:,} steps in {minutes:.1f} minutes, planned with {1000 * step_s:.1f} ms a step:")
     print(f"  {', '.join(f'{key} {value}' for key, value in recipe.items())}")
@@ -118,7 +118,7 @@ def train(tokens: TokenFolder, bar: float, output: Path, options: argparse.Names
 def timed_step_s(tokens: str, output: Path, options: argparse.Namespace) -> float:
     """Return the median seconds of a step."""
     pretrain(tokens, output, _TIMED_STEPS, _TIMED_STEPS, options)
-    return statistics.median(row["seconds"] for row in rows_of(output / "timing.jsonl")[_TIMED_STEPS // 3 :])
+    return statistics.median(row["seconds"] for row in batch_rows(output / "timing.jsonl")[_TIMED_STEPS // 3 :])
 
 
 def pretrain(tokens: str, output: Path, steps: int, eval_every: int, options: argparse.Namespace) -> None:
@@ -132,7 +132,7 @@ def pretrain(tokens: str, output: Path, steps: int, eval_every: int, options: ar
     )
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def batch_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -1,10 +1,10 @@
-"""`webtext pretrain` on one CUDA card: tokens a second, utilisation and memory of the smallest and the largest GPT-2.
+"""`webtext pretrain` on one CUDA GPU: tokens per second, MFU and memory of the smallest and the largest GPT-2.
 
     python benchmarks/bench_pretrain_gpu.py [--minutes 9.5] [--only gpt2] [--steps 60] [--seconds 25] [--dry-run]
 
-Each case trains in a process of its own on made-up tokens, by the trainer that the command has, until it has done so
-many steps or taken so many seconds after its first step; its speed is that of the last half of its steps. Where the
-minutes are spent, the cases that are left are named. `--dry-run` does the same with tiny models on a CPU.
+Each case trains in its own process on random tokens, with the trainer of the command, for a number of steps or of
+seconds after its first step; its speed is that of the second half of its steps. Cases that do not fit into the minutes
+are listed as not run. `--dry-run` does the same with tiny models on a CPU.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from collections.abc import Sequence
 import torch
 from token_shards import write_tokens
 
+from pipelines.core.format import format_percent
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.diagnostics.flops import flops_per_token, utilisation, utilisation_text
+from pipelines.model.diagnostics.flops import flops_per_token, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
 VOCAB_SIZE = 50_257
 _DRY_VOCAB_SIZE = 300
-_LEAST_STEPS = 8
+_MIN_STEPS = 8
 _TOKENS = 4_000_000
 _GB = 1e9
 
@@ -42,15 +43,15 @@ class Case:
 
     preset: str
     micro_batch: int
-    blocks: int
+    batch_size: int
     dropout: float = 0.0
     compiled: bool = True
-    recompute: bool = False
+    activation_checkpointing: bool = False
     smaller: tuple[str, ...] = ()
 
     def config(self, device: str) -> PretrainConfig:
-        """Return the options of `webtext pretrain`; never a checkpoint, more steps than there is time for."""
-        values = (f"batch_size={self.blocks}", f"micro_batch={self.micro_batch}", f"dropout={self.dropout}")
+        """Return the options of `webtext pretrain`: no checkpoint, more steps than there is time for."""
+        values = (f"batch_size={self.batch_size}", f"micro_batch={self.micro_batch}", f"dropout={self.dropout}")
         return PretrainConfig(
             preset=self.preset,
             set=(*values, "steps=1000000", "eval_every=1000000", *self.smaller),
@@ -58,51 +59,51 @@ class Case:
             checkpoint_every=1_000_000,
             keep_checkpoints=1,
             compile="on" if self.compiled else "off",
-            activation_checkpointing=self.recompute,
+            activation_checkpointing=self.activation_checkpointing,
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
-    """What a case came to; bytes of the card's memory, 0 on a CPU."""
+class Measurement:
+    """The result of a case; bytes are peak GPU memory, 0 on a CPU."""
 
     steps: int
     first_step_s: float
     step_s: float
     tokens_per_second: float
-    utilisation: float | None
+    mfu: float | None
     allocated_bytes: int
     reserved_bytes: int
 
 
-# In the order of what one wants to know first, since the time may not suffice for all.
+# The most interesting ones first: there may not be time for all.
 CASES = (
     Case("gpt2", 32, 128),
     Case("gpt2-xl", 8, 32),
     Case("gpt2", 64, 128),
     Case("gpt2-xl", 16, 32),
     Case("gpt2", 32, 128, dropout=0.1),
-    Case("gpt2-xl", 16, 32, recompute=True),
+    Case("gpt2-xl", 16, 32, activation_checkpointing=True),
     Case("gpt2", 32, 128, compiled=False),
     Case("gpt2-xl", 8, 32, dropout=0.1),
     Case("gpt2", 16, 128),
     Case("gpt2-xl", 4, 32),
     Case("gpt2-xl", 8, 32, compiled=False),
-    Case("gpt2-xl", 32, 32, recompute=True),
+    Case("gpt2-xl", 32, 32, activation_checkpointing=True),
 )
 _SMALLER = ("layers=1", "width=32", "heads=2", "context=16", "warmup_steps=2")
 DRY_CASES = (
     Case("tiny", 2, 4, compiled=False, smaller=_SMALLER),
-    Case("tiny", 4, 4, dropout=0.1, compiled=False, recompute=True, smaller=_SMALLER),
+    Case("tiny", 4, 4, dropout=0.1, compiled=False, activation_checkpointing=True, smaller=_SMALLER),
 )
 
 
 class Enough(BaseException):
-    """Ends a training that would go on for days; no error that a task would be blamed for, nor a Ctrl-C."""
+    """Ends the training; neither an error of a task nor a KeyboardInterrupt."""
 
 
 class Stopwatch(Silent):
-    """Notes when each step ended; ends the training after so many, or so many seconds after the first."""
+    """Records when each step ended; ends the training after so many steps, or seconds after the first."""
 
     def __init__(self, steps: int, seconds: float) -> None:
         self._steps, self._seconds = steps, seconds
@@ -111,18 +112,18 @@ class Stopwatch(Silent):
     def advance(self, units: int) -> None:
         self.ends.append(time.perf_counter())
         done = len(self.ends) - 1
-        late = done >= _LEAST_STEPS and self.ends[-1] - self.ends[1] > self._seconds
+        late = done >= _MIN_STEPS and self.ends[-1] - self.ends[1] > self._seconds
         if done >= self._steps or late:
             raise Enough
 
     def step_s(self) -> float:
-        """Return the mean seconds of the last half of the steps: no wait between two of them is left out."""
+        """Return the mean seconds per step over the second half of the steps, with all waits between them."""
         half = len(self.ends) // 2
         return (self.ends[-1] - self.ends[half]) / (len(self.ends) - 1 - half)
 
 
 def main() -> None:
-    """Print the table, or, for one case, what it came to."""
+    """Print the table, or the result of one case."""
     options = parse()
     if options.case:
         values = json.loads(options.case)
@@ -130,7 +131,7 @@ def main() -> None:
         print(json.dumps(dataclasses.asdict(measure(case, options))))
         return
     if not options.dry_run and not torch.cuda.is_available():
-        print("skipped: torch finds no CUDA card here; --dry-run tries the script on a CPU")
+        print("skipped: torch finds no CUDA GPU; use --dry-run to run the script on a CPU")
         return
     cases = [case for case in (DRY_CASES if options.dry_run else CASES) if options.only in (None, case.preset)]
     with tempfile.TemporaryDirectory() as folder:
@@ -140,12 +141,12 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Return the options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all cases together")
-    parser.add_argument("--only", choices=("gpt2", "gpt2-xl"), help="the cases of one model")
+    parser.add_argument("--minutes", type=float, default=9.5, help="time limit for all cases together")
+    parser.add_argument("--only", choices=("gpt2", "gpt2-xl"), help="run only the cases of one model")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=25.0, help="of a case, after its first step")
+    parser.add_argument("--seconds", type=float, default=25.0, help="time limit per case, after its first step")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--tokens", help=argparse.SUPPRESS)
@@ -155,36 +156,34 @@ def parse() -> argparse.Namespace:
 
 def print_table(cases: Sequence[Case], options: argparse.Namespace) -> None:
     """Run the cases while there is time; print each as soon as it is done."""
-    print(f"{device_name(options)}, torch {torch.__version__}, CUDA {torch.version.cuda}; bfloat16 on a card\n")
+    print(f"{device_name(options)}, torch {torch.__version__}, CUDA {torch.version.cuda}; bfloat16 on a GPU\n")
     print(
-        "| model | blocks at once | blocks a step | dropout | compiled | recomputed | tokens/s | MFU | step, ms |",
+        "| model | micro-batch | batch | dropout | compiled | checkpointing | tokens/s | MFU | step, ms |",
         end="",
     )
-    print(" peak GB: used | reserved | first step, s | steps |\n|" + "---|" * 13)
+    print(" peak GB: allocated | reserved | first step, s | steps |\n|" + "---|" * 13)
     until = time.perf_counter() + 60 * options.minutes
     for number, case in enumerate(cases):
         print(row(case, run_case(case, f"{options.tokens}-{number}", until, options)), flush=True)
 
 
-def row(case: Case, found: Measured | str) -> str:
+def row(case: Case, result: Measurement | str) -> str:
     """Return a line of the table."""
-    about = (
-        f"| {case.preset} | {case.micro_batch} | {case.blocks} | {case.dropout} | {'yes' if case.compiled else 'no'} "
-    )
-    about += f"| {'yes' if case.recompute else 'no'} |"
-    if isinstance(found, str):
-        return f"{about} {found} |" + " |" * 6
-    memory = f"{found.allocated_bytes / _GB:.1f} | {found.reserved_bytes / _GB:.1f}"
-    share = utilisation_text(found.utilisation)
-    speed = f"{found.tokens_per_second:,.0f} | {share} | {1000 * found.step_s:.1f}"
-    return f"{about} {speed} | {memory} | {found.first_step_s:.1f} | {found.steps} |"
+    columns = [case.preset, case.micro_batch, case.batch_size, case.dropout]
+    columns += ["yes" if flag else "no" for flag in (case.compiled, case.activation_checkpointing)]
+    about = "".join(f"| {column} " for column in columns) + "|"
+    if isinstance(result, str):
+        return f"{about} {result} |" + " |" * 6
+    memory = f"{result.allocated_bytes / _GB:.1f} | {result.reserved_bytes / _GB:.1f}"
+    speed = f"{result.tokens_per_second:,.0f} | {format_percent(result.mfu)} | {1000 * result.step_s:.1f}"
+    return f"{about} {speed} | {memory} | {result.first_step_s:.1f} | {result.steps} |"
 
 
-def run_case(case: Case, output: str, until: float, options: argparse.Namespace) -> Measured | str:
-    """Return what a case came to in a process of its own, or why it came to nothing."""
+def run_case(case: Case, output: str, until: float, options: argparse.Namespace) -> Measurement | str:
+    """Run a case in its own process; return its result, or why there is none."""
     left = until - time.perf_counter()
     if left < options.seconds:
-        return "not run: the time is spent"
+        return "not run: out of time"
     command = [sys.executable, __file__, "--case", json.dumps(dataclasses.asdict(case)), "--steps", str(options.steps)]
     command += ["--seconds", str(options.seconds), "--tokens", options.tokens, "--output", output]
     if options.dry_run:
@@ -192,16 +191,16 @@ def run_case(case: Case, output: str, until: float, options: argparse.Namespace)
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=left)
     except subprocess.TimeoutExpired:
-        return "not finished: the time is spent"
+        return "not finished: out of time"
     if ran.returncode:
         print(ran.stderr[-3000:], file=sys.stderr)
-        said = ran.stderr.strip().splitlines() or [f"ended by signal {-ran.returncode}"]
-        return f"failed: {said[-1][:120]}"
-    return Measured(**json.loads(ran.stdout.splitlines()[-1]))
+        lines = ran.stderr.strip().splitlines() or [f"ended by signal {-ran.returncode}"]
+        return f"failed: {lines[-1][:120]}"
+    return Measurement(**json.loads(ran.stdout.splitlines()[-1]))
 
 
-def measure(case: Case, options: argparse.Namespace) -> Measured:
-    """Train a case until its stopwatch ends it."""
+def measure(case: Case, options: argparse.Namespace) -> Measurement:
+    """Train until the stopwatch ends it."""
     watch = Stopwatch(options.steps, options.seconds)
     config = case.config("cpu" if options.dry_run else "cuda")
     with contextlib.suppress(Enough):
@@ -211,20 +210,20 @@ def measure(case: Case, options: argparse.Namespace) -> Measured:
     speed = recipe.batch_tokens / watch.step_s()
     parameters = parameter_count(recipe, _DRY_VOCAB_SIZE if options.dry_run else VOCAB_SIZE)
     flops = flops_per_token(parameters, recipe.layers, recipe.width, recipe.context)
-    return Measured(
+    return Measurement(
         steps=len(watch.ends) - 1,
         first_step_s=watch.ends[1] - watch.ends[0],
         step_s=watch.step_s(),
         tokens_per_second=speed,
-        utilisation=utilisation(speed, flops, device_name(options), 1),
+        mfu=utilization(speed, flops, device_name(options), 1),
         allocated_bytes=torch.cuda.max_memory_allocated() if cuda else 0,
         reserved_bytes=torch.cuda.max_memory_reserved() if cuda else 0,
     )
 
 
 def device_name(options: argparse.Namespace) -> str:
-    """Return torch's name of the card."""
-    return "no card, a dry run on the CPU" if options.dry_run else torch.cuda.get_device_name()
+    """Return torch's name of the GPU."""
+    return "dry run on the CPU" if options.dry_run else torch.cuda.get_device_name()
 
 
 if __name__ == "__main__":

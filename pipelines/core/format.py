@@ -61,6 +61,14 @@ def format_quantity(number: float, unit: str) -> str:
     return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
 
 
+def format_rounded(number: float) -> str:
+    """Format a large number with three significant digits: `300 billion`, `2.1 million`, `9,830`."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:.3g} {name}"
+    return f"{number:,.0f}"
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: `1 file`, `2 files`, `3 entries` (with `nouns` given)."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

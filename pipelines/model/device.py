@@ -1,4 +1,4 @@
-"""Where a model runs, and what the machine may refuse."""
+"""Devices: selection, precision, determinism, and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -14,55 +14,49 @@ from pipelines.core.machine import available_memory_bytes
 from pipelines.model.training.data import Tokens
 
 
-def pick_device(name: str, local_rank: int = 0) -> torch.device:
-    """Return the device of `cpu`, `cuda`, `mps` or `auto`; raise UsageError where there is no such device.
+def select_device(name: str, local_rank: int = 0) -> torch.device:
+    """Return the device for `cpu`, `cuda`, `mps` or `auto`; each process on a machine gets the GPU of its local rank.
 
-    Of several processes on one machine each takes the card of its number.
+    Raises UsageError if the device is not available.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        return _card(local_rank)
     if name == "mps" and not torch.backends.mps.is_available():
-        raise UsageError("--device mps: torch finds no Apple GPU here; use --device cpu")
-    return torch.device(name)
-
-
-def _card(number: int) -> torch.device:
+        raise UsageError("--device mps: torch finds no Apple GPU; use --device cpu")
+    if name != "cuda":
+        return torch.device(name)
     if not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no CUDA card here; use --device cpu, or install torch with CUDA")
-    if number >= torch.cuda.device_count():
+        raise UsageError("--device cuda: torch finds no CUDA GPU; use --device cpu, or install torch with CUDA")
+    if local_rank >= torch.cuda.device_count():
         raise UsageError(
-            f"process {number} of this machine finds only {torch.cuda.device_count()} CUDA cards; "
-            "start as many processes as there are cards"
+            f"local rank {local_rank}: torch finds only {torch.cuda.device_count()} CUDA GPUs; "
+            "start one process per GPU"
         )
-    return torch.device("cuda", number)
+    return torch.device("cuda", local_rank)
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a model is computed, and with what precision of its matrix products."""
+class DeviceConfig:
+    """A device, and whether matrix products are computed in bfloat16."""
 
     device: torch.device
     bf16: bool
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Compute matrix products in bfloat16 where that was chosen."""
+        """Return a context in which matrix products are computed in the configured precision."""
         return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
 
     def to_device(self, tokens: Tokens) -> torch.Tensor:
-        """Move token ids to the device; a card gets them while it computes."""
-        moved = torch.from_numpy(tokens)
+        """Copy token ids to the device; to a GPU asynchronously, from pinned memory."""
+        ids = torch.from_numpy(tokens)
         return (
-            moved.pin_memory().to(self.device, non_blocking=True)
-            if self.device.type == "cuda"
-            else moved.to(self.device)
+            ids.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else ids.to(self.device)
         )
 
     def seed(self, seed: int) -> None:
-        """Seed what dropout draws from on this device.
+        """Seed the generator that dropout uses on this device.
 
-        torch.manual_seed seeds all kinds of devices, and keeps a trace of each call for those that are not there.
+        Not torch.manual_seed: it seeds every device type, and queues a call for each that is not initialized.
         """
         if self.device.type == "cpu":
             torch.default_generator.manual_seed(seed)
@@ -78,32 +72,27 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The card's name, or the kind of device."""
+        """The GPU's name as torch reports it, or the device type."""
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
 
 
-def sum_type(device: torch.device) -> torch.dtype:
-    """Return the type to add up in on a device: float64, which Apple's GPUs do not have."""
+def device_config(device: torch.device, precision: str = "auto") -> DeviceConfig:
+    """Return the configuration for a device; `auto` is bfloat16 on a CUDA GPU that supports it, else float32."""
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "bf16" and device.type == "cuda" and not has_bf16:
+        raise UsageError("--precision bf16: this GPU does not support bfloat16; use --precision float32")
+    return DeviceConfig(device, precision == "bf16" or (precision == "auto" and has_bf16))
+
+
+def accumulator_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype for sums on a device: float64, which Apple's GPUs do not support."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def pick_place(device: torch.device, precision: str) -> Place:
-    """Return where to compute: `auto` takes bfloat16 on a CUDA card that has it, and float32 elsewhere."""
-    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if precision == "bf16" and device.type == "cuda" and not has_bf16:
-        raise UsageError("--precision bf16: this card computes no bfloat16; use --precision float32")
-    return Place(device, precision == "bf16" or (precision == "auto" and has_bf16))
-
-
-def autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Compute in bfloat16 on a CUDA card; elsewhere in float32."""
-    return pick_place(device, "auto").autocast()
-
-
 @contextlib.contextmanager
-def reproducible(device: torch.device, threads: int) -> Iterator[None]:
-    """Compute the same bits each time on a CPU, with a number of threads (0: torch's own); all is put back after."""
-    deterministic, before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+def reproducible(device: torch.device, threads: int = 0) -> Iterator[None]:
+    """Use deterministic algorithms on a CPU, and `threads` threads (0: torch's default); restore both on exit."""
+    deterministic, default_threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
     if threads:
@@ -112,22 +101,20 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(deterministic)
-        torch.set_num_threads(before)
+        torch.set_num_threads(default_threads)
 
 
 @contextlib.contextmanager
-def named_memory_errors(way_out: str) -> Iterator[None]:
-    """Turn "out of memory", of the card or of the machine, into a WebtextError that says what to change."""
+def translate_memory_errors(advice: str) -> Iterator[None]:
+    """Raise WebtextError with advice when the GPU or the machine runs out of memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not _out_of_memory(error):
+        # On a CPU torch raises a plain RuntimeError, recognizable by its message only.
+        on_cpu = isinstance(error, MemoryError) or any(
+            phrase in str(error) for phrase in ("allocate memory", "not enough memory")
+        )
+        if not on_cpu and not isinstance(error, torch.OutOfMemoryError):
             raise
-        where = "the CUDA card" if isinstance(error, torch.OutOfMemoryError) else "this machine"
-        raise WebtextError(f"out of memory: the model needs more than {where} has; {way_out}") from error
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    # On a CPU torch raises a bare RuntimeError; its text is all that tells.
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or "allocate memory" in str(error) or "not enough memory" in str(error)
+        where = "the GPU" if isinstance(error, torch.OutOfMemoryError) else "this machine"
+        raise WebtextError(f"out of memory: the model needs more than {where} has; {advice}") from error

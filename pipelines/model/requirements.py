@@ -1,4 +1,4 @@
-"""What only training needs, and a corpus does not."""
+"""Packages that only training and models need."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pipelines.core.errors import WebtextError
 
 
 def require_torch() -> None:
-    """Make ready for the import of torch; call it before.
+    """Check that torch and safetensors are installed; call it before importing torch.
 
-    Raises WebtextError, with the command that installs them, where torch or safetensors is not installed.
+    Raises WebtextError with the command that installs them.
     """
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
     if missing:
         raise WebtextError(f"{' and '.join(missing)} not installed; install with: pip install 'webtext-kit[train]'")
-    # OpenMP's threads spin while they wait for each other. Where other programs want the cores too, a small model
-    # then trains several times slower than on one thread. The sums are the same when they sleep.
+    # By default OpenMP's threads spin while they wait for each other. If other programs use the cores, a small model
+    # then trains several times slower than on one thread. The results are the same when they sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, next_token_loss
 
 
 def model_with_gradients() -> GPT2:
     model = empty_model(Architecture(layers=2, width=12, heads=2, context=9, vocab_size=31))
-    initialise(model, 1)
+    initialize(model, 1)
     blocks = torch.randint(0, 31, (3, 10), generator=torch.Generator().manual_seed(2))
     next_token_loss(model, blocks).backward()  # type: ignore[no-untyped-call]
     return model

@@ -173,7 +173,7 @@ def test_a_table_without_some_of_the_tokens_is_refused(tmp_path: Path, tokenizer
     assert file.documents is not None
     files = (dataclasses.replace(file, documents=dataclasses.replace(file.documents, entry=None)),)
     changed = dataclasses.replace(folder, train=dataclasses.replace(folder.train, files=files))
-    with pytest.raises(InputError, match=r"does not say whose the tokens 0 to 17 of its shard are; run `webtext tok"):
+    with pytest.raises(InputError, match=r"does not cover the tokens 0 to 17 of its shard; re-run `webtext tok"):
         describe_blocks(changed, [0], 16)
 
 

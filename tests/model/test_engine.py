@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.run import RunOptions
-from pipelines.model.device import pick_device, pick_place
-from pipelines.model.training.compilation import keep_if_it_works, wants_compilation
+from pipelines.model.device import device_config, select_device
+from pipelines.model.training.engine import run_or_disable_compilation
+from pipelines.model.training.job import is_compiled
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
@@ -37,7 +38,7 @@ def test_without_a_compiler_a_line_says_so_and_training_goes_on(
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", compile="on", options=RunOptions(progress=progress))
     said = [note for note in progress.notes if "torch.compile" in note]
-    assert said == ["torch.compile failed, so training goes on without it (RuntimeError: no compiler is here)"]
+    assert said == ["torch.compile failed; training continues without it (RuntimeError: no compiler is here)"]
     assert contents(tmp_path / "out") == contents(trained)
 
 
@@ -46,7 +47,7 @@ def test_running_out_of_memory_is_no_failure_of_the_compiler() -> None:
         raise torch.OutOfMemoryError("none left")
 
     with pytest.raises(torch.OutOfMemoryError):
-        keep_if_it_works([], runs_out, print)
+        run_or_disable_compilation([], runs_out, print)
 
 
 @pytest.mark.slow
@@ -62,8 +63,8 @@ def test_a_compiled_model_comes_to_the_same_losses(tokens: str, tmp_path: Path) 
 
 def test_compilation_is_chosen_for_cards() -> None:
     cpu, card = torch.device("cpu"), torch.device("cuda")
-    assert [wants_compilation(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
-    assert [wants_compilation(choice, card) for choice in ("auto", "on", "off")] == [True, True, False]
+    assert [is_compiled(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
+    assert [is_compiled(choice, card) for choice in ("auto", "on", "off")] == [True, True, False]
 
 
 def test_bfloat16_rounds_but_learns_the_same(tokens: str, trained: Path, tmp_path: Path) -> None:
@@ -77,9 +78,9 @@ def test_bfloat16_rounds_but_learns_the_same(tokens: str, trained: Path, tmp_pat
 
 def test_devices_that_are_not_there_are_refused() -> None:
     if not torch.backends.mps.is_available():
-        with pytest.raises(UsageError, match="--device mps: torch finds no Apple GPU here"):
-            pick_device("mps")
-    assert not pick_place(torch.device("cpu"), "auto").bf16
+        with pytest.raises(UsageError, match="--device mps: torch finds no Apple GPU"):
+            select_device("mps")
+    assert not device_config(torch.device("cpu"), "auto").bf16
 
 
 def test_all_of_the_held_out_split_is_measured_where_asked(tokens: str, tmp_path: Path) -> None:

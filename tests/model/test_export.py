@@ -62,7 +62,7 @@ def test_weights_stand_under_their_names_and_turned(exported: Path, trained: Pat
         assert file.get_tensor("transformer.h.1.attn.c_attn.weight").shape == (16, 48)
         assert torch.equal(file.get_tensor("transformer.h.0.mlp.c_fc.weight"), ours["h.0.mlp.c_fc.weight"].T)
         assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is no dictionary
-    back = from_hugging_face(to_hugging_face(ours))
+    back = from_hugging_face(to_hugging_face(ours), "x")
     assert all(torch.equal(back[name], ours[name]) for name in ours)
 
 
@@ -70,17 +70,17 @@ def test_older_files_with_masks_and_without_a_prefix_are_read(trained: Path) -> 
     ours = open_model(str(trained)).model.state_dict()
     theirs = {name.removeprefix("transformer."): weight for name, weight in to_hugging_face(ours).items()}
     theirs |= {"h.0.attn.bias": torch.ones(1, 1, 16, 16), "lm_head.weight": theirs["wte.weight"]}
-    assert from_hugging_face(theirs).keys() == ours.keys()
+    assert from_hugging_face(theirs, "x").keys() == ours.keys()
 
 
 def test_the_model_card_says_what_was_measured(exported: Path, trained: Path) -> None:
     card = (exported / "README.md").read_text()
     figures = read_manifest(str(trained)).counts
     assert f"{figures['parameters']:,.0f} parameters: 2 layers, width 16" in card
-    assert f"Held-out loss: {figures['held_out_loss']:.4f} nats a token" in card
-    assert "`tiny` for 6 of 6 steps, 384 tokens" in card
+    assert f"Held-out loss: {figures['held_out_loss']:.4f} nats per token" in card
+    assert "`tiny`, 6 of 6 steps, 384 tokens" in card
     assert "| `learning_rate` | 0.01 |\n" in card
-    assert "training began with random ones" in card
+    assert "training started from random weights" in card
     assert hashlib.sha256((exported / "tokenizer.json").read_bytes()).hexdigest() in card
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "{" not in card.split("```python")[0]
@@ -89,8 +89,8 @@ def test_the_model_card_says_what_was_measured(exported: Path, trained: Path) ->
 def test_the_model_card_names_the_weights_that_training_went_on_from(trained: Path) -> None:
     begun = {"initial_weights": {"source": "hugging-face", "sha256": "ab12"}}
     model = open_model(str(trained))
-    card = model_card(dataclasses.replace(model, described=model.described | begun))
-    assert "went on from weights that were there before (sha256 `ab12`, source `hugging-face`)" in card
+    card = model_card(dataclasses.replace(model, config=model.config | begun))
+    assert "continued from existing weights (sha256 `ab12`, source `hugging-face`)" in card
     assert "random" not in card
 
 
@@ -106,7 +106,7 @@ def test_what_was_written_is_read_back_and_compared(
         return named | {"transformer.h.1.attn.c_proj.weight": tensors["h.1.attn.c_proj.weight"].clone()}
 
     monkeypatch.setattr(export_module, "to_hugging_face", wrong)
-    with pytest.raises(WebtextError, match=r"bad: what was read back is not what was written: its logits differ by up"):
+    with pytest.raises(WebtextError, match=r"bad: the exported model differs .*: its logits differ by up"):
         export(ExportConfig(), model=str(trained), output=str(tmp_path / "bad"), options=RunOptions())
     assert not (tmp_path / "bad" / "manifest.json").exists()
 
@@ -120,7 +120,7 @@ def test_a_tokenizer_that_changed_on_its_way_is_noticed(
         return {"tokenizer.json": json.dumps(settings).encode()}
 
     monkeypatch.setattr(export_module, "tokenizer_files", wrong)
-    with pytest.raises(WebtextError, match=r"its tokenizer gives other ids"):
+    with pytest.raises(WebtextError, match=r"its tokenizer gives different ids"):
         export(ExportConfig(), model=str(trained), output=str(tmp_path / "bad"), options=RunOptions())
 
 
@@ -130,7 +130,7 @@ def test_a_model_whose_logits_are_no_numbers_is_not_exported(trained: Path, tmp_
     weights = safetensors.torch.load_file(trained / "model.safetensors")
     weights["ln_f.weight"][3] = float("nan")
     safetensors.torch.save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"the model's logits are no numbers: its training went wrong"):
+    with pytest.raises(InputError, match=r"the model's logits are not finite: training diverged"):
         export(ExportConfig(), model=str(tmp_path), output=str(tmp_path / "out"), options=RunOptions())
 
 
@@ -140,7 +140,7 @@ def test_an_output_of_its_own_is_refused(exported: Path, tmp_path: Path) -> None
     weights = safetensors.torch.load_file(exported / "model.safetensors")
     weights["lm_head.weight"] = weights["transformer.wte.weight"] + 1
     safetensors.torch.save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"model.safetensors: lm_head.weight is not wte.weight"):
+    with pytest.raises(InputError, match=r"model.safetensors: lm_head.weight differs from wte.weight"):
         open_model(str(tmp_path))
 
 
@@ -182,11 +182,11 @@ def test_a_damaged_file_of_an_exported_folder_is_named(exported: Path, tmp_path:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"eos_token_id": None}, r"config.json: eos_token_id is null, but one whole number is needed here"),
-        ({"eos_token_id": [299, 1]}, r"eos_token_id is \[299, 1\], but one whole number"),
-        ({"n_layer": "two"}, r'n_layer is "two", but one whole number'),
-        ({"activation_function": "relu"}, r'config.json: activation_function is "relu", GPT-2\'s is "gelu_new"'),
-        ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06, GPT-2's is 1e-05"),
+        ({"eos_token_id": None}, r"config.json: eos_token_id is null, expected an integer"),
+        ({"eos_token_id": [299, 1]}, r"eos_token_id is \[299, 1\], expected an integer"),
+        ({"n_layer": "two"}, r'n_layer is "two", expected an integer'),
+        ({"activation_function": "relu"}, r'config.json: activation_function is "relu", GPT-2 has "gelu_new"'),
+        ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06, GPT-2 has 1e-05"),
         ({"scale_attn_weights": False}, r"scale_attn_weights is false"),
         ({"scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx is true"),
         ({"tie_word_embeddings": False}, r"tie_word_embeddings is false"),
@@ -268,7 +268,7 @@ def test_truncation_padding_and_tokens_around_a_text_are_not_of_the_model(
 
 
 def test_an_exported_folder_is_not_exported_again(exported: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a Hugging Face folder already"):
+    with pytest.raises(InputError, match="already in Hugging Face format"):
         export(ExportConfig(), model=str(exported), output=str(tmp_path / "out"), options=RunOptions())
 
 
@@ -279,11 +279,11 @@ def test_an_unfinished_training_is_exported_with_a_word_about_it(tokens: str, ex
     notes.start = lambda label, total, unit: None  # type: ignore[method-assign]
     output = tmp_path / "export"
     export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions(progress=notes))
-    assert ["training is not finished; this is its checkpoint of step 2" in note for note in notes.notes] == [True]
+    assert ["training is not finished; exporting the checkpoint of step 2" in note for note in notes.notes] == [True]
     card = (output / "README.md").read_text()
-    assert "for 2 of 6 steps" in card
-    assert "This is the checkpoint of step 2: it is unfinished." in card
-    assert "Held-out loss of step 0: 5.7" in card
+    assert "Preset `tiny`, 2 of 6 steps" in card
+    assert "This is the checkpoint of step 2 of an unfinished training." in card
+    assert "Held-out loss at step 0: 5.7" in card
     train_small(tokens, tmp_path / "pretrain")
     with pytest.raises(ChangedRunError, match=r"its input model has changed.*--overwrite"):
         export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions())
@@ -332,7 +332,7 @@ def test_transformers_own_weights_give_the_same_logits_in_our_model() -> None:
     torch.manual_seed(0)
     theirs = transformers.GPT2LMHeadModel(config).eval()
     ours = empty_model(Architecture(layers=3, width=32, heads=4, context=24, vocab_size=101)).eval()
-    ours.load_state_dict(from_hugging_face(theirs.state_dict()))
+    ours.load_state_dict(from_hugging_face(theirs.state_dict(), "x"))
     tokens = torch.randint(0, 101, (3, 24), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)

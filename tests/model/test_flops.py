@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.resources import data_path
-from pipelines.model.diagnostics.flops import flops_per_token, peak_flops, utilisation, utilisation_text
+from pipelines.model.diagnostics.flops import flops_per_token, peak_flops, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
 
 SIZES = [("gpt2", 0.860), ("gpt2-medium", 2.431), ("gpt2-large", 5.210), ("gpt2-xl", 10.289)]
@@ -71,11 +71,11 @@ def test_a_card_is_known_by_the_name_that_torch_gives_it(name: str, tflops: floa
 )
 def test_another_card_is_unknown_rather_than_wrong(name: str) -> None:
     assert peak_flops(name) is None
-    assert utilisation(1e6, 10**9, name, 8) is None
+    assert utilization(1e6, 10**9, name, 8) is None
 
 
 def test_no_name_fits_two_cards() -> None:
-    cards = tomllib.loads(Path(data_path("cards.toml")).read_text())
+    cards = tomllib.loads(Path(data_path("gpus.toml")).read_text())
     known = ["NVIDIA H100 NVL", "NVIDIA H200", "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA GeForce RTX 3090 Ti"]
     for name in known:
         assert sum(bool(re.fullmatch(card["name"], name)) for card in cards.values()) == 1
@@ -84,16 +84,11 @@ def test_no_name_fits_two_cards() -> None:
 
 def test_utilisation_is_that_of_published_runs() -> None:
     # llm.c: 1558M at 46.8k tokens/s a H100 is "49-50%"; nanoGPT: 124M at 109k tokens/s an A100 is 30%.
-    assert utilisation(46_800, flops_of("gpt2-xl"), "NVIDIA H100 80GB HBM3", 1) == pytest.approx(0.487, abs=0.001)
-    assert utilisation(109_000, flops_of("gpt2"), "NVIDIA A100-SXM4-40GB", 1) == pytest.approx(0.300, abs=0.001)
+    assert utilization(46_800, flops_of("gpt2-xl"), "NVIDIA H100 80GB HBM3", 1) == pytest.approx(0.487, abs=0.001)
+    assert utilization(109_000, flops_of("gpt2"), "NVIDIA A100-SXM4-40GB", 1) == pytest.approx(0.300, abs=0.001)
 
 
 def test_several_cards_share_the_tokens() -> None:
-    one = utilisation(100_000, 10**9, "NVIDIA H200", 1)
+    one = utilization(100_000, 10**9, "NVIDIA H200", 1)
     assert one is not None
-    assert utilisation(100_000, 10**9, "NVIDIA H200", 8) == pytest.approx(one / 8)
-
-
-def test_utilisation_in_words() -> None:
-    assert utilisation_text(0.4129) == "41.3%"
-    assert utilisation_text(None) == "unknown"
+    assert utilization(100_000, 10**9, "NVIDIA H200", 8) == pytest.approx(one / 8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise, next_token_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, next_token_loss
 from pipelines.model.training.recipe import PRESETS, make_recipe, parameter_count
 
 SMALL = Architecture(layers=3, width=24, heads=4, context=20, vocab_size=97)
@@ -23,7 +23,7 @@ TRUE_COUNTS = {
 
 def small_model(seed: int = 3) -> GPT2:
     model = empty_model(SMALL)
-    initialise(model, seed)
+    initialize(model, seed)
     return model.eval()
 
 
@@ -103,7 +103,7 @@ def test_a_token_changes_nothing_before_it() -> None:
 def test_the_first_weights_are_as_the_paper_and_the_code_have_them() -> None:
     architecture = Architecture(layers=8, width=256, heads=4, context=512, vocab_size=1000)
     model = empty_model(architecture)
-    initialise(model, 0)
+    initialize(model, 0)
     weights = dict(model.named_parameters())
     expected = {"wte": 0.02, "wpe": 0.01, "c_attn": 0.02, "c_fc": 0.02, "c_proj": 0.02 / math.sqrt(16)}
     for name, weight in weights.items():

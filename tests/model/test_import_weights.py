@@ -21,7 +21,7 @@ from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.run import RunOptions
 from pipelines.model.io.export import ExportConfig, export
 from pipelines.model.io.hugging_face import model_config, to_hugging_face
-from pipelines.model.io.import_weights import ImportedModel, check_fits, import_weights
+from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.network.gpt2 import GPT2, Architecture
 
@@ -72,7 +72,7 @@ def test_the_exact_gelu_of_nanogpt_is_close_to_gpt2s_and_said_to_differ(checkpoi
     off = (logits(imported) - nanogpt_logits(nanogpt_weights(), TOKENS)).abs().max().item()
     assert 1e-6 < off < 0.02
     assert any("tanh formula" in note for note in imported.notes)
-    assert any("names no tokenizer" in note for note in imported.notes)
+    assert any("has no tokenizer" in note for note in imported.notes)
 
 
 def test_a_folder_of_nanogpt_stands_for_its_checkpoint(checkpoint: str) -> None:
@@ -91,7 +91,7 @@ def test_a_compiled_model_with_masks_of_nanogpt_is_read(tmp_path: Path) -> None:
 def test_a_model_without_biases_gets_zeros_and_computes_the_same(tmp_path: Path) -> None:
     weights = nanogpt_weights(bias=False)
     imported = import_weights(save_nanogpt(tmp_path / "ckpt.pt", weights, bias=False))
-    assert any("13 are added as zeros" in note for note in imported.notes)
+    assert any("added 13 zero biases" in note for note in imported.notes)
     torch.testing.assert_close(logits(imported), nanogpt_logits(weights, TOKENS, "tanh"), rtol=1e-4, atol=1e-4)
 
 
@@ -109,7 +109,7 @@ def test_padding_is_cut_where_the_corpus_has_fewer_tokens(checkpoint: str) -> No
     imported = import_weights(checkpoint, vocab_size=257)
     assert imported.architecture.vocab_size == 257
     assert torch.equal(imported.tensors["wte.weight"], nanogpt_weights()["lm_head.weight"][:257])
-    assert "the last 43 rows of its embedding are padding" in imported.notes[-1]
+    assert "cut off the last 43 rows of its embedding" in imported.notes[-1]
     torch.testing.assert_close(logits(imported), logits(import_weights(checkpoint))[:, :, :257], rtol=1e-5, atol=1e-5)
     assert import_weights(checkpoint, vocab_size=300).architecture.vocab_size == 300
     assert import_weights(checkpoint, vocab_size=500).architecture.vocab_size == 300
@@ -128,7 +128,7 @@ def test_a_folder_of_transformers_is_read(folder: Path, tokenizer: Tokenizer) ->
     assert imported.tokenizer_json == (folder / "tokenizer.json").read_bytes()
     assert imported.sha256 == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert all(torch.equal(imported.tensors[name], weight) for name, weight in our_names(nanogpt_weights()).items())
-    check_fits(imported, ARCHITECTURE, tokenizer.to_str().encode())
+    check_compatible(imported, ARCHITECTURE, tokenizer.to_str().encode())
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "shards", "bin", "old bin"])
@@ -163,7 +163,7 @@ def test_shards_are_read_as_one(folder: Path) -> None:
     imported = import_weights(str(folder))
     assert all(torch.equal(imported.tensors[name], weight) for name, weight in whole.tensors.items())
     index.write_text(json.dumps({"weight_map": {"wte.weight": "../elsewhere.safetensors"}}))
-    with pytest.raises(InputError, match=r"index.json: does not name the files of the weights"):
+    with pytest.raises(InputError, match=r"index.json: does not list the weight files"):
         import_weights(str(folder))
 
 
@@ -178,7 +178,7 @@ def test_older_folders_have_vocabulary_and_merges_only(folder: Path, tokenizer: 
     assert imported.tokenizer_json is not None
     rebuilt = Tokenizer.from_str(imported.tokenizer_json.decode())
     assert rebuilt.encode("the cat, größer").ids == tokenizer.encode("the cat, größer").ids
-    check_fits(imported, ARCHITECTURE, tokenizer.to_str().encode())
+    check_compatible(imported, ARCHITECTURE, tokenizer.to_str().encode())
 
 
 def test_our_own_folders_are_read_finished_or_not_and_exported(trained: Path, tmp_path: Path) -> None:
@@ -190,12 +190,12 @@ def test_our_own_folders_are_read_finished_or_not_and_exported(trained: Path, tm
     shutil.copytree(trained, tmp_path / "unfinished")
     for name in ("manifest.json", "model.safetensors"):
         (tmp_path / "unfinished" / name).unlink()
-    assert "those of step 6" in import_weights(str(tmp_path / "unfinished")).notes[0]
+    assert "the weights of step 6" in import_weights(str(tmp_path / "unfinished")).notes[0]
     export(ExportConfig(), model=str(trained), output=str(tmp_path / "export"), options=RunOptions())
     exported = import_weights(str(tmp_path / "export"))
     assert exported.source == "hugging-face"
     assert all(torch.equal(exported.tensors[name], weight) for name, weight in imported.tensors.items())
-    check_fits(exported, imported.architecture, model.tokenizer_json)
+    check_compatible(exported, imported.architecture, model.tokenizer_json)
     weights = tmp_path / "export" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(DamagedShardError, match=r"model.safetensors: is damaged"):
@@ -224,7 +224,7 @@ def test_no_pickle_is_executed(tmp_path: Path, folder: Path, kind: str) -> None:
     else:
         torch.save(saved, file, _use_new_zipfile_serialization=kind != "old")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=rf"{file.name}: is no file of torch.save, or holds more than weights"):
+    with pytest.raises(InputError, match=rf"{file.name}: not a torch.save file, or one with more than weights"):
         import_weights(str(folder if kind == "bin" else file))
     assert not made.exists()
     with pytest.raises(pickle.UnpicklingError):
@@ -237,21 +237,21 @@ def test_damaged_files_are_named(checkpoint: str) -> None:
     broken = [b"", data[: len(data) // 2], data[:100], data[2:], b"\x80\x02garbage", bytes(source.randbytes(500))]
     for content in broken:
         Path(checkpoint).write_bytes(content)
-        with pytest.raises(InputError, match=r"ckpt.pt: is no file of torch.save"):
+        with pytest.raises(InputError, match=r"ckpt.pt: not a torch.save file"):
             import_weights(checkpoint)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": [1]}, r"ckpt.pt: is no checkpoint of nanoGPT"),
-        ({"model_args": None}, r"ckpt.pt: is no checkpoint of nanoGPT"),
+        ({"model": [1]}, r"ckpt.pt: not a nanoGPT checkpoint"),
+        ({"model_args": None}, r"ckpt.pt: not a nanoGPT checkpoint"),
         ({"model_args": {"n_layer": 2}}, r"model_args has no n_embd"),
-        ({"model_args": SIZES | {"use_rmsnorm": True}}, r"model_args has use_rmsnorm, which is not nanoGPT's"),
-        ({"model_args": SIZES | {"n_layer": 3}}, r"lacks the weight h.2.attn.c_attn.bias"),
-        ({"model_args": SIZES | {"n_layer": 1}}, r"has the weight h.1.attn.c_attn.bias"),
-        ({"model_args": SIZES | {"n_embd": 32, "n_head": 4}}, r"wte.weight has the shape \[300, 16\].*\[300, 32\]"),
-        ({"model": {"transformer.wte.weight": "text"}}, r"'transformer.wte.weight' is a str, but only weights"),
+        ({"model_args": SIZES | {"use_rmsnorm": True}}, r"model_args has use_rmsnorm, which nanoGPT does not have"),
+        ({"model_args": SIZES | {"n_layer": 3}}, r"weight h.2.attn.c_attn.bias is missing"),
+        ({"model_args": SIZES | {"n_layer": 1}}, r"weight h.1.attn.c_attn.bias is unexpected"),
+        ({"model_args": SIZES | {"n_embd": 32, "n_head": 4}}, r"wte.weight has shape \[300, 16\].*\[300, 32\]"),
+        ({"model": {"transformer.wte.weight": "text"}}, r"'transformer.wte.weight' is a str, expected weights only"),
     ],
 )
 def test_what_is_no_gpt2_of_nanogpt_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -261,38 +261,38 @@ def test_what_is_no_gpt2_of_nanogpt_is_refused(tmp_path: Path, changed: dict[str
 
 def test_an_output_of_its_own_is_refused(tmp_path: Path, folder: Path) -> None:
     untied = {"lm_head.weight": torch.ones(300, 16)}
-    with pytest.raises(InputError, match=r"ckpt.pt: its output has weights of its own"):
+    with pytest.raises(InputError, match=r"ckpt.pt: lm_head.weight differs from wte.weight"):
         import_weights(save_nanogpt(tmp_path / "ckpt.pt", nanogpt_weights() | untied))
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     safetensors.torch.save_file(weights | untied, folder / "model.safetensors")
-    with pytest.raises(InputError, match=r"theirs: its output has weights of its own"):
+    with pytest.raises(InputError, match=r"theirs: lm_head.weight differs from wte.weight"):
         import_weights(str(folder))
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     weights = nanogpt_weights()
     weights["transformer.h.1.mlp.c_fc.weight"][0, 0] = torch.nan
-    with pytest.raises(InputError, match=r"h.1.mlp.c_fc.weight holds values that are no numbers"):
+    with pytest.raises(InputError, match=r"h.1.mlp.c_fc.weight has values that are not finite"):
         import_weights(save_nanogpt(tmp_path / "ckpt.pt", weights))
 
 
 def test_wrong_folders_are_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere: no such file or folder; name a model's folder"):
         import_weights(str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"holds no model \(neither config.json nor ckpt.pt\)"):
+    with pytest.raises(InputError, match=r"has no model \(neither config.json nor ckpt.pt\)"):
         import_weights(str(tmp_path))
-    with pytest.raises(InputError, match=r"model.safetensors: is a file of weights alone; name its folder"):
+    with pytest.raises(InputError, match=r"model.safetensors: a weights file without its config; name its folder"):
         import_weights(str(folder / "model.safetensors"))
     (folder / "model.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(InputError, match=r"model.safetensors: is not a safetensors file"):
+    with pytest.raises(InputError, match=r"model.safetensors: not a safetensors file"):
         import_weights(str(folder))
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"has a config.json, but neither model.safetensors nor pytorch_model.bin"):
         import_weights(str(folder))
     for config, message in (
-        ({"model_type": "llama"}, r"of the type 'llama', but only gpt2"),
-        ({}, r"config.json: describes no model that webtext knows"),
-        ([], r"config.json: describes no model"),
+        ({"model_type": "llama"}, r"of type 'llama'; only gpt2"),
+        ({}, r"config.json: not the config of a GPT-2"),
+        ([], r"config.json: not a model config"),
     ):
         (folder / "config.json").write_text(json.dumps(config))
         with pytest.raises(InputError, match=message):
@@ -302,8 +302,8 @@ def test_wrong_folders_are_refused(tmp_path: Path, folder: Path) -> None:
 def test_a_broken_tokenizer_is_refused(folder: Path) -> None:
     for content, message in (
         ("{", "is not valid JSON"),
-        ("[]", "is no tokenizer"),
-        ('{"model": 1}', "is no tokenizer"),
+        ("[]", "not a tokenizer"),
+        ('{"model": 1}', "not a tokenizer"),
     ):
         (folder / "tokenizer.json").write_text(content)
         with pytest.raises(InputError, match=rf"tokenizer.json: {message}"):
@@ -325,7 +325,7 @@ def test_a_broken_tokenizer_is_refused(folder: Path) -> None:
         ),
         (
             Architecture(layers=2, width=16, heads=2, context=12, vocab_size=301),
-            r"the weights know 300 tokens, the tokenizer of the corpus has 301; run `webtext tokenize`",
+            r"the weights have 300 vocabulary entries, the tokenizer of the corpus has 301; re-run `webtext tokenize`",
         ),
     ],
 )
@@ -333,15 +333,17 @@ def test_weights_of_another_size_are_refused_with_what_would_fit(
     folder: Path, tokenizer: Tokenizer, architecture: Architecture, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        check_fits(import_weights(str(folder)), architecture, tokenizer.to_str().encode())
+        check_compatible(import_weights(str(folder)), architecture, tokenizer.to_str().encode())
 
 
 def test_a_size_that_is_a_presets_is_named_so(folder: Path) -> None:
     medium = Architecture(layers=24, width=1024, heads=16, context=1024, vocab_size=300)
-    imported = ImportedModel("theirs", medium, {}, "hugging-face", None, "")
+    imported = ImportedModel(
+        path="x", architecture=medium, tensors={}, source="hugging-face", tokenizer_json=None, sha256=""
+    )
     with pytest.raises(InputError, match=r"use --preset gpt2-medium$"):
-        check_fits(imported, ARCHITECTURE, b"")
-    check_fits(imported, medium, b"")
+        check_compatible(imported, ARCHITECTURE, b"")
+    check_compatible(imported, medium, b"")
 
 
 def test_weights_of_another_tokenizer_are_refused(folder: Path, tokenizer: Tokenizer) -> None:
@@ -350,15 +352,15 @@ def test_weights_of_another_tokenizer_are_refused(folder: Path, tokenizer: Token
     relaid["model"]["merges"] = [
         merge if isinstance(merge, str) else " ".join(merge) for merge in relaid["model"]["merges"]
     ]
-    check_fits(imported, ARCHITECTURE, json.dumps(relaid, indent=7).encode())
+    check_compatible(imported, ARCHITECTURE, json.dumps(relaid, indent=7).encode())
     swapped = json.loads(json.dumps(relaid))
     vocab = swapped["model"]["vocab"]
     vocab["!"], vocab['"'] = vocab['"'], vocab["!"]
-    with pytest.raises(InputError, match=r"its tokenizer is not that of the corpus \(token \d+ is '!' there and"):
-        check_fits(imported, ARCHITECTURE, json.dumps(swapped).encode())
+    with pytest.raises(InputError, match=r"its tokenizer is not the tokenizer of the corpus \(token \d+ is '!'"):
+        check_compatible(imported, ARCHITECTURE, json.dumps(swapped).encode())
     swapped = json.loads(json.dumps(relaid))
     swapped["model"]["merges"].reverse()
-    with pytest.raises(InputError, match=r"the same vocabulary, but other merges"):
-        check_fits(imported, ARCHITECTURE, json.dumps(swapped).encode())
-    with pytest.raises(InputError, match=r"they are of different kinds"):
-        check_fits(imported, ARCHITECTURE, json.dumps({"model": {"type": "WordLevel", "vocab": {}}}).encode())
+    with pytest.raises(InputError, match=r"same vocabulary, but different merges"):
+        check_compatible(imported, ARCHITECTURE, json.dumps(swapped).encode())
+    with pytest.raises(InputError, match=r"different kinds of tokenizer"):
+        check_compatible(imported, ARCHITECTURE, json.dumps({"model": {"type": "WordLevel", "vocab": {}}}).encode())

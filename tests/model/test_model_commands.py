@@ -84,12 +84,12 @@ def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture
         (["pretrain", "--preset", "tiny"], 1, "error: ./tokenize: no such folder; run `webtext tokenize` first"),
         (["pretrain", "--preset", "huge"], 2, "error: Invalid value for '--preset'"),
         (["pretrain", "--set", "layrs=3"], 2, "error: --set layrs=3: unknown key 'layrs'; did you mean layers?"),
-        (["pretrain", "-i", "a", "-i", "b"], 2, "error: --input: pretrain reads one folder of tokenize"),
-        (["generate"], 1, "error: ./pretrain: holds no model (no config.json); run `webtext pretrain` first"),
+        (["pretrain", "-i", "a", "-i", "b"], 2, "error: --input: pretrain reads one tokenize folder"),
+        (["generate"], 1, "error: ./pretrain: has no model (no config.json); run `webtext pretrain` first"),
         (["generate", "--prompt-file", "none.txt"], 1, "error: none.txt: no such file or folder"),
         (["generate", "--temperature", "-1"], 2, "error: Invalid value for '--temperature'"),
         (["generate", "--top-p", "0"], 2, "error: Invalid value for '--top-p'"),
-        (["export"], 1, "error: ./pretrain: holds no model (no config.json); run `webtext pretrain` first"),
+        (["export"], 1, "error: ./pretrain: has no model (no config.json); run `webtext pretrain` first"),
     ],
 )
 def test_wrong_use_of_the_models_commands_is_one_clear_line(
@@ -143,9 +143,9 @@ def test_help_and_presets_do_not_load_torch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "c/tokenize", "--overwrite"], "c/tokenize: is read and c/tokenize is written"),
-        (["--init-from", "c/pretrain", "--overwrite"], "c/pretrain: is read and c/pretrain is written"),
-        (["--show-batch", "3", "--replay", "3"], "--show-batch and --replay: give one of the two"),
+        (["-o", "c/tokenize", "--overwrite"], "c/tokenize: input and output (c/tokenize) overlap"),
+        (["--init-from", "c/pretrain", "--overwrite"], "c/pretrain: input and output (c/pretrain) overlap"),
+        (["--show-batch", "3", "--replay", "3"], "--show-batch and --replay cannot be combined"),
     ],
 )
 def test_what_is_read_is_never_overwritten(
@@ -167,4 +167,4 @@ def test_a_replay_where_nothing_was_trained_says_so(corpus: Path, capsys: pytest
     assert (
         main(["pretrain", "--corpus", str(corpus), "--preset", "tiny", "-o", str(corpus / "x"), "--replay", "3"]) == 1
     )
-    assert "x: nothing was trained here" in capsys.readouterr().err
+    assert "x: no training to replay" in capsys.readouterr().err

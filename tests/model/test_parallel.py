@@ -16,8 +16,8 @@ from two_processes import Stops, config
 from pipelines.core.errors import UsageError
 from pipelines.core.run import RunOptions
 from pipelines.model.training.checkpoint import find_checkpoints
-from pipelines.model.training.engine import is_sharded
-from pipelines.model.training.parallel import World, world_of_torchrun
+from pipelines.model.training.job import is_sharded
+from pipelines.model.training.parallel import World, torchrun_world
 from pipelines.stages.pretrain.stage import pretrain
 
 _HERE = Path(__file__).parent
@@ -102,8 +102,8 @@ def test_a_batch_that_cannot_be_shared_is_refused(batch_size: int, micro_batch: 
 
 
 def test_every_micro_batch_is_one_process_s() -> None:
-    assert sorted(part for rank in range(4) for part in World(rank, 4).mine(12)) == list(range(12))
-    assert {len(World(rank, 4).mine(12)) for rank in range(4)} == {3}
+    assert sorted(part for rank in range(4) for part in World(rank, 4).own_micro_batches(12)) == list(range(12))
+    assert {len(World(rank, 4).own_micro_batches(12)) for rank in range(4)} == {3}
 
 
 def test_weights_are_split_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_weights_are_split_where_they_are_many(monkeypatch: pytest.MonkeyPatch) 
     assert is_sharded("auto", 1_557_611_200, two)
     assert not is_sharded("auto", 774_030_080, two)
     assert not is_sharded("fsdp", 1_557_611_200, World())
-    assert world_of_torchrun() == World()
+    assert torchrun_world() == World()
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert world_of_torchrun() == World(3, 8, 1)
+    assert torchrun_world() == World(3, 8, 1)

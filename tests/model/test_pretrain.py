@@ -120,7 +120,7 @@ def test_a_run_stopped_at_any_step_ends_with_the_same_bytes(
     # A checkpoint is written every second step, and before the evaluation of the third.
     resumed_at = {1: 0, 2: 0, 3: 2, 4: 3, 5: 4, 6: 4}[step]
     assert progress.advanced == progress.total == (6 - resumed_at) * 64
-    assert (f"going on from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
+    assert (f"resuming from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
 
 
 class Signals(StopsAtStep):
@@ -146,7 +146,7 @@ def test_a_signal_ends_with_a_checkpoint_from_which_the_run_ends_with_the_same_b
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert progress.notes[-1] == (
-        f"{number.name}: training ends after this step, with a checkpoint; once more to end at once"
+        f"{number.name}: stopping after this step, with a checkpoint; send it again to stop immediately"
     )
     assert [each.step for each in find_checkpoints(str(tmp_path / "out"))] == [2, 3]
     train_small(tokens, tmp_path / "out")
@@ -222,10 +222,10 @@ def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path,
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
     assert any(
-        "step-0000004/optimizer.safetensors: is damaged" in note and "the checkpoint before it" in note
+        "step-0000004/optimizer.safetensors: is damaged" in note and "resuming from the previous checkpoint" in note
         for note in progress.notes
     )
-    assert "going on from the checkpoint of step 3" in progress.notes
+    assert "resuming from the checkpoint of step 3" in progress.notes
     assert contents(tmp_path / "out") == contents(trained)
 
 
@@ -240,8 +240,11 @@ def test_a_checkpoint_with_a_damaged_state_is_passed_over_by_name(
         open_model(str(tmp_path / "out"))
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
-    assert any("step-0000004/state.json: is" in note and "the checkpoint before it" in note for note in progress.notes)
-    assert "going on from the checkpoint of step 3" in progress.notes
+    assert any(
+        "step-0000004/state.json: is" in note and "resuming from the previous checkpoint" in note
+        for note in progress.notes
+    )
+    assert "resuming from the checkpoint of step 3" in progress.notes
     assert contents(tmp_path / "out") == contents(trained)
 
 
@@ -298,7 +301,7 @@ def test_a_held_out_split_shorter_than_a_block_is_measured_as_it_is(
     folder = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [[5, 6, 7, 299]], tokenizer)
     progress = StopsAtStep()
     train_small(folder, tmp_path / "out", options=RunOptions(progress=progress))
-    assert any("only 4 tokens, less than one block of 16" in note for note in progress.notes)
+    assert any("the held-out split has 4 tokens, less than one block of 16" in note for note in progress.notes)
     assert [row["held_out_tokens"] for row in metrics(tmp_path / "out") if "held_out_loss" in row] == [3, 3, 3]
 
 
@@ -308,22 +311,20 @@ def test_without_held_out_tokens_there_is_a_note_and_no_loss(
     folder = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [], tokenizer)
     progress = StopsAtStep()
     summary = train_small(folder, tmp_path / "out", options=RunOptions(progress=progress))
-    assert any("has no held-out tokens" in note for note in progress.notes)
+    assert any("no held-out tokens" in note for note in progress.notes)
     assert "held_out_loss" not in summary.extra
     assert len(metrics(tmp_path / "out")) == 7
 
 
 def test_too_little_text_for_a_batch_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = write_token_folder(tmp_path / "tokenize", [[1] * 64], [], tokenizer)
-    message = r"the train split has 64 tokens, 3 blocks of 16, fewer than one batch of 4; take more text, or a smaller"
+    message = r"the train split has 64 tokens, 3 blocks of 16, fewer than one batch of 4; use more text, or a smaller"
     with pytest.raises(InputError, match=message):
         train_small(folder, tmp_path / "out")
 
 
 def test_a_loss_that_is_no_number_stops_with_its_step(tokens: str, tmp_path: Path) -> None:
-    message = (
-        r"step \d+: the (loss|gradient norm) is (nan|inf), so training stops here; the last checkpoint.*spikes/step-"
-    )
+    message = r"step \d+: the (loss|gradient norm) is (nan|inf); training stops; the last checkpoint.*spikes/step-"
     with pytest.raises(WebtextError, match=message):
         train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", checkpoint_every=1)
     assert all(math.isfinite(row["loss"]) for row in metrics(tmp_path / "out")[1:])
@@ -346,7 +347,7 @@ def test_tokens_of_another_vocabulary_are_refused_on_resume(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
 def test_a_card_that_is_not_there_is_refused(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--device cuda: torch finds no CUDA card here"):
+    with pytest.raises(UsageError, match="--device cuda: torch finds no CUDA GPU"):
         train_small(tokens, tmp_path / "out", device="cuda")
 
 

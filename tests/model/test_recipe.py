@@ -44,7 +44,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
     [
         ("layrs=3", "--set layrs=3: unknown key 'layrs'; did you mean layers\\?"),
         ("seed=3", "--set seed=3: unknown key 'seed'"),
-        ("layers", "--set layers: write it as key=value; the keys are layers, width,"),
+        ("layers", "--set layers: expected key=value; the keys are layers, width,"),
         ("layers=many", "--set layers=many: 'many' is not a number"),
         ("layers=1.5", "--set: layers = 1.5 is not a whole number"),
         ("layers=0", "--set: layers = 0 is out of range \\(at least 1\\)"),
@@ -52,8 +52,8 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("learning_rate=NaN", "'NaN' is not a number"),
         ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
         ("learning_rate=true", "learning_rate = True is not a number"),
-        ("heads=5", "--set width=128 cannot be split into 5 heads"),
-        ("steps=30", "--set steps=30 ends within the warm-up of 60 steps; add --set warmup_steps=3"),
+        ("heads=5", "--set width=128 is not divisible by 5 heads"),
+        ("steps=30", "--set steps=30 ends within the 60 warm-up steps; add --set warmup_steps=3"),
     ],
 )
 def test_a_wrong_override_is_one_clear_line(text: str, message: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from pipelines.core.errors import ChangedRunError, DamagedFileError, InputError
 from pipelines.core.run import RunOptions
-from pipelines.model.inference import samples_file
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.prompts import read_prompts
 from pipelines.model.inference.samples_file import write_samples
@@ -41,10 +40,10 @@ def test_prompts_are_a_field_of_each_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("p.txt", b"\n \n", r"p.txt: holds no prompt; write one a line"),
-        ("p.txt", b"one\ncaf\xe9\n", r"p.txt:2: is not UTF-8 text"),
-        ("p.jsonl", b'{"text": "a"}\n{"text"\n', r"p.jsonl:2: is not valid JSON"),
-        ("p.jsonl", b'{"text": "a"}\n\n{"words": "a"}\n', r"p.jsonl:3: has no prompt; .*a text in prompt or text"),
+        ("p.txt", b"\n \n", r"p.txt: has no prompts; write one per line"),
+        ("p.txt", b"one\ncaf\xe9\n", r"p.txt:2: not UTF-8"),
+        ("p.jsonl", b'{"text": "a"}\n{"text"\n', r"p.jsonl:2: invalid JSON"),
+        ("p.jsonl", b'{"text": "a"}\n\n{"words": "a"}\n', r"p.jsonl:3: has no prompt; .*a string prompt or text"),
         ("p.ndjson", b'["a"]\n', r"p.ndjson:1: has no prompt"),
     ],
 )
@@ -86,28 +85,22 @@ def test_a_file_holds_all_samples_in_order_and_what_made_them_is_gone(trained: P
 
 
 @pytest.mark.parametrize("stop_before", [1, 4, 5])
-def test_a_run_that_was_stopped_goes_on(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_before: int
-) -> None:
-    monkeypatch.setattr(samples_file, "_PART_TOKENS", 48)  # a part is a batch
+def test_a_run_that_was_stopped_goes_on(trained: Path, tmp_path: Path, stop_before: int) -> None:
     whole, path = tmp_path / "whole.jsonl", tmp_path / "samples.jsonl"
     write_samples(StoppingSampler(trained), 11, str(whole), RunOptions())
     with pytest.raises(KeyboardInterrupt):
-        write_samples(StoppingSampler(trained, stop_before), 11, str(path), RunOptions())
+        write_samples(StoppingSampler(trained, stop_before), 11, str(path), RunOptions(), part_tokens=48)  # a batch
     assert not path.exists()
     again = StoppingSampler(trained)
-    write_samples(again, 11, str(path), RunOptions())
+    write_samples(again, 11, str(path), RunOptions(), part_tokens=48)
     assert again.drawn == 6 - stop_before
     assert path.read_bytes() == whole.read_bytes()
 
 
-def test_parts_of_another_run_are_refused_until_they_may_go(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(samples_file, "_PART_TOKENS", 48)
+def test_parts_of_another_run_are_refused_until_they_may_go(trained: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "samples.jsonl")
     with pytest.raises(KeyboardInterrupt):
-        write_samples(StoppingSampler(trained, 2), 11, path, RunOptions())
+        write_samples(StoppingSampler(trained, 2), 11, path, RunOptions(), part_tokens=48)
     with pytest.raises(ChangedRunError, match=r"unfinished run .*samples was 11, is now 2.*--overwrite"):
         write_samples(StoppingSampler(trained), 2, path, RunOptions())
     other = StoppingSampler(trained, options=SamplingOptions(max_tokens=6, top_k=3))
@@ -125,7 +118,7 @@ def test_a_file_that_is_there_is_only_replaced_when_asked(
     arguments = ["generate", "--model", str(trained), "-o", str(path), "--max-tokens", "3", "--device", "cpu"]
     assert main(arguments) == 1
     printed = capsys.readouterr()
-    assert printed.err == f"error: {path}: is there already; --overwrite replaces it, or choose another --output\n"
+    assert printed.err == f"error: {path}: already exists; replace it with --overwrite, or choose another --output\n"
     assert path.read_text() == "dear\n"
     assert main([*arguments, "--overwrite", "--json", "-q"]) == 0
     printed = capsys.readouterr()

@@ -21,7 +21,7 @@ from pipelines.core.run import RunOptions
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import Sample, generate, next_tokens, sample_tokens
 from pipelines.model.io.model_folder import open_model
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 
 END = 10
 
@@ -30,7 +30,7 @@ END = 10
 def model() -> GPT2:
     """A model with strong opinions: large weights, so that its choices are not all alike."""
     model = empty_model(Architecture(layers=2, width=16, heads=2, context=8, vocab_size=11))
-    initialise(model, 0)
+    initialize(model, 0)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(5)
@@ -85,7 +85,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=1, temperature=2.0, top_k=4)
     counts = np.zeros(11)
     for first in range(0, 800, 8):
-        for (token,) in sample_tokens(model, [1, 2], options, range(first, first + 8), END):
+        for (token,) in sample_tokens(model, [1, 2], options, range(first, first + 8), end_of_text=END):
             counts[token] += 1
     with torch.no_grad():
         logits = model(torch.tensor([[1, 2]]))[0, -1].tolist()
@@ -103,22 +103,22 @@ def test_a_tiny_temperature_takes_the_likeliest() -> None:
 
 def test_a_text_ends_with_the_end_of_text(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=200, temperature=3.0, top_k=0)
-    texts = sample_tokens(model, [1], options, range(4), END)
+    texts = sample_tokens(model, [1], options, range(4), end_of_text=END)
     assert [text.index(END) for text in texts] == [len(text) - 1 for text in texts]
     assert len({len(text) for text in texts}) > 1
 
 
 def test_the_seed_decides(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=12, temperature=3.0)
-    one, same, other = sample_tokens(model, [1], options, [1, 1, 2], -1)
+    one, same, other = sample_tokens(model, [1], options, [1, 1, 2], end_of_text=-1)
     assert one == same != other
 
 
 def test_logits_that_are_no_numbers_are_refused(model: GPT2) -> None:
     with torch.no_grad():
         model.ln_f.weight.fill_(math.nan)
-    with pytest.raises(InputError, match="the model's logits are no numbers"):
-        sample_tokens(model, [1], SamplingOptions(), [0], END)
+    with pytest.raises(InputError, match="the model's logits are not finite"):
+        sample_tokens(model, [1], SamplingOptions(), [0], end_of_text=END)
 
 
 def samples(folder: Path, prompts: list[str], number: int = 1, **options: float) -> list[Sample]:
@@ -163,7 +163,7 @@ def test_the_latest_checkpoint_serves_while_training_is_unfinished(tokens: str, 
 def test_before_the_first_checkpoint_there_is_nothing_to_sample_from(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(1)))
-    with pytest.raises(InputError, match=r"has not reached its first checkpoint; re-run `webtext pretrain`"):
+    with pytest.raises(InputError, match=r"has no checkpoint yet; re-run `webtext pretrain`"):
         samples(tmp_path / "out", [""])
 
 
@@ -174,23 +174,23 @@ def test_three_files_of_a_finished_training_are_enough(trained: Path, tmp_path: 
 
 
 def test_a_prompt_that_is_no_text_is_refused(trained: Path) -> None:
-    with pytest.raises(UsageError, match=r"the prompt 'caf\\udce9'\.\.\. is no text"):
+    with pytest.raises(UsageError, match=r"prompt 'caf\\udce9'\.\.\.: not valid UTF-8"):
         samples(trained, ["caf\udce9"])
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no model \(no config.json\); run `webtext pretrain` first"):
+    with pytest.raises(InputError, match=r"has no model \(no config.json\); run `webtext pretrain` first"):
         samples(tmp_path, [""])
 
 
 def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match=r"config.json: describes no model that webtext knows"):
+    with pytest.raises(InputError, match=r"config.json: not the config of a GPT-2"):
         samples(tmp_path, [""])
 
 
 def test_a_prompt_longer_than_the_context_is_refused(trained: Path) -> None:
-    with pytest.raises(UsageError, match=r"the prompt 'the cat .*'\.\.\. has \d+ tokens, but the model sees only 16"):
+    with pytest.raises(UsageError, match=r"prompt 'the cat .*'\.\.\.: \d+ tokens exceed the context of 16"):
         samples(trained, ["the cat " * 20])
 
 
@@ -209,7 +209,7 @@ def test_another_tokenizer_than_the_trained_one_is_refused(trained: Path, tmp_pa
     shutil.copytree(trained, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").unlink()
     (tmp_path / "out" / "tokenizer.json").write_bytes((trained / "tokenizer.json").read_bytes() + b"\n")
-    with pytest.raises(InputError, match=r"tokenizer.json: is not the tokenizer that the model was trained with"):
+    with pytest.raises(InputError, match=r"tokenizer.json: not the tokenizer that the model was trained with"):
         samples(tmp_path / "out", [""])
 
 
@@ -219,7 +219,7 @@ def test_weights_of_another_vocabulary_are_refused(trained: Path, tmp_path: Path
     described = json.loads((tmp_path / "config.json").read_text())
     described["architecture"]["vocab_size"] = 400
     (tmp_path / "config.json").write_text(json.dumps(described))
-    message = r"wte.weight has the shape \[300, 16\], but config.json asks for \[400, 16\]"
+    message = r"wte.weight has shape \[300, 16\], but the architecture requires \[400, 16\]"
     with pytest.raises(InputError, match=message):
         samples(tmp_path, [""])
 
@@ -228,29 +228,29 @@ def test_a_file_that_holds_no_weights_is_refused(trained: Path, tmp_path: Path) 
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(trained / name, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing of the kind")
-    with pytest.raises(InputError, match=r"model.safetensors: is not a safetensors file"):
+    with pytest.raises(InputError, match=r"model.safetensors: not a safetensors file"):
         samples(tmp_path, [""])
 
 
 def test_a_prompt_given_twice_is_refused(trained: Path) -> None:
-    with pytest.raises(UsageError, match="the prompt 'the' is given twice; --samples draws several"):
+    with pytest.raises(UsageError, match="prompt 'the' is given twice; use --samples"):
         list(generate(str(trained), ["the", "a", "the"], 1, SamplingOptions()))
 
 
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        ("[]", "describes no model that webtext knows"),
-        ('{"format": "webtext-gpt2"}', "does not describe a model"),
+        ("[]", "not the config of a GPT-2"),
+        ('{"format": "webtext-gpt2"}', "not a complete model config"),
         (
             '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 3, "n_positions": 4, "vocab_size": 9, '
             '"eos_token_id": 8}',
-            "n_head is 3, which no model of these sizes can have",
+            "n_head is 3, which is impossible with the other sizes",
         ),
         (
             '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 4, "vocab_size": 9, '
             '"eos_token_id": 9}',
-            "eos_token_id is 9, which no model of these sizes can have",
+            "eos_token_id is 9, which is impossible with the other sizes",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.model.diagnostics.spikes import Spike, SpikeWatch, spike_report
+from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_report
 
 
 def curve(steps: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def curve(steps: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def spikes(rows: list[dict[str, Any]], **config: Any) -> list[Spike]:
-    watch = SpikeWatch((), **config)
+    watch = SpikeDetector((), **config)
     return [spike for row in rows if (spike := watch.observe(row))]
 
 
@@ -90,7 +90,7 @@ def test_too_few_steps_say_nothing_but_of_values_that_are_no_numbers() -> None:
     assert spikes(rows) == []
     for value in (math.nan, math.inf, -math.inf):
         (spike,) = spikes([{"step": 1, "loss": value, "gradient_norm": 1.0}])
-        assert (spike.step, spike.what, spike.z, spike.finite) == (1, "loss", math.inf, False)
+        assert (spike.step, spike.what, spike.z, spike.is_finite) == (1, "loss", math.inf, False)
         assert math.isnan(spike.mean)
 
 
@@ -116,7 +116,7 @@ def test_a_flat_curve_does_not_divide_by_zero() -> None:
 
 
 def test_rows_without_metrics_are_passed_over() -> None:
-    watch = SpikeWatch([{"step": 0, "held_out_loss": 10.8}])
+    watch = SpikeDetector([{"step": 0, "held_out_loss": 10.8}])
     assert watch.observe({"step": 0}) is None
 
 
@@ -131,14 +131,14 @@ def test_a_watch_rebuilt_at_any_step_finds_the_same(window: int) -> None:
     whole = spikes(rows, window=window)
     assert len(whole) > 5
     for split in range(0, 700, 37):
-        watch = SpikeWatch(rows[:split], window=window)
+        watch = SpikeDetector(rows[:split], window=window)
         resumed = [spike for row in rows[split:] if (spike := watch.observe(row))]
         assert resumed == [spike for spike in whole if spike.step > split]
 
 
 def test_a_spike_is_described_in_one_line() -> None:
     assert Spike(1234, "loss", 7.31234, 3.4, 0.425, 9.2).describe() == (
-        "step 1,234: the loss is 7.312, 9.2 deviations above the 3.4 of the steps before"
+        "step 1,234: the loss is 7.312, 9.2 deviations above the mean 3.4 of the preceding steps"
     )
     assert Spike(3, "gradient_norm", math.nan, 0.5, 0.1, math.inf).describe() == "step 3: the gradient norm is nan"
 

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from pipelines.core.errors import InputError, WebtextError
-from pipelines.model.io.tensor_files import gather_tensors, like, open_tensors, write_tensors
+from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, shard_like, write_tensors
 
 TENSORS = {
     "b": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -36,14 +36,14 @@ def test_tensors_are_read_one_by_one(tmp_path: Path) -> None:
     write_tensors(str(tmp_path), "x.safetensors", TENSORS)
     with open_tensors(str(tmp_path / "x.safetensors")) as (names, read):
         assert set(names) == TENSORS.keys()
-        assert torch.equal(like(read("turned"), TENSORS["turned"]), TENSORS["turned"])
-    gather_tensors(TENSORS)  # nothing lies in parts, so nothing happens
+        assert torch.equal(shard_like(read("turned"), TENSORS["turned"]), TENSORS["turned"])
+    gather_on_rank_zero(TENSORS)  # nothing lies in parts, so nothing happens
 
 
 def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"no tensors here")
     with (
-        pytest.raises(InputError, match=r"x\.safetensors: is not a safetensors file"),
+        pytest.raises(InputError, match=r"x\.safetensors: not a safetensors file"),
         open_tensors(str(tmp_path / "x.safetensors")),
     ):
         pass

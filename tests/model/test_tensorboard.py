@@ -80,7 +80,7 @@ def test_where_it_is_missing_the_error_names_the_command(monkeypatch: pytest.Mon
 
 
 def test_events_are_only_written_to_a_local_disk(writers: list[Writer]) -> None:
-    with pytest.raises(WebtextError, match=r"memory://events: .* local disk alone"):
+    with pytest.raises(WebtextError, match=r"memory://events: .* need a local folder"):
         TensorBoardLog("memory://events", 0)
     assert not writers
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.model.network import token_loss
-from pipelines.model.network.token_loss import _all_at_once, summed_loss
+from pipelines.model.network.token_loss import padded_loss, summed_loss
 
 
 def _plain(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
@@ -41,12 +40,11 @@ def test_loss_and_gradients_are_torchs_own(
     hidden, embedding, targets = _inputs(tokens, width, entries, scale, seed)
     expected = _plain(hidden, embedding, targets)
     wanted = torch.autograd.grad(expected * 0.5, (hidden, embedding))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_loss, "_LOGITS_AT_ONCE", at_once)  # so that the last part is often shorter
-        loss = summed_loss(hidden, embedding, targets)
-        found = torch.autograd.grad(loss * 0.5, (hidden, embedding))
-        with torch.no_grad():
-            assert summed_loss(hidden, embedding, targets).item() == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
+    loss = summed_loss(hidden, embedding, targets, at_once)  # the last chunk is often shorter
+    found = torch.autograd.grad(loss * 0.5, (hidden, embedding))
+    with torch.no_grad():
+        plain_loss = summed_loss(hidden, embedding, targets, at_once).item()
+    assert plain_loss == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
@@ -61,14 +59,14 @@ def test_logits_that_no_power_could_hold_are_no_difficulty() -> None:
 @pytest.mark.parametrize("entries", [67, 128])
 def test_the_way_of_a_card_pads_the_vocabulary_and_takes_the_padding_off(entries: int) -> None:
     hidden, embedding, targets = _inputs(12, 8, entries, 1.0)
-    loss = _all_at_once(hidden, embedding, targets)
+    loss = padded_loss(hidden, embedding, targets)
     assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=1e-6)
     found = torch.autograd.grad(loss, (hidden, embedding))
     wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("way", [summed_loss, _all_at_once])
+@pytest.mark.parametrize("way", [summed_loss, padded_loss])
 def test_in_bfloat16_both_ways_round_but_compute_the_same(way: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
     with torch.autocast("cpu", torch.bfloat16):

@@ -12,9 +12,10 @@ from conftest import SMALL
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.training.worker_ranks import is_assistant
+from pipelines.model.training.parallel import torchrun_world
 from pipelines.stages.pretrain.config import PretrainConfig
-from pipelines.stages.pretrain.stage import assist, pretrain
+from pipelines.stages.pretrain.stage import pretrain
+from pipelines.stages.pretrain.training import run_worker_rank
 
 # Four micro-batches a step, which two processes can share.
 SHARED = (*SMALL, "batch_size=8", "micro_batch=2")
@@ -43,10 +44,10 @@ def main() -> None:
     """Train in this process's role."""
     tokens, output, parallel = sys.argv[1:]
     torch.set_num_threads(1)
-    if is_assistant():
-        assist(config(parallel), tokens=tokens, output=output)
-    else:
+    if torchrun_world().is_rank_zero:
         pretrain(config(parallel), tokens=tokens, output=output, options=RunOptions())
+    else:
+        run_worker_rank(config(parallel), tokens=tokens, output=output)
 
 
 if __name__ == "__main__":

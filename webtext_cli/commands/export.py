@@ -12,16 +12,16 @@ from webtext_cli.options import corpus_option, debug_option, json_option
 
 @click.command("export")
 @corpus_option
-@click.option("--model", metavar="DIR", help="A folder of pretrain, if it is not the corpus folder's.")
-@click.option("--output", "-o", metavar="DIR", help="Write here, not into the folder export of the corpus.")
-@click.option("--overwrite", is_flag=True, help="Empty an output folder that holds another result.")
+@click.option("--model", metavar="DIR", help="Folder of pretrain. [default: the one in the corpus folder]")
+@click.option("--output", "-o", metavar="DIR", help="Output folder. [default: export in the corpus folder]")
+@click.option("--overwrite", is_flag=True, help="Replace a different result in the output folder.")
 @json_option
 @debug_option
 def command(corpus: str, model: str | None, output: str | None, overwrite: bool, as_json: bool) -> None:
     """Write a trained model as a Hugging Face folder.
 
-    The folder holds weights, config, tokenizer and a model card; transformers load it by its path and compute the same
-    logits. Of an unfinished training the latest checkpoint is taken.
+    Writes weights, config, tokenizer and a model card; transformers load the folder and compute the same logits. Of an
+    unfinished training the latest checkpoint is exported.
 
     \b
     Example:

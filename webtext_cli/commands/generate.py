@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @click.command("generate")
 @corpus_option
-@click.option("--model", metavar="DIR", help="A folder of pretrain or export, if it is not the corpus folder's.")
-@click.option("--prompt", "-p", "prompts", multiple=True, help="Text to go on from (repeatable); none: a new document.")
+@click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option(
-    "--prompt-file", metavar="PATH", help="More prompts: one a line, or JSONL with a `prompt` or `text` in each record."
+    "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); without one: a new document."
 )
-@click.option("--samples", "-n", type=click.IntRange(1), default=1, show_default=True, help="Texts for each prompt.")
+@click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
+@click.option("--samples", "-n", type=click.IntRange(1), default=1, show_default=True, help="Samples per prompt.")
 @config_options(SamplingOptions)
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Where to compute."
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Device to run on."
 )
-@click.option("--output", "-o", metavar="FILE", help="Write the samples as JSONL, not to standard output.")
-@click.option("--overwrite", is_flag=True, help="Replace an --output that is there, or parts of another run.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a sample; with --output, the summary.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.option("--output", "-o", metavar="FILE", help="Write the samples to a JSONL file instead of standard output.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing --output, or the parts of a different run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per sample; with --output, the summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not show progress.")
 @debug_option
 def command(
     corpus: str,
@@ -50,9 +50,9 @@ def command(
 ) -> None:
     """Sample text from a trained model.
 
-    Reads what pretrain wrote (of an unfinished training: its latest checkpoint) or an exported folder. A text ends
-    where the model writes <|endoftext|>. Equal options and seed give equal text. With --output, a run that was stopped
-    goes on when the same command is given again.
+    Reads a folder of pretrain (if unfinished, its latest checkpoint) or export. A sample ends with <|endoftext|> or
+    after --max-tokens. The same options and seed give the same samples. With --output, re-run the same command to
+    resume an interrupted run.
 
     \b
     Example:
@@ -64,24 +64,24 @@ def command(
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.inference.samples_file import json_line, refuse_existing, write_samples
+    from pipelines.model.inference.samples_file import check_output, json_line, write_samples
     from pipelines.model.inference.sampling import Sampler
 
-    given = {name: value for name, value in sampling.items() if value is not None}
-    options = make_config(SamplingOptions, {}, given, "command line")
+    flags = {name: value for name, value in sampling.items() if value is not None}
+    options = make_config(SamplingOptions, {}, flags, "command line")
     if output is not None:
-        refuse_existing(output, overwrite)  # before the model is loaded
-    asked = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
-    sampler = Sampler(model or storage.join(corpus, "pretrain"), asked, options, device)
+        check_output(output, overwrite)  # before the model is loaded
+    all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
+    sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, options, device)
     if output is not None:
         run_options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
         print_summary(write_samples(sampler, samples, output, run_options), as_json)
         return
     for batch in sampler.batches(samples):
         for sample in sampler.draw(batch):
-            click.echo(json_line(sample) if as_json else _shown(sample))
+            click.echo(json_line(sample) if as_json else _format(sample))
 
 
-def _shown(sample: Sample) -> str:
+def _format(sample: Sample) -> str:
     heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
     return f"{heading}\n{sample.prompt}{sample.text}\n"

@@ -16,35 +16,35 @@ from webtext_cli.options import Shared, check_disjoint, config_options, config_p
 
 @click.command("pretrain")
 @config_options(PretrainConfig)
-@click.option("--show-preset", is_flag=True, help="Print the values of the preset, where each is from, and stop.")
+@click.option("--show-preset", is_flag=True, help="Print the values of the preset and their origins, and exit.")
 @click.option(
-    "--input", "-i", metavar="DIR", multiple=True, help="The folder of tokenize, if it is not the corpus folder's."
+    "--input", "-i", metavar="DIR", multiple=True, help="Folder of tokenize. [default: the one in the corpus folder]"
 )
 @click.option(
     "--init-from",
     metavar="PATH",
-    help="Begin with these weights: a folder of Hugging Face's GPT-2, of pretrain or of export, or nanoGPT's ckpt.pt.",
+    help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or nanoGPT's ckpt.pt.",
 )
 @click.option(
     "--show-batch",
     type=click.IntRange(1),
     metavar="STEP",
-    help="Print the documents and the text of a step's batch, and stop.",
+    help="Print the documents and the text in a step's batch, and exit.",
 )
 @click.option(
     "--replay",
     type=click.IntRange(1),
     metavar="STEP",
-    help="Compute a step again, print its loss, the norms by layer and its documents as JSON, and stop.",
+    help="Recompute a step, print its loss, the norms per layer and its documents as JSON, and exit.",
 )
 @stage_options()
 def command(
-    shared: Shared, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None, **given: Any
+    shared: Shared, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None, **options: Any
 ) -> None:
     """Train a GPT-2 on token shards.
 
-    A run that was stopped goes on from its latest checkpoint when the same command is given again, and comes to the
-    same weights. --workers has no effect; several processes or cards are started by torchrun.
+    Re-run the same command to resume an interrupted run from its latest checkpoint; the weights are the same as without
+    the interruption. --workers has no effect; start several processes or GPUs with torchrun.
 
     \b
     Example:
@@ -55,15 +55,15 @@ def command(
       torchrun --nproc-per-node 2 --no-python webtext pretrain --corpus my-corpus --preset tiny --set micro_batch=2
       torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
     """
-    config = stage_config(PretrainConfig, "pretrain", shared.corpus, given)
+    config = stage_config(PretrainConfig, "pretrain", shared.corpus, options)
     if show_batch is not None and replay is not None:
-        raise UsageError("--show-batch and --replay: give one of the two")
+        raise UsageError("--show-batch and --replay cannot be combined")
     if show_preset:
         _show_preset(config, shared.as_json)
         return
     folders = shared.input_or("tokenize")
     if len(folders) > 1:
-        raise UsageError("--input: pretrain reads one folder of tokenize")
+        raise UsageError("--input: pretrain reads one tokenize folder")
     initial = init_from or config_path(shared.corpus, "pretrain", "init_from")
     if show_batch is not None:
         _show_batch(config, folders[0], show_batch, shared.as_json)
@@ -74,15 +74,19 @@ def command(
 
 
 def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
-    from pipelines.model.training.worker_ranks import is_assistant
-    from pipelines.stages.pretrain.stage import assist, pretrain
+    from pipelines.model.requirements import require_torch
+
+    require_torch()
+    from pipelines.model.training.parallel import torchrun_world
+    from pipelines.stages.pretrain.stage import pretrain
+    from pipelines.stages.pretrain.training import run_worker_rank
 
     output = shared.stage_output("pretrain")
     check_disjoint(output, [init_from] if init_from else [])
     if shared.quiet:
         config = dataclasses.replace(config, log_every=0)
-    if is_assistant():
-        assist(config, tokens=tokens, output=output, init_from=init_from)
+    if not torchrun_world().is_rank_zero:
+        run_worker_rank(config, tokens=tokens, output=output, init_from=init_from)
         return
     summary = pretrain(config, tokens=tokens, output=output, options=shared.run_options(), init_from=init_from)
     print_summary(summary, shared.as_json)
@@ -96,12 +100,15 @@ def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -
 
 
 def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init_from: str | None) -> None:
-    from pipelines.stages.pretrain.stage import replay
+    from pipelines.model.requirements import require_torch
+
+    require_torch()
+    from pipelines.stages.pretrain.training import replay
 
     output = shared.stage_output("pretrain")
     note = shared.run_options().progress.note
-    found = replay(config, tokens=tokens, output=output, step=step, note=note, init_from=init_from)
-    click.echo(found.decode(), nl=False)
+    report = replay(config, tokens=tokens, output=output, step=step, note=note, init_from=init_from)
+    click.echo(report.decode(), nl=False)
 
 
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:

@@ -1,7 +1,7 @@
-"""What training costs in floating-point operations, and which share of a card's peak a run reaches (MFU).
+"""FLOPs of training, and the share of a GPU's peak that a run reaches (model FLOPs utilization, MFU).
 
-Utilisation is the model's operations by the formula below over the card's dense 16-bit peak. What is computed twice to
-save memory does not count, so the figures of runs with and without recomputation compare.
+Utilization is the model's FLOPs by the formula below over the GPU's dense 16-bit peak. Recomputation for activation
+checkpointing does not count, so the figures of runs with and without it are comparable.
 """
 
 from __future__ import annotations
@@ -15,32 +15,26 @@ from pipelines.core.resources import data_path
 
 
 def flops_per_token(parameters: int, layers: int, width: int, context: int) -> int:
-    """Return the operations, forward and backward, of one token of training: 6 N + 12 L d T.
+    """Return the FLOPs, forward and backward, per training token: 6 N + 12 L d T.
 
-    N are all parameters, the embedding that is also the output once; L layers, d the width, T the context. The second
-    part is attention's products of all pairs of tokens, as if none were masked, as is the custom.
+    N is the number of parameters, with the shared embedding once; L layers, d the width, T the context. The second
+    term is attention over all pairs of tokens, conventionally without the causal mask.
     """
     return 6 * parameters + 12 * layers * width * context
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Return the dense 16-bit peak of a card in FLOP/s, by torch's name for it; None where it is not listed."""
-    found = (peak for name, peak in _cards() if re.fullmatch(name, device_name.strip()))
-    return next(found, None)
+    """Return the dense 16-bit peak in FLOP/s of a GPU, by torch's name for it; None if it is not in `gpus.toml`."""
+    return next((peak for name, peak in _gpus() if re.fullmatch(name, device_name.strip())), None)
 
 
-def utilisation(tokens_per_second: float, flops_token: int, device_name: str, devices: int) -> float | None:
-    """Return the share of the cards' peak that the model's operations take; None for an unlisted card."""
+def utilization(tokens_per_second: float, token_flops: int, device_name: str, devices: int) -> float | None:
+    """Return the share of the GPUs' peak that the model's FLOPs take; None for an unlisted GPU."""
     peak = peak_flops(device_name)
-    return None if peak is None else tokens_per_second * flops_token / (peak * devices)
-
-
-def utilisation_text(share: float | None) -> str:
-    """Write a utilisation for people: `41.3%`, or `unknown`."""
-    return "unknown" if share is None else f"{100 * share:.1f}%"
+    return None if peak is None else tokens_per_second * token_flops / (peak * devices)
 
 
 @functools.cache
-def _cards() -> tuple[tuple[str, float], ...]:
-    table = tomllib.loads(storage.read_bytes(data_path("cards.toml")).decode())
-    return tuple((card["name"], card["peak_tflops"] * 1e12) for card in table.values())
+def _gpus() -> tuple[tuple[str, float], ...]:
+    table = tomllib.loads(storage.read_bytes(data_path("gpus.toml")).decode())
+    return tuple((gpu["name"], gpu["peak_tflops"] * 1e12) for gpu in table.values())

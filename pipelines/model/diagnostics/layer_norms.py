@@ -1,4 +1,4 @@
-"""The norms of weights and gradients, layer by layer: where in the model a spike comes from."""
+"""Norms of weights and gradients per layer: where in the model a spike originates."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipelines.model.device import sum_type
+from pipelines.model.device import accumulator_dtype
 
 # "sum" or "max" of a tensor over all processes.
 Reduce = Callable[[Tensor, str], Tensor]
 
-# What torch.compile, DDP and checkpoint wrappers put into the names of parameters.
+# What torch.compile, DDP and checkpoint wrappers add to parameter names.
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 _GROUP = re.compile(r"(h\.\d+\.)(attn|mlp|ln)|(\w+)")
 
 
 @torch.no_grad()
 def layer_norms(model: nn.Module, reduce: Reduce | None = None) -> list[dict[str, Any]]:
-    """Return what the weights and gradients of each part of a model look like, from the embeddings to the final norm.
+    """Return the norms of each part of a model, from the embeddings to the final norm.
 
     Each entry has `name` (`wte`, `wpe`, `h.0.ln`, `h.0.attn`, `h.0.mlp`, ..., `ln_f`; the two norms of a layer are one
-    part), `weight_norm`, `gradient_norm`, `largest_gradient` (by absolute value) and `not_finite` (how many values of
-    the gradient are no numbers). A norm that is no number is NaN or infinite. A missing gradient counts as 0.
+    part), `weight_norm`, `gradient_norm`, `largest_gradient` (absolute) and `not_finite` (number of gradient values
+    that are not finite). A missing gradient counts as 0.
 
-    Where each process holds only a part of every parameter (FSDP), `reduce` adds up over the processes, and all of them
-    have to call this. Call it before the gradients are clipped: clipping spreads one NaN over all of them.
+    If the parameters are sharded (FSDP), `reduce` combines the processes, and all of them must call this. Call it
+    before clipping, which spreads one NaN over all gradients.
     """
     groups: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        groups.setdefault(_group(name), []).append(parameter)
+        group = _GROUP.match(_WRAPPERS.sub("", name))
+        assert group is not None, name
+        groups.setdefault(group[0], []).append(parameter)
     measured = [_measure(parameters) for parameters in groups.values()]
     sums = torch.stack([sums for sums, _ in measured])
     largest = torch.stack([largest for _, largest in measured])
@@ -44,45 +46,39 @@ def layer_norms(model: nn.Module, reduce: Reduce | None = None) -> list[dict[str
             "name": name,
             "weight_norm": math.sqrt(weights),
             "gradient_norm": math.sqrt(gradients),
-            "largest_gradient": most,
+            "largest_gradient": maximum,
             "not_finite": int(not_finite),
         }
-        for name, (weights, gradients, not_finite), most in zip(groups, sums.tolist(), largest.tolist(), strict=True)
+        for name, (weights, gradients, not_finite), maximum in zip(groups, sums.tolist(), largest.tolist(), strict=True)
     ]
 
 
-def _group(name: str) -> str:
-    matched = _GROUP.match(_WRAPPERS.sub("", name))
-    assert matched is not None, name
-    return matched[0]
-
-
 def _measure(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
-    """Return the sums (squared weights, squared gradients, gradients that are no numbers), and the largest gradient."""
+    """Return (squared weights, squared gradients, gradients that are not finite) summed, and the largest gradient."""
     device = parameters[0].device
-    sums = torch.zeros(3, dtype=sum_type(device), device=device)
-    largest = torch.zeros((), dtype=sum_type(device), device=device)
+    sums = torch.zeros(3, dtype=accumulator_dtype(device), device=device)
+    largest = torch.zeros((), dtype=accumulator_dtype(device), device=device)
     for parameter in parameters:
-        weights = _own_part(parameter)
+        weights = _local_shard(parameter)
         sums[0] += _squared_norm(weights)
         # A process may hold no row at all of a small parameter.
         if parameter.grad is None or not weights.numel():
             continue
-        gradient = _own_part(parameter.grad)
+        gradient = _local_shard(parameter.grad)
         sums[1] += _squared_norm(gradient)
         sums[2] += gradient.numel() - torch.isfinite(gradient).sum()
-        # NaN counts as infinite, since processes may order it below or above all numbers.
-        most = torch.linalg.vector_norm(gradient, math.inf).to(largest.dtype)
-        largest = torch.maximum(largest, torch.where(most.isnan(), math.inf, most))
+        # NaN counts as infinite: processes may order it below or above all numbers.
+        maximum = torch.linalg.vector_norm(gradient, math.inf).to(largest.dtype)
+        largest = torch.maximum(largest, torch.where(maximum.isnan(), math.inf, maximum))
     return sums, largest
 
 
 def _squared_norm(values: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=sum_type(values.device))
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=accumulator_dtype(values.device))
     return norm**2
 
 
-def _own_part(values: Tensor) -> Tensor:
-    """Return what this process holds of a tensor that may be spread over several."""
-    part: Tensor = values.to_local() if hasattr(values, "to_local") else values
-    return part.detach()
+def _local_shard(values: Tensor) -> Tensor:
+    """Return this process's shard of a tensor, or all of one that is not sharded."""
+    local: Tensor = values.to_local() if hasattr(values, "to_local") else values
+    return local.detach()

@@ -1,7 +1,7 @@
-"""Spikes: a loss or a gradient norm that stands far above those of the steps before it, or is no number at all.
+"""Spikes: a loss or gradient norm far above those of the preceding steps, or one that is not finite.
 
-Whether a step is a spike follows from the metrics of the steps before it and from nothing else, so that a resumed run
-comes to the same decisions as a whole one.
+Whether a step is a spike follows from the metrics of the preceding steps only, so a resumed run finds the same spikes
+as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+FOLDER = "spikes"
 WATCHED = {"loss": "the loss", "gradient_norm": "the gradient norm"}
 WINDOW_STEPS = 128
 THRESHOLD = 6.0
-# The eighth at either end of a window is left out, so that a spike in it does not hide the next one. Of normal noise,
-# what is left has 0.607 times the standard deviation of all.
-_LEFT_OUT = 1 / 8
-_LEFT_DEVIATION = 0.607
-# The least deviation, as a share of the mean: a curve may become flatter than any change that would matter, and of
-# gradient norms one and a half times the mean is nothing special.
-_LEAST_DEVIATION = {"loss": 0.01, "gradient_norm": 0.3}
+# The highest and lowest eighth of a window are trimmed, so that a spike in it does not hide the next one. The middle
+# of normal noise has 0.607 times the standard deviation of all of it.
+_TRIMMED_SHARE = 1 / 8
+_TRIMMED_DEVIATION = 0.607
+# The minimum deviation, relative to the mean: a curve may become flatter than any change that matters, and a gradient
+# norm one and a half times the mean is normal.
+_MIN_DEVIATION = {"loss": 0.01, "gradient_norm": 0.3}
 
 
 @dataclasses.dataclass(frozen=True)
 class Spike:
-    """One step whose loss or gradient norm is out of the ordinary.
+    """A step with an outlier in `what`, "loss" or "gradient_norm".
 
-    `mean` and `deviation` are those of the steps before it, without the extremes, NaN where those are too few; `z` is
-    how many deviations `value` stands above the mean, infinite for a value that is no number.
+    `mean` and `deviation` are the trimmed statistics of the preceding steps, NaN if those are too few; `z` is the
+    number of deviations above the mean, infinite for a value that is not finite.
     """
 
     step: int
@@ -42,92 +43,106 @@ class Spike:
     z: float
 
     @property
-    def finite(self) -> bool:
-        """Whether the value is a number."""
+    def is_finite(self) -> bool:
+        """Whether the value is finite."""
         return math.isfinite(self.value)
 
     def describe(self) -> str:
         """Return the spike as one line."""
         start = f"step {self.step:,}: {WATCHED[self.what]} is {self.value:.4g}"
-        if not self.finite or not math.isfinite(self.mean):
+        if not self.is_finite or not math.isfinite(self.mean):
             return start
-        return f"{start}, {self.z:.1f} deviations above the {self.mean:.4g} of the steps before"
+        return f"{start}, {self.z:.1f} deviations above the mean {self.mean:.4g} of the preceding steps"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spike as JSON values; what cannot be computed is null, a value that is no number is a text."""
-        computed = {"mean": self.mean, "deviation": self.deviation, "z": self.z}
+        """Return the spike as JSON values; unknown numbers are null, a value that is not finite is a string."""
+        statistics = {"mean": self.mean, "deviation": self.deviation, "z": self.z}
         return {
             "step": self.step,
             "what": self.what,
             "value": json_value(self.value),
-            **{name: number if math.isfinite(number) else None for name, number in computed.items()},
+            **{name: number if math.isfinite(number) else None for name, number in statistics.items()},
         }
 
 
-class SpikeWatch:
-    """Tells of each step whether it is a spike.
+class SpikeDetector:
+    """Decides for each step whether it is a spike.
 
-    A step is compared with the `window` steps before it, only upwards, once half as many are known. The first of
-    several high steps is the spike: the next one of the same kind needs a quiet stretch, an eighth of a window, before
-    it. Built from the rows of `metrics.jsonl` so far.
+    A step is compared with the `window` preceding steps, upwards only, once half of them are known. Of several high
+    steps in a row the first is the spike: the next one of the same metric needs an eighth of a window without any
+    before it. `rows` are the metrics so far.
     """
 
     def __init__(
         self, rows: Sequence[Mapping[str, Any]] = (), window: int = WINDOW_STEPS, threshold: float = THRESHOLD
     ) -> None:
         self._quiet_steps = window // 8
-        self._kinds = {what: _Kind(window, threshold, _LEAST_DEVIATION[what]) for what in WATCHED}
-        # What was before these rows cannot change a decision to come.
+        self._metrics = {what: _Metric(window, threshold, _MIN_DEVIATION[what]) for what in WATCHED}
+        # Earlier rows cannot affect a later decision.
         for row in rows[-(window + self._quiet_steps) :]:
             self.observe(row)
 
     def observe(self, row: Mapping[str, Any]) -> Spike | None:
-        """Take in the metrics of a step; return what is out of the ordinary, the worse where both are."""
-        found = [
-            Spike(row["step"], what, row[what], *scored)
-            for what, kind in self._kinds.items()
-            if what in row and (scored := kind.score(row[what], self._quiet_steps))
+        """Add the metrics of a step; return its spike, of two the one with the higher z-score."""
+        spikes = [
+            Spike(row["step"], what, row[what], *scores)
+            for what, metric in self._metrics.items()
+            if what in row and (scores := metric.score(row[what], self._quiet_steps))
         ]
-        return max(found, key=lambda spike: spike.z, default=None)
+        return max(spikes, key=lambda spike: spike.z, default=None)
 
 
-class _Kind:
+class _Metric:
     """The last values of one metric."""
 
-    def __init__(self, window: int, threshold: float, least_deviation: float) -> None:
+    def __init__(self, window: int, threshold: float, min_deviation: float) -> None:
         self._values: collections.deque[float] = collections.deque(maxlen=window)
-        self._enough = max(4, window // 2)
+        self._min_values = max(4, window // 2)
         self._threshold = threshold
-        self._least_deviation = least_deviation
+        self._min_deviation = min_deviation
         self._steps_since_high: float = math.inf
 
     def score(self, value: float, quiet_steps: int) -> tuple[float, float, float] | None:
-        """Take in a value; return mean, deviation and z-score if it is a spike."""
+        """Add a value; return mean, deviation and z-score if it is a spike."""
         mean, deviation = math.nan, math.nan
-        if len(self._values) >= self._enough:
-            mean, deviation = _without_extremes(self._values)
-            deviation = max(deviation, self._least_deviation * abs(mean))
+        if len(self._values) >= self._min_values:
+            mean, deviation = _trimmed_statistics(self._values)
+            deviation = max(deviation, self._min_deviation * abs(mean))
         if not math.isfinite(value):
             return mean, deviation, math.inf
         self._values.append(value)
         self._steps_since_high += 1
-        # Not a division, which a mean and a deviation of 0 would forbid; NaN compares as False.
+        # A product, not a quotient: mean and deviation may be 0. Comparisons with NaN are False.
         if not value - mean > self._threshold * deviation:
             return None
-        first = self._steps_since_high > quiet_steps
+        is_first = self._steps_since_high > quiet_steps
         self._steps_since_high = 0
-        return (mean, deviation, (value - mean) / deviation if deviation else math.inf) if first else None
+        return (mean, deviation, (value - mean) / deviation if deviation else math.inf) if is_first else None
+
+
+def _trimmed_statistics(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard deviation, estimated from the middle of the values as if they were normal noise."""
+    cut = int(len(values) * _TRIMMED_SHARE)
+    middle = sorted(values)[cut : len(values) - cut]
+    mean = statistics.fmean(middle)
+    deviation = math.sqrt(statistics.fmean((value - mean) ** 2 for value in middle)) / _TRIMMED_DEVIATION
+    return mean, deviation
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as JSON can hold it: floats that are no numbers become the texts `nan`, `inf` and `-inf`."""
+    """Return a value that JSON can hold: floats that are not finite become the strings `nan`, `inf` and `-inf`."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: json_value(part) for key, part in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [json_value(part) for part in value]
+        return [json_value(item) for item in value]
     return value
+
+
+def spike_file(step: int) -> str:
+    """Return the path of a spike's report within the training folder."""
+    return f"{FOLDER}/step-{step:07d}.json"
 
 
 def spike_report(
@@ -138,16 +153,10 @@ def spike_report(
     recipe: Mapping[str, Any],
     replay: str,
 ) -> bytes:
-    """Return what there is to know of a spike as the bytes of a JSON file.
+    """Return the report of a spike as a JSON file; docs/pretrain.md describes it.
 
-    spike   `step`, `what` ("loss" or "gradient_norm"), `value`; `mean` and `deviation` of the steps before, null where
-            those are too few; `z`, null also for a value that is no number
-    replay  the command that comes to this step again
-    recipe  the values of the run
-    norms   one entry a part of the model, see `layer_norms`
-    blocks  the batch of the step: each block with its documents and their text
-
-    Numbers that are none are the texts `nan`, `inf` and `-inf`, so that any reader of JSON takes the file.
+    `norms` are those of `layer_norms`, `blocks` the batch of the step, `replay` the command that recomputes it. Numbers
+    that are not finite are the strings `nan`, `inf` and `-inf`, so that every JSON parser accepts the file.
     """
     report = {
         "spike": spike.to_json(),
@@ -157,12 +166,3 @@ def spike_report(
         "blocks": json_value(blocks),
     }
     return (json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _without_extremes(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and deviation of the middle of some values, as they would be of all if those were normal noise."""
-    cut = int(len(values) * _LEFT_OUT)
-    middle = sorted(values)[cut : len(values) - cut]
-    mean = statistics.fmean(middle)
-    deviation = math.sqrt(statistics.fmean((value - mean) ** 2 for value in middle)) / _LEFT_DEVIATION
-    return mean, deviation

@@ -1,4 +1,4 @@
-"""How texts are drawn; apart from what draws them, so that `webtext generate --help` need not load torch."""
+"""Sampling options, without torch, so that `webtext generate --help` does not load it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pipelines.core.config import option
 
 @dataclasses.dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is drawn, and how many are."""
+    """How tokens are sampled, and how many."""
 
-    max_tokens: int = option(200, "Where a text is cut off.", minimum=1)
-    temperature: float = option(1.0, "Divides the logits; 0 takes the likeliest token.", minimum=0.0)
-    top_k: int = option(40, "Draw from the k likeliest tokens; 0: all.", minimum=0)
-    top_p: float = option(1.0, "Draw from the likeliest tokens whose sum reaches p; 1: all.", minimum=1e-6, maximum=1.0)
-    seed: int = option(0, "Another seed, another text.", minimum=0)
+    max_tokens: int = option(200, "Maximum tokens per sample.", minimum=1)
+    temperature: float = option(1.0, "Softmax temperature; 0 selects greedy decoding.", minimum=0.0)
+    top_k: int = option(40, "Sample from the k most likely tokens; 0 disables the limit.", minimum=0)
+    top_p: float = option(1.0, "Nucleus (top-p) sampling threshold; 1 disables it.", minimum=1e-6, maximum=1.0)
+    seed: int = option(0, "Random seed.", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplesConfig(SamplingOptions):
-    """What decides a file of samples beside the model and the prompts; another device rounds otherwise."""
+    """All that determines a file of samples except the model and the prompts; devices round differently."""
 
-    samples: int = option(1, "Texts for each prompt.", minimum=1)
-    device: str = option("cpu", "Where they are computed.")
+    samples: int = option(1, "Samples per prompt.", minimum=1)
+    device: str = option("cpu", "Device that computes them.")

@@ -1,4 +1,4 @@
-"""Samples text from a model: top-k, top-p and temperature, as GPT-2's own samples were drawn (top-k 40)."""
+"""Samples text from a model with top-k, top-p and temperature, as GPT-2's own samples were drawn (top-k 40)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError, UsageError
-from pipelines.model.device import autocast, named_memory_errors, pick_device, reproducible
-from pipelines.model.inference.decoding import Texts, rows_of
+from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.inference.decoding import Decoder, batch_rows
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.io.model_folder import TrainedModel, open_model
 from pipelines.model.network.gpt2 import GPT2
@@ -25,12 +25,12 @@ from pipelines.model.network.gpt2 import GPT2
 Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.intp]
 
-_WAY_OUT = "use --device cpu, or a machine with more memory"
+_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One text that follows a prompt; `ended` tells whether the model ended it by `<|endoftext|>`."""
+    """A text that continues a prompt; `ended` says whether the model ended it with `<|endoftext|>`."""
 
     prompt: str
     number: int
@@ -45,7 +45,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Samples of one prompt that are drawn at once: their numbers begin with `first`."""
+    """Samples of one prompt that are decoded together: `samples` of them, numbered from `first`."""
 
     prompt: int
     first: int
@@ -53,32 +53,30 @@ class Batch:
 
 
 class Sampler:
-    """A model on its device, and the prompts that it goes on from.
+    """A model on its device, and the prompts that it continues.
 
-    Raises InputError where the folder holds no model, UsageError for a prompt that is no text or longer than the
-    model's context.
+    Raises InputError if the folder has no model, UsageError for a prompt that is not valid UTF-8, longer than the
+    context, or given twice.
     """
 
     def __init__(self, folder: str, prompts: Sequence[str], options: SamplingOptions, device: str = "auto") -> None:
-        self.device = pick_device(device)
+        self.device = select_device(device)
         self.trained = open_model(folder)
         self.prompts = list(prompts)
-        if twice := [prompt for prompt, times in Counter(prompts).items() if times > 1]:
-            raise UsageError(
-                f"the prompt {twice[0][:30]!r} is given twice; --samples draws several texts of one prompt"
-            )
+        if repeated := [prompt for prompt, count in Counter(prompts).items() if count > 1]:
+            raise UsageError(f"prompt {repeated[0][:30]!r} is given twice; use --samples for several samples")
         self.options = options
         self._tokenizer = self.trained.tokenizer()
-        self._encoded = [_encoded(self._tokenizer, self.trained, prompt) for prompt in self.prompts]
-        with named_memory_errors(_WAY_OUT):
+        self._prompt_ids = [_encode(self._tokenizer, prompt, self.trained) for prompt in self.prompts]
+        with translate_memory_errors(_MEMORY_ADVICE):
             self._model = self.trained.model.to(self.device)
 
     def batches(self, samples: int) -> list[Batch]:
-        """Return the batches in which `samples` texts for each prompt are drawn.
+        """Return the batches for `samples` samples per prompt.
 
-        A sample's place in its batch follows from its number alone, and a batch holds one prompt.
+        A sample's row in its batch follows from its number alone, and a batch has one prompt.
         """
-        rows = rows_of(self.device)
+        rows = batch_rows(self.device)
         return [
             Batch(prompt, first, min(rows, samples - first))
             for prompt in range(len(self.prompts))
@@ -90,8 +88,9 @@ class Sampler:
         prompt, end = self.prompts[batch.prompt], self.trained.end_of_text
         numbers = range(batch.first, batch.first + batch.samples)
         seeds = [_sample_seed(self.options.seed, prompt, number) for number in numbers]
-        with reproducible(self.device, 0), named_memory_errors(_WAY_OUT):
-            texts = sample_tokens(self._model, self._encoded[batch.prompt] or [end], self.options, seeds, end)
+        prompt_ids = self._prompt_ids[batch.prompt] or [end]
+        with reproducible(self.device), translate_memory_errors(_MEMORY_ADVICE):
+            texts = sample_tokens(self._model, prompt_ids, self.options, seeds, end_of_text=end)
         return [self._sample(prompt, number, tokens) for number, tokens in zip(numbers, texts, strict=True)]
 
     def _sample(self, prompt: str, number: int, tokens: list[int]) -> Sample:
@@ -103,10 +102,10 @@ class Sampler:
 def generate(
     folder: str, prompts: Sequence[str], samples: int, options: SamplingOptions, device: str = "auto"
 ) -> Iterator[Sample]:
-    """Yield `samples` texts for each prompt; an empty prompt begins a new document.
+    """Yield `samples` samples per prompt; an empty prompt starts a new document.
 
-    Each sample has its own random numbers, by seed, prompt and number, and is the same however many are drawn beside
-    it. Raises as `Sampler` does.
+    Each sample's random numbers follow from seed, prompt and number, so it does not depend on what else is sampled.
+    Raises as `Sampler` does.
     """
     sampler = Sampler(folder, prompts, options, device)
     for batch in sampler.batches(samples):
@@ -115,40 +114,40 @@ def generate(
 
 @torch.no_grad()
 def sample_tokens(
-    model: GPT2, prompt: Sequence[int], options: SamplingOptions, seeds: Sequence[int], end_of_text: int
+    model: GPT2, prompt: Sequence[int], options: SamplingOptions, seeds: Sequence[int], *, end_of_text: int
 ) -> list[list[int]]:
-    """Return the tokens that follow a prompt, once for each seed, of which there are at most `rows_of` the device.
+    """Return the tokens that follow a prompt, one text per seed, at most `batch_rows` of the device.
 
-    A text has at most `max_tokens`, `end_of_text` being the last if it is drawn. Past the context the model sees the
-    latest tokens only, see `window_start`. Raises InputError where the model's logits are no numbers.
+    A text has at most `max_tokens` tokens; `end_of_text` ends it. Beyond the context the model sees only the latest
+    tokens, see `window_start`. Raises InputError if the logits are not finite.
     """
-    sources = [random.Random(seed) for seed in seeds]  # whose numbers are the same everywhere
+    generators = [random.Random(seed) for seed in seeds]  # the same numbers on every platform
     texts: list[list[int]] = [[] for _ in seeds]
     new: dict[int, int] = {}
-    with autocast(model.wte.weight.device):
-        together = Texts(model, prompt, len(seeds))
+    with device_config(model.wte.weight.device).autocast():
+        decoder = Decoder(model, prompt, len(seeds))
         for _ in range(options.max_tokens):
-            going = [number for number, text in enumerate(texts) if text[-1:] != [end_of_text]]
-            if not going:
+            active = [index for index, text in enumerate(texts) if text[-1:] != [end_of_text]]
+            if not active:
                 break
-            logits = together.after(new)[going].cpu()
-            drawn = _draw(logits, options, [sources[number].random() for number in going])
-            new = dict(zip(going, drawn, strict=True))
-            for number, token in new.items():
-                texts[number].append(token)
+            logits = decoder.logits_after(new)[active].cpu()
+            tokens = _draw(logits, options, [generators[index].random() for index in active])
+            new = dict(zip(active, tokens, strict=True))
+            for index, token in new.items():
+                texts[index].append(token)
             progress.advance(len(new))
     return texts
 
 
 def next_tokens(logits: Floats, options: SamplingOptions) -> tuple[Ids, Floats]:
-    """Return the tokens that temperature, then top-k, then top-p leave of logits [vocabulary], and their probabilities.
+    """Return the tokens that remain after temperature, top-k and top-p, in this order, and their probabilities.
 
-    Of equal logits the token of the lower id goes first. Top-p keeps the likeliest tokens up to the one with which
-    their sum reaches p, so at least one.
+    `logits` is [vocabulary]. Of equal logits the lower id comes first. Top-p keeps the most likely tokens up to and
+    including the one with which their sum reaches p.
     """
-    tokens = _largest(logits, options.top_k)
+    tokens = _top_k(logits, options.top_k)
     values = logits[tokens].astype(np.float64)
-    # The largest is subtracted first, since a logit divided by a tiny temperature is infinite.
+    # Subtract the maximum before dividing: a logit over a tiny temperature is infinite.
     with np.errstate(over="ignore"):
         weights = np.exp((values - values.max()) / options.temperature)
     if options.top_p < 1:
@@ -157,49 +156,46 @@ def next_tokens(logits: Floats, options: SamplingOptions) -> tuple[Ids, Floats]:
     return tokens, weights / weights.sum()
 
 
-def _largest(logits: Floats, number: int) -> Ids:
-    """Return the ids of the largest logits, the largest first; all ids, in their order, for 0."""
-    if not 0 < number < len(logits):
+def _top_k(logits: Floats, k: int) -> Ids:
+    """Return the ids of the k largest logits in descending order; for 0 all ids in their order."""
+    if not 0 < k < len(logits):
         return np.arange(len(logits))
-    least = np.partition(logits, -number)[-number]
-    ids = np.flatnonzero(logits >= least)  # more than asked for where several are equal
-    return ids[np.argsort(-logits[ids], kind="stable")][:number]
+    ids = np.flatnonzero(logits >= np.partition(logits, -k)[-k])  # more than k if several are equal
+    return ids[np.argsort(-logits[ids], kind="stable")][:k]
 
 
-def _nucleus(values: Floats, shares: Floats, top_p: float) -> Ids:
-    # Those whose shares are so small do not make up what top-p leaves out, all together; sorting them takes long.
-    ids = np.flatnonzero(shares >= (1 - top_p) / (2 * len(shares)))
+def _nucleus(values: Floats, probabilities: Floats, top_p: float) -> Ids:
+    # Probabilities this small add up to less than top-p drops; leaving them out makes the sort much faster.
+    ids = np.flatnonzero(probabilities >= (1 - top_p) / (2 * len(probabilities)))
     ids = ids[np.argsort(-values[ids], kind="stable")]
-    before = np.cumsum(shares[ids]) - shares[ids]
-    return ids[before < top_p]
+    preceding = np.cumsum(probabilities[ids]) - probabilities[ids]
+    return ids[preceding < top_p]
 
 
 def _draw(logits: Tensor, options: SamplingOptions, numbers: Sequence[float]) -> list[int]:
-    """Return a token for each row of logits by a random number from 0 to 1, through the sums of the probabilities."""
+    """Return a token for each row of logits by a random number in [0, 1), by inverting the cumulative distribution."""
     if not torch.isfinite(logits).all():
-        raise InputError("the model's logits are no numbers: its training went wrong, see metrics.jsonl")
+        raise InputError("the model's logits are not finite: training diverged, see metrics.jsonl")
     if options.temperature == 0:
         return [int(token) for token in logits.argmax(1)]
     drawn = []
     for row, number in zip(logits.numpy(), numbers, strict=True):
         tokens, probabilities = next_tokens(row, options)
-        reached = np.cumsum(probabilities)
-        place = np.searchsorted(reached, number * reached[-1], side="right")
-        drawn.append(int(tokens[min(int(place), len(tokens) - 1)]))
+        cumulative = np.cumsum(probabilities)
+        index = int(np.searchsorted(cumulative, number * cumulative[-1], side="right"))
+        drawn.append(int(tokens[min(index, len(tokens) - 1)]))
     return drawn
 
 
-def _encoded(tokenizer: Any, trained: TrainedModel, prompt: str) -> list[int]:
+def _encode(tokenizer: Any, prompt: str, trained: TrainedModel) -> list[int]:
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the prompt {prompt[:30]!r}... is no text: not valid in UTF-8") from error
+        raise UsageError(f"prompt {prompt[:30]!r}...: not valid UTF-8") from error
     ids: list[int] = tokenizer.encode(prompt, add_special_tokens=False).ids
     context = trained.model.architecture.context
     if len(ids) > context:
-        raise UsageError(
-            f"the prompt {prompt[:30]!r}... has {len(ids)} tokens, but the model sees only {context}; shorten it"
-        )
+        raise UsageError(f"prompt {prompt[:30]!r}...: {len(ids)} tokens exceed the context of {context}; shorten it")
     return ids
 
 

@@ -1,4 +1,4 @@
-"""The model card of an exported model: what it is, how it was trained, what was measured, and what to expect of it."""
+"""The model card of an exported model: architecture, data, training, evaluation, usage and limits."""
 
 from __future__ import annotations
 
@@ -9,78 +9,56 @@ from typing import Any
 from pipelines.model.diagnostics.flops import flops_per_token
 from pipelines.model.io.model_folder import TrainedModel
 
-_LARGEST_LOSS = 50.0  # beyond it training went astray, and the exponential is no figure to read
+_MAX_LOSS = 50.0  # beyond it training has diverged, and the perplexity is meaningless
 
 
 def model_card(trained: TrainedModel) -> str:
-    """Return the `README.md` of a model that pretrain made; it holds no time and no path."""
-    recipe = trained.described["recipe"]
-    return _CARD.format(
-        model=_model(trained),
-        first_weights=_first_weights(trained.described),
-        data=_data(trained),
-        training=_training(trained, recipe),
-        recipe="\n".join(f"| `{name}` | {value} |" for name, value in recipe.items()),
-        evaluation=_evaluation(trained.figures),
-        context=trained.model.architecture.context,
-        new_tokens=min(100, trained.model.architecture.context // 2),
-    )
-
-
-def _model(trained: TrainedModel) -> str:
-    size, parameters = trained.model.architecture, _parameters(trained)
-    return (
-        f"{parameters:,} parameters: {size.layers} layers, width {size.width}, {size.heads} heads, "
-        f"context {size.context}, vocabulary {size.vocab_size:,}."
-    )
-
-
-def _first_weights(described: dict[str, Any]) -> str:
-    begun = described.get("initial_weights")
-    if not begun:
-        return "The weights are not OpenAI's: training began with random ones."
-    about = ", ".join(f"{name} `{value}`" for name, value in sorted(begun.items()))
-    return f"Training went on from weights that were there before ({about}); what is known of them holds here too."
-
-
-def _data(trained: TrainedModel) -> str:
-    digest = hashlib.sha256(trained.tokenizer_json).hexdigest()
-    return (
-        f"Token shards of `webtext tokenize`, fingerprint `{trained.described['tokens_fingerprint']}`.\n"
-        f"Tokenizer: byte-level BPE of {trained.model.architecture.vocab_size:,} entries, SHA-256 `{digest}`."
-    )
-
-
-def _training(trained: TrainedModel, recipe: dict[str, Any]) -> str:
-    size = trained.model.architecture
+    """Return the `README.md` of a trained model, without times and paths."""
+    size, recipe = trained.model.architecture, trained.config["recipe"]
     steps = recipe["steps"] if trained.step is None else trained.step
     tokens = steps * recipe["batch_size"] * recipe["context"]
-    flops = tokens * flops_per_token(_parameters(trained), size.layers, size.width, size.context)
-    unfinished = "" if trained.step is None else f"\nThis is the checkpoint of step {trained.step:,}: it is unfinished."
-    return (
-        f"From the preset `{recipe['preset']}` for {steps:,} of {recipe['steps']:,} steps, {tokens:,} tokens\n"
-        "(tokens of several epochs count each time), "
-        f"about {flops:.2g} floating-point operations at 6N + 12 L d T a token.{unfinished}"
+    unfinished = (
+        f"\nThis is the checkpoint of step {trained.step:,} of an unfinished training."
+        if trained.step is not None
+        else ""
     )
+    return _CARD.format(
+        size=size,
+        parameters=trained.parameters,
+        initial_weights=_initial_weights(trained.config.get("initial_weights")),
+        fingerprint=trained.config["tokens_fingerprint"],
+        tokenizer_sha256=hashlib.sha256(trained.tokenizer_json).hexdigest(),
+        recipe=recipe,
+        steps=steps,
+        tokens=tokens,
+        flops=tokens * flops_per_token(trained.parameters, size.layers, size.width, size.context),
+        unfinished=unfinished,
+        values="\n".join(f"| `{name}` | {value} |" for name, value in recipe.items()),
+        evaluation=_evaluation(trained.figures),
+        new_tokens=min(100, size.context // 2),
+    )
+
+
+def _initial_weights(origin: dict[str, Any] | None) -> str:
+    if not origin:
+        return "The weights are not OpenAI's: training started from random weights."
+    source = ", ".join(f"{name} `{value}`" for name, value in sorted(origin.items()))
+    return f"Training continued from existing weights ({source}); what is known about them applies here too."
 
 
 def _evaluation(figures: dict[str, float]) -> str:
     if "held_out_loss" not in figures:
-        return "It was not measured on held-out text."
-    when = f" of step {figures['step']:,}" if "step" in figures else ""
+        return "It was not evaluated on held-out text."
+    step = f" at step {figures['step']:,}" if "step" in figures else ""
     loss, tokens = figures["held_out_loss"], round(figures["held_out_tokens"])
     bits = figures.get("held_out_bits_per_byte")
-    in_bits = f", {bits:.4f} bits a byte" if bits is not None else ""
-    perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _LARGEST_LOSS else ""
+    per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
+    perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _MAX_LOSS else ""
     return (
-        f"Held-out loss{when}: {loss:.4f} nats a token{in_bits}, over {tokens:,} tokens of the same corpus.\n"
-        f"{perplexity}Losses of models with other vocabularies do not compare; bits a byte do, on the same text.\n"
-        "It was not measured on benchmarks."
+        f"Held-out loss{step}: {loss:.4f} nats per token{per_byte}, over {tokens:,} tokens of the same corpus.\n"
+        f"{perplexity}Losses are not comparable across vocabularies; bits per byte are, on the same text.\n"
+        "It was not evaluated on benchmarks."
     )
-
-
-def _parameters(trained: TrainedModel) -> int:
-    return sum(weight.numel() for weight in trained.model.parameters())
 
 
 _CARD = """---
@@ -93,20 +71,23 @@ tags:
 
 # A GPT-2 trained with webtext
 
-{model} The architecture is GPT-2's.
-{first_weights}
+{parameters:,} parameters: {size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}, \
+vocabulary {size.vocab_size:,}. The architecture is GPT-2's.
+{initial_weights}
 
 ## Training data
 
-{data}
+Token shards of `webtext tokenize`, fingerprint `{fingerprint}`.
+Tokenizer: byte-level BPE with {size.vocab_size:,} entries, SHA-256 `{tokenizer_sha256}`.
 
 ## Training
 
-{training}
+Preset `{recipe[preset]}`, {steps:,} of {recipe[steps]:,} steps, {tokens:,} tokens
+(tokens of several epochs count each time), about {flops:.2g} FLOPs at 6N + 12 L d T per token.{unfinished}
 
-| value of the recipe | |
+| recipe | value |
 |---|---|
-{recipe}
+{values}
 
 ## Evaluation
 
@@ -123,12 +104,12 @@ prompt = tokenizer("The history of", return_tensors="pt")
 print(tokenizer.decode(model.generate(**prompt, do_sample=True, top_k=40, max_new_tokens={new_tokens})[0]))
 ```
 
-or `webtext generate --model "this folder" --prompt "The history of"`. The model sees {context} tokens at once.
+or `webtext generate --model "this folder" --prompt "The history of"`. The context length is {size.context} tokens.
 
 ## Limits
 
-A language model goes on from text as its training text does: it follows no instructions, states what is false as
-readily as what is true, and repeats the prejudices of its sources. It may repeat passages of them word for word, also
-personal ones; `webtext overlap-report` measures with `--samples` how much of its samples the corpus holds. The licence
-of a model follows from its text and is not named here: add `license:` at the head of this page before you publish it.
+A language model continues text in the manner of its training data: it does not follow instructions, states falsehoods
+as readily as facts, and reproduces the biases of its sources. It may repeat passages verbatim, including personal data;
+`webtext overlap-report --samples` measures how much of its samples is in the corpus. The license of a model depends on
+its training data and is not stated here: add `license:` to the header of this page before you publish the model.
 """

@@ -1,4 +1,4 @@
-"""A folder that holds a model: what pretrain wrote, finished or not, or what export made of it."""
+"""Folders with a model: of pretrain, finished or not, or of export."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.manifest import FileEntry, has_manifest, read_manifest
 from pipelines.model.io.hugging_face import from_hugging_face, read_config
+from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model
-from pipelines.model.training.checkpoint import (
-    METRICS_FILE,
-    MODEL_FILE,
-    find_checkpoints,
-    load_weights,
-    read_json_lines,
-    read_tensors,
-)
+from pipelines.model.training.checkpoint import METRICS_FILE, MODEL_FILE, find_checkpoints, read_json_lines
 from pipelines.model.training.data import TokenFolder
 from pipelines.model.training.recipe import Recipe
 
@@ -30,12 +24,12 @@ TOKENIZER_FILE = "tokenizer.json"
 _FORMAT = "webtext-gpt2"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """A model ready to run on the CPU, with its tokenizer.
+    """A model on the CPU, with its tokenizer.
 
-    `step` is that of the checkpoint, None where the training is finished; `described` is the folder's `config.json`;
-    `figures` are those of the finished training, of an unfinished one its latest held-out loss.
+    `step` is that of the checkpoint, None for a finished training; `config` is the folder's `config.json`; `figures`
+    are those of the finished training, or the latest held-out loss of an unfinished one.
     """
 
     path: str
@@ -44,38 +38,40 @@ class TrainedModel:
     tokenizer_json: bytes
     end_of_text: int
     step: int | None
-    described: dict[str, Any]
+    config: dict[str, Any]
     figures: dict[str, float]
 
     @property
-    def exported(self) -> bool:
-        """Whether the folder is one of `webtext export`, or of transformers."""
-        return _is_exported(self.described)
+    def is_exported(self) -> bool:
+        """Whether the folder is in the format of transformers."""
+        return _is_exported(self.config)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(weight.numel() for weight in self.model.parameters())
 
     def fingerprint(self) -> str:
-        """Return a hash of weights, tokenizer, description and figures."""
+        """Return a hash of weights, tokenizer, config and figures."""
         parts = [storage.sha256_of(self.weights_path), hashlib.sha256(self.tokenizer_json).hexdigest()]
-        about = [*parts, self.described, self.step, self.figures]
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        content = [*parts, self.config, self.step, self.figures]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer, without truncation or padding that its file asks for.
+        """Return the tokenizer, without truncation and padding.
 
-        Raises InputError where it has ids that the model does not know.
+        Raises InputError if it has ids that the model does not have.
         """
+        path = storage.join(self.path, TOKENIZER_FILE)
         try:
             tokenizer = Tokenizer.from_str(self.tokenizer_json.decode())
         except Exception as error:  # tokenizers raises nothing narrower
-            path = storage.join(self.path, TOKENIZER_FILE)
-            raise InputError(f"{path}: is not a tokenizer of the tokenizers library ({error})") from error
+            raise InputError(f"{path}: not a file of the tokenizers library ({error})") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        entries, known = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
-        if entries > known:
-            raise InputError(
-                f"{storage.join(self.path, TOKENIZER_FILE)}: has {entries} entries, the model {known}: "
-                "the tokenizer is another model's"
-            )
+        entries, vocab_size = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
+        if entries > vocab_size:
+            raise InputError(f"{path}: has {entries} entries, the model {vocab_size}; use the model's own tokenizer")
         return tokenizer
 
 
@@ -86,11 +82,11 @@ def write_description(
     recipe: Recipe,
     initial_weights: dict[str, str] | None = None,
 ) -> tuple[FileEntry, FileEntry]:
-    """Write `config.json` and `tokenizer.json`, which any checkpoint needs to be read.
+    """Write `config.json` and `tokenizer.json`, which are needed to read any checkpoint.
 
-    `initial_weights` tells what training went on from (`source`, `sha256`); the model card of an export names it.
+    `initial_weights` is the origin of imported weights (`source`, `sha256`); the model card of an export names it.
     """
-    described = {
+    config = {
         "format": _FORMAT,
         "architecture": dataclasses.asdict(architecture),
         "end_of_text": tokens.end_of_text,
@@ -99,7 +95,7 @@ def write_description(
         "recipe": dataclasses.asdict(recipe),
         **({"initial_weights": initial_weights} if initial_weights else {}),
     }
-    text = json.dumps(described, indent=1, sort_keys=True) + "\n"
+    text = json.dumps(config, indent=1, sort_keys=True) + "\n"
     return (
         shards.write_file(output, CONFIG_FILE, text.encode()),
         shards.write_file(output, TOKENIZER_FILE, tokens.tokenizer),
@@ -109,73 +105,85 @@ def write_description(
 def open_model(path: str) -> TrainedModel:
     """Load the model of a folder: a finished training, the latest checkpoint of an unfinished one, or an export.
 
-    Raises InputError where there is none, or where weights, tokenizer and config do not belong together, and
-    DamagedShardError for a file that is not as the manifest says.
+    Raises InputError if there is none, or if weights, tokenizer and config do not match, and DamagedShardError for a
+    file with a wrong checksum.
     """
-    config = storage.join(path, CONFIG_FILE)
-    if not storage.exists(config):
-        raise InputError(f"{path}: holds no model (no {CONFIG_FILE}); run `webtext pretrain` first, or name one")
+    config_path = storage.join(path, CONFIG_FILE)
+    if not storage.exists(config_path):
+        raise InputError(
+            f"{path}: has no model (no {CONFIG_FILE}); run `webtext pretrain` first, or name another --model"
+        )
     if has_manifest(path):
         folder = inputs.open_stage(path, ("pretrain", "export"))
         for name in (CONFIG_FILE, TOKENIZER_FILE, MODEL_FILE):
             folder.file(name).verify()
-    described = storage.read_json(config)
-    exported = isinstance(described, dict) and _is_exported(described)
-    if not isinstance(described, dict) or not (exported or described.get("format") == _FORMAT):
-        raise InputError(f"{config}: describes no model that webtext knows")
-    weights_path, step = (storage.join(path, MODEL_FILE), None) if exported else _weights(path)
-    architecture, end_of_text = read_config(described, config) if exported else _own_description(described, config)
-    tensors = read_tensors(weights_path)
-    model = empty_model(architecture)
-    load_weights(model, from_hugging_face(tensors, weights_path) if exported else tensors, weights_path)
+    config = storage.read_json(config_path)
+    if not isinstance(config, dict) or not (_is_exported(config) or config.get("format") == _FORMAT):
+        raise InputError(f"{config_path}: not the config of a GPT-2 of webtext or transformers")
     figures: dict[str, float] = {}
-    if not exported:
+    if _is_exported(config):
+        weights_path, step = storage.join(path, MODEL_FILE), None
+        architecture, end_of_text = read_config(config, config_path)
+        tensors = from_hugging_face(read_tensors(weights_path), weights_path)
+    else:
+        weights_path, step = _find_weights(path)
+        architecture, end_of_text = _read_own_config(config, config_path)
+        tensors = read_tensors(weights_path)
         figures = dict(read_manifest(path).counts) if has_manifest(path) else _latest_figures(path, step)
+    model = empty_model(architecture)
+    load_weights(model, tensors, weights_path)
     return TrainedModel(
-        path, weights_path, model.eval(), _tokenizer_bytes(path, described), end_of_text, step, described, figures
+        path=path,
+        weights_path=weights_path,
+        model=model.eval(),
+        tokenizer_json=_read_tokenizer(path, config),
+        end_of_text=end_of_text,
+        step=step,
+        config=config,
+        figures=figures,
     )
 
 
-def _is_exported(described: dict[str, Any]) -> bool:
-    return described.get("model_type") == "gpt2"
+def _is_exported(config: dict[str, Any]) -> bool:
+    return config.get("model_type") == "gpt2"
 
 
-def _own_description(described: dict[str, Any], path: str) -> tuple[Architecture, int]:
+def _read_own_config(config: dict[str, Any], path: str) -> tuple[Architecture, int]:
     try:
-        return Architecture(**described["architecture"]), described["end_of_text"]
+        return Architecture(**config["architecture"]), config["end_of_text"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: does not describe a model ({error}); run `webtext pretrain` again") from error
+        raise InputError(f"{path}: not a complete model config ({error}); re-run `webtext pretrain`") from error
 
 
-def _latest_figures(path: str, step: int | None) -> dict[str, float]:
-    """Return the latest held-out loss of a training without a manifest, up to a step, where its metrics lie beside."""
-    metrics = storage.join(path, METRICS_FILE)
-    rows = read_json_lines(metrics) if storage.exists(metrics) else []
-    known = [row for row in rows if "held_out_loss" in row and (step is None or row["step"] <= step)]
-    return {name: value for name, value in known[-1].items() if name.startswith(("held_out", "step"))} if known else {}
-
-
-def _tokenizer_bytes(path: str, described: dict[str, Any]) -> bytes:
-    tokenizer_path = storage.join(path, TOKENIZER_FILE)
-    tokenizer = storage.read_bytes(tokenizer_path)
-    digest = hashlib.sha256(tokenizer).hexdigest()
-    if digest != described.get("tokenizer_sha256", digest):
-        raise InputError(
-            f"{tokenizer_path}: is not the tokenizer that the model was trained with; "
-            "copy it again from the folder of tokenize"
-        )
-    return tokenizer
-
-
-def _weights(path: str) -> tuple[str, int | None]:
-    """Return the file of the weights to use, and the step of a checkpoint; raise where that is not as written."""
+def _find_weights(path: str) -> tuple[str, int | None]:
+    """Return the weights file to use, and the step if it is a checkpoint; raise DamagedShardError if damaged."""
     final = storage.join(path, MODEL_FILE)
     if has_manifest(path):
         return final, None
     if checkpoints := find_checkpoints(path):
         if problem := checkpoints[-1].problem():
-            raise DamagedShardError(f"{problem}; run `webtext pretrain` again, it goes on from the checkpoint before")
+            raise DamagedShardError(f"{problem}; re-run `webtext pretrain` to resume from the previous checkpoint")
         return checkpoints[-1].model_path, checkpoints[-1].step
     if storage.exists(final):
         return final, None
-    raise InputError(f"{path}: its training has not reached its first checkpoint; run `webtext pretrain` again")
+    raise InputError(f"{path}: has no checkpoint yet; re-run `webtext pretrain` to continue the training")
+
+
+def _latest_figures(path: str, step: int | None) -> dict[str, float]:
+    """Return the latest held-out loss in the metrics of a training without a manifest, up to a step."""
+    metrics = storage.join(path, METRICS_FILE)
+    rows = read_json_lines(metrics) if storage.exists(metrics) else []
+    evaluated = [row for row in rows if "held_out_loss" in row and (step is None or row["step"] <= step)]
+    latest = evaluated[-1] if evaluated else {}
+    return {name: value for name, value in latest.items() if name.startswith(("held_out", "step"))}
+
+
+def _read_tokenizer(path: str, config: dict[str, Any]) -> bytes:
+    tokenizer_path = storage.join(path, TOKENIZER_FILE)
+    tokenizer = storage.read_bytes(tokenizer_path)
+    digest = hashlib.sha256(tokenizer).hexdigest()
+    if digest != config.get("tokenizer_sha256", digest):
+        raise InputError(
+            f"{tokenizer_path}: not the tokenizer that the model was trained with; copy it again from tokenize"
+        )
+    return tokenizer

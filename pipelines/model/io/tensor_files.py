@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, written and read one at a time, also those that several processes hold in parts."""
+"""Safetensors files, read and written one tensor at a time, also from tensors sharded over processes."""
 
 from __future__ import annotations
 
@@ -9,65 +9,91 @@ from collections.abc import Callable, Iterator, Mapping
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 
-_TYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int64: "I64"}
+_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int64: "I64"}
 
-Read = Callable[[str], Tensor]
+ReadTensor = Callable[[str], Tensor]
 
 
 def write_tensors(
     folder: str, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> FileEntry:
-    """Write tensors as a safetensors file; in memory only one of them is copied at a time.
+    """Write tensors as a safetensors file; only one tensor at a time is copied in memory.
 
-    Where tensors lie in parts in several processes, each of these has to call this or `gather_tensors`.
+    If tensors are sharded, the other processes call `gather_on_rank_zero` at the same time.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
         header = _header(tensors, metadata)
         stream.write(len(header).to_bytes(8, "little"))
         stream.write(header)
         for tensor in tensors.values():
-            stream.write(_whole(tensor).reshape(-1).view(torch.uint8).numpy().data)
+            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            stream.write(full.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return FileEntry(name, stream.size_bytes, stream.sha256)
 
 
-def gather_tensors(tensors: Mapping[str, Tensor]) -> None:
-    """Give this process's parts of tensors to the one that writes them."""
+def gather_on_rank_zero(tensors: Mapping[str, Tensor]) -> None:
+    """Send this process's shards of tensors to rank 0, which writes them."""
     for tensor in tensors.values():
         if isinstance(tensor, DTensor):
             tensor.full_tensor()
 
 
 @contextlib.contextmanager
-def open_tensors(path: str) -> Iterator[tuple[list[str], Read]]:
-    """Yield the names of a safetensors file, and a function that reads one tensor of it; a local file is mapped.
+def open_tensors(path: str) -> Iterator[tuple[list[str], ReadTensor]]:
+    """Yield the names in a safetensors file and a function that reads one tensor; local files are memory-mapped.
 
-    Raises InputError where it is none.
+    Raises InputError if it is not a safetensors file.
     """
     try:
         if storage.is_local(path):
-            storage.size_bytes(path)  # a missing file is our own error
+            storage.size_bytes(path)  # raises our own error for a missing file
             with safetensors.safe_open(storage.local_path(path), "pt") as file:
                 yield list(file.keys()), file.get_tensor
         else:
-            loaded = safetensors.torch.load(storage.read_bytes(path))
-            yield list(loaded), loaded.__getitem__
+            tensors = safetensors.torch.load(storage.read_bytes(path))
+            yield list(tensors), tensors.__getitem__
     except safetensors.SafetensorError as error:
-        raise InputError(f"{path}: is not a safetensors file ({error})") from error
+        raise InputError(f"{path}: not a safetensors file ({error})") from error
 
 
-def like(tensor: Tensor, model: Tensor) -> Tensor:
-    """Return a tensor on another one's device and, where that lies in parts, this process's part of it."""
+def read_tensors(path: str) -> dict[str, Tensor]:
+    """Return all tensors of a safetensors file, which must not change while they are in use."""
+    with open_tensors(path) as (names, read):
+        return {name: read(name) for name in names}
+
+
+def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: str) -> None:
+    """Raise InputError unless the weights have the expected names and shapes."""
+    if names := sorted(expected.keys() ^ tensors.keys()):
+        problem = "is missing" if names[0] in expected else "is unexpected"
+        raise InputError(f"{path}: weight {names[0]} {problem}; the weights are not a GPT-2 of this architecture")
+    for name, weight in expected.items():
+        if weight.shape != tensors[name].shape:
+            raise InputError(
+                f"{path}: {name} has shape {list(tensors[name].shape)}, but the architecture requires "
+                f"{list(weight.shape)}"
+            )
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: str) -> None:
+    """Load weights into a model; raise InputError if names or shapes differ."""
+    check_weights(tensors, model.state_dict(), path)
+    model.load_state_dict(dict(tensors))
+
+
+def shard_like(tensor: Tensor, model: Tensor) -> Tensor:
+    """Return a tensor on another one's device and, if that is sharded, this process's shard of it."""
     if isinstance(model, DTensor):
-        # Every process has read the whole tensor, so that none has to send it.
-        placed = tensor.to(model.device)
-        return distribute_tensor(placed, model.device_mesh, model.placements, src_data_rank=None)
+        # Every process has read the whole tensor, so none has to send it.
+        on_device = tensor.to(model.device)
+        return distribute_tensor(on_device, model.device_mesh, model.placements, src_data_rank=None)
     return tensor.to(model.device, copy=True)
 
 
@@ -76,12 +102,7 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
     start = 0
     for name, tensor in tensors.items():
         stop = start + tensor.numel() * tensor.element_size()
-        entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+        entries[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
         start = stop
     header = json.dumps(entries, separators=(",", ":")).encode()
-    return header + b" " * (-len(header) % 8)  # the tensors begin at a multiple of 8 bytes
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().cpu().contiguous()
+    return header + b" " * (-len(header) % 8)  # tensors start at a multiple of 8 bytes

@@ -1,8 +1,8 @@
-"""GPT-2 as the paper (section 2.3) and the released code have it.
+"""GPT-2 as in the paper (section 2.3) and the released code.
 
 A decoder-only transformer: token and learned position embeddings; in each block, layer norm before attention and before
-the feed-forward layer (GPT-1 had it behind); a final layer norm; and an output that shares the token embedding.
-The parameters bear the names of the released weights: wte, wpe, h.0.ln_1, h.0.attn.c_attn, ...
+the feed-forward layer (GPT-1 had it after them); a final layer norm; and an output that shares the token embedding.
+Parameters have the names of the released weights: wte, wpe, h.0.ln_1, h.0.attn.c_attn, ...
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own custom
+import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,12 +19,12 @@ from pipelines.model.network.token_loss import summed_loss
 
 LAYER_NORM_EPSILON = 1e-5
 _WEIGHT_STD = 0.02
-_POSITION_STD = 0.01  # half of the others' in the released code
+_POSITION_STD = 0.01  # as in the released code
 
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The sizes that decide the shape of every weight, and the dropout."""
+    """The sizes that determine the shapes of all weights, and the dropout."""
 
     layers: int
     width: int
@@ -35,9 +35,9 @@ class Architecture:
 
 
 class KeyValueCache:
-    """The keys and values of the tokens that a model has seen, so that each token goes through it once.
+    """The keys and values of earlier tokens, so that each token is computed only once.
 
-    `length` tokens of [layers, blocks, heads, context, width of a head] are filled, the same number in every block.
+    `length` tokens of [layers, blocks, heads, context, head dimension] are filled, equally many in every block.
     """
 
     def __init__(self, architecture: Architecture, blocks: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -47,8 +47,8 @@ class KeyValueCache:
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.length = 0
 
-    def extended(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Put the new tokens' keys and values of a layer in; return those of all tokens so far."""
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the new tokens' keys and values of a layer; return those of all tokens so far."""
         end = self.length + key.shape[2]
         self.keys[layer, :, :, self.length : end] = key
         self.values[layer, :, :, self.length : end] = value
@@ -56,16 +56,16 @@ class KeyValueCache:
 
 
 class GPT2(nn.Module):
-    """The model; its weights are only set by `initialise` or `load_state_dict`.
+    """The model; its weights are uninitialized until `initialize` or `load_state_dict`.
 
-    With `recompute` each layer keeps nothing for the backward pass but its input, and is computed twice instead:
-    the memory of training falls, and so does its speed.
+    With `activation_checkpointing` each layer saves only its input for the backward pass and is computed twice: less
+    memory, slower.
     """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
-        self.recompute = False
+        self.activation_checkpointing = False
         self.wte = nn.Embedding(architecture.vocab_size, architecture.width)
         self.wpe = nn.Embedding(architecture.context, architecture.width)
         self.drop = nn.Dropout(architecture.dropout)
@@ -75,17 +75,17 @@ class GPT2(nn.Module):
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens].
 
-        With a cache, `tokens` are those after the ones it holds, and are added to it.
+        With a cache, `tokens` follow those in the cache, and are added to it.
         """
         return F.linear(self.hidden(tokens, cache), self.wte.weight)
 
     def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Return what the logits are made of: the residual stream after the final norm, [blocks, tokens, width]."""
-        seen = cache.length if cache is not None else 0
-        positions = torch.arange(seen, seen + tokens.shape[1], device=tokens.device)
+        """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width]."""
+        start = cache.length if cache is not None else 0
+        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         x = self.drop(self.wte(tokens) + self.wpe(positions))
         for block in self.h:
-            if self.recompute and self.training:
+            if self.activation_checkpointing and self.training:
                 x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = block(x, cache)
@@ -106,14 +106,14 @@ class Block(nn.Module):
         self.mlp = FeedForward(architecture)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Return the residual stream after this layer, [blocks, tokens, width] as given."""
-        mixed: Tensor = x + self.attn(self.ln_1(x), cache)
-        out: Tensor = mixed + self.mlp(self.ln_2(mixed))
+        """Return the residual stream after this layer, [blocks, tokens, width]."""
+        attended: Tensor = x + self.attn(self.ln_1(x), cache)
+        out: Tensor = attended + self.mlp(self.ln_2(attended))
         return out
 
 
 class Attention(nn.Module):
-    """Causal self-attention with several heads."""
+    """Causal multi-head self-attention."""
 
     def __init__(self, architecture: Architecture, layer: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Attention(nn.Module):
         self.resid_drop = nn.Dropout(architecture.dropout)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Let each token look at itself and those before it; [blocks, tokens, width] as given."""
+        """Attend from each token to itself and earlier ones; [blocks, tokens, width]."""
         blocks, tokens, width = x.shape
         query, key, value = (
             part.view(blocks, tokens, self.heads, width // self.heads).transpose(1, 2)
@@ -134,25 +134,20 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if cache is None or cache.length == 0:
             if cache is not None:
-                cache.extended(self.layer, key, value)
-            mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+                cache.extend(self.layer, key, value)
+            out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
         else:
-            # One new token may look at all before it; of several, each only at those before itself.
-            key, value = cache.extended(self.layer, key, value)
-            mask = None if tokens == 1 else _looks_back(tokens, key.shape[2], x.device)
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        joined = mixed.transpose(1, 2).reshape(blocks, tokens, width)
-        out: Tensor = self.resid_drop(self.c_proj(joined))
-        return out
-
-
-def _looks_back(new: int, all_tokens: int, device: torch.device) -> Tensor:
-    """Return which of all tokens each new one, the last of them, may look at: [new, all_tokens] of bool."""
-    return torch.ones(new, all_tokens, dtype=torch.bool, device=device).tril(all_tokens - new)
+            key, value = cache.extend(self.layer, key, value)
+            # A single new token attends to all earlier ones; several need a causal mask, [new, all].
+            shape = (tokens, key.shape[2])
+            mask = torch.ones(shape, dtype=torch.bool, device=x.device).tril(shape[1] - tokens) if tokens > 1 else None
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        projected: Tensor = self.resid_drop(self.c_proj(out.transpose(1, 2).reshape(blocks, tokens, width)))
+        return projected
 
 
 class FeedForward(nn.Module):
-    """Two layers, four times as wide between, with GELU by the tanh formula."""
+    """Two linear layers, four times as wide in the middle, with the tanh approximation of GELU."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -161,24 +156,24 @@ class FeedForward(nn.Module):
         self.resid_drop = nn.Dropout(architecture.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [blocks, tokens, width] as given."""
+        """Return [blocks, tokens, width]."""
         out: Tensor = self.resid_drop(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))
         return out
 
 
 def empty_model(architecture: Architecture) -> GPT2:
-    """Return a model on the CPU whose weights hold nothing yet."""
-    with torch.device("meta"):  # so that nothing is drawn only to be drawn again
+    """Return a model on the CPU with uninitialized weights."""
+    with torch.device("meta"):  # skips torch's own initialization
         model = GPT2(architecture)
     return model.to_empty(device="cpu")
 
 
 @torch.no_grad()
-def initialise(model: GPT2, seed: int) -> None:
-    """Draw the first weights: N(0, 0.02), positions N(0, 0.01), biases 0, gains 1.
+def initialize(model: GPT2, seed: int) -> None:
+    """Draw initial weights: N(0, 0.02), positions N(0, 0.01), biases 0, gains 1.
 
-    The projections into the residual stream are scaled by 1/sqrt(N), N = 2 x layers being their number, so that the
-    stream does not grow with depth. Paper, section 2.3.
+    The N = 2 x layers projections into the residual stream are scaled by 1/sqrt(N), so that the stream does not grow
+    with depth. Paper, section 2.3.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = _WEIGHT_STD / math.sqrt(2 * model.architecture.layers)
@@ -193,6 +188,6 @@ def initialise(model: GPT2, seed: int) -> None:
 
 
 def next_token_loss(model: GPT2, blocks: Tensor) -> Tensor:
-    """Return the sum of the losses, in nats, of all tokens but the first of each block; ids [blocks, tokens + 1]."""
+    """Return the summed loss, in nats, of all tokens but the first of each block; ids [blocks, tokens + 1]."""
     hidden = model.hidden(blocks[:, :-1])
     return summed_loss(hidden.flatten(0, 1), model.wte.weight, blocks[:, 1:].flatten())

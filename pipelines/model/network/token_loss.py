@@ -1,89 +1,90 @@
-"""The loss of next tokens, from the residual stream: the logits of all tokens need never stand in memory at once."""
+"""The next-token loss, computed from the residual stream without holding the logits of all tokens in memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own custom
+import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor
 
-# On a CPU the logits are made for so many at a time that they still lie in its caches when they are used again.
-_LOGITS_AT_ONCE = 1 << 23
-# Matrix units of a card want sizes that this divides; without it an odd vocabulary costs a good part of the speed.
-_ALIGNED_ENTRIES = 128
+from pipelines.model.network import LOGITS_AT_ONCE
+
+# GPU matrix units need sizes that this divides; an odd vocabulary size is considerably slower.
+_ALIGNMENT = 128
 
 
-def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of -log p(target) in nats, the logits being `hidden @ embedding.T`.
+def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor, logits_at_once: int = LOGITS_AT_ONCE) -> Tensor:
+    """Return the sum of -log p(target) in nats, with the logits `hidden @ embedding.T`.
 
-    `hidden` is [tokens, width], `embedding` [vocabulary, width], `targets` [tokens].
+    `hidden` is [tokens, width], `embedding` [vocabulary, width], `targets` [tokens]. `logits_at_once` limits memory on
+    a CPU.
     """
     if hidden.device.type != "cpu":
-        return _all_at_once(hidden, embedding, targets)
-    products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    given = hidden.float(), embedding, targets, products
+        return padded_loss(hidden, embedding, targets)
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    rows = max(1, min(len(hidden), logits_at_once // len(embedding)))
     with torch.autocast("cpu", enabled=False):
         if not torch.is_grad_enabled():
-            return _in_parts(*given, None)
-        loss: Tensor = _SummedLoss.apply(*given)  # type: ignore[no-untyped-call]
+            return _chunked_loss(hidden.float(), embedding, targets, dtype, rows, None)
+        loss: Tensor = _SummedLoss.apply(hidden.float(), embedding, targets, dtype, rows)  # type: ignore[no-untyped-call]
         return loss
 
 
-def _all_at_once(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss from all logits, over a vocabulary padded for the matrix units; a compiler fuses it."""
+def padded_loss(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss from all logits at once, with the vocabulary padded for GPUs; torch.compile fuses it."""
     entries = len(embedding)
-    aligned = F.pad(embedding, (0, 0, 0, -entries % _ALIGNED_ENTRIES))
+    aligned = F.pad(embedding, (0, 0, 0, -entries % _ALIGNMENT))
     logits = F.linear(hidden, aligned)[:, :entries]
     return F.cross_entropy(logits.float(), targets, reduction="sum")
 
 
 class _SummedLoss(torch.autograd.Function):
-    """The gradients are made along with the loss, while the logits are at hand; the backward pass only scales them."""
+    """Computes the gradients along with the loss, from the same logits; the backward pass only scales them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, products: torch.dtype) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
         gradients = torch.empty_like(hidden), torch.zeros_like(embedding)
-        loss = _in_parts(hidden, embedding, targets, products, gradients)
+        loss = _chunked_loss(hidden, embedding, targets, dtype, rows, gradients)
         ctx.save_for_backward(*gradients)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        of_hidden, of_embedding = ctx.saved_tensors
-        return of_hidden * outer[0], of_embedding * outer[0], None, None
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        hidden_gradient, embedding_gradient = ctx.saved_tensors
+        return hidden_gradient * outer[0], embedding_gradient * outer[0], None, None, None
 
 
-def _in_parts(
+def _chunked_loss(
     hidden: Tensor,
     embedding: Tensor,
     targets: Tensor,
-    products: torch.dtype,
+    dtype: torch.dtype,
+    rows: int,
     gradients: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Return the loss, and write the gradients of both factors, one part of the tokens after the other.
+    """Return the loss, computed for `rows` tokens at a time, and write the gradients of hidden and embedding.
 
-    The factors of matrix products are rounded to the type `products`; all else is float32.
+    Factors of matrix products are rounded to `dtype`; everything else is float32.
     """
-    rows = max(1, min(len(hidden), _LOGITS_AT_ONCE // len(embedding)))
-    factor = embedding.to(products)
+    factor = embedding.to(dtype)
     loss = hidden.new_zeros((), dtype=torch.float64)
-    for first in range(0, len(hidden), rows):
-        part, wanted = hidden[first : first + rows], targets[first : first + rows]
-        logits = torch.mm(part.to(products), factor.t()).float()
-        # The largest logit is taken off, so that no power overflows.
-        logits -= logits.amax(1, keepdim=True)
-        chosen = logits.gather(1, wanted[:, None]).squeeze(1)
-        powers = logits.exp_()
-        sums = powers.sum(1, keepdim=True)
-        loss += (sums.squeeze(1).log() - chosen).sum(dtype=torch.float64)
+    for start in range(0, len(hidden), rows):
+        chunk, chunk_targets = hidden[start : start + rows], targets[start : start + rows]
+        logits = torch.mm(chunk.to(dtype), factor.t()).float()
+        logits -= logits.amax(1, keepdim=True)  # so that no exponential overflows
+        target_logits = logits.gather(1, chunk_targets[:, None]).squeeze(1)
+        exponentials = logits.exp_()
+        sums = exponentials.sum(1, keepdim=True)
+        loss += (sums.squeeze(1).log() - target_logits).sum(dtype=torch.float64)
         if gradients is not None:
-            # The gradient of a logit is its probability, and of the target's one less; p is never written out.
-            of_hidden, of_embedding = gradients
-            weights = powers.to(products)
-            torch.div(torch.mm(weights, factor), sums, out=of_hidden[first : first + rows]).sub_(embedding[wanted])
-            _add_product(of_embedding, weights.t(), (part / sums).to(products))
-            of_embedding.index_add_(0, wanted, part, alpha=-1)
+            # A logit's gradient is its probability, minus one for the target; probabilities are never materialized.
+            hidden_gradient, embedding_gradient = gradients
+            weights = exponentials.to(dtype)
+            torch.div(torch.mm(weights, factor), sums, out=hidden_gradient[start : start + rows])
+            hidden_gradient[start : start + rows].sub_(embedding[chunk_targets])
+            _add_product(embedding_gradient, weights.t(), (chunk / sums).to(dtype))
+            embedding_gradient.index_add_(0, chunk_targets, chunk, alpha=-1)
     return loss.to(hidden.dtype)
 
 

@@ -1,9 +1,8 @@
-"""The model as it is trained: compiled, in bfloat16, spread over processes, with the optimizer that updates it."""
+"""The model as it is trained: compiled, in bfloat16, spread over processes, with its optimizer."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,34 +14,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.model.device import Place, sum_type
+from pipelines.model.device import accumulator_dtype
 from pipelines.model.network.gpt2 import GPT2, next_token_loss
-from pipelines.model.training.compilation import compile_modules, keep_if_it_works, wants_compilation
-from pipelines.model.training.data import Split
+from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.optimizer import make_optimizer
-from pipelines.model.training.parallel import World
-from pipelines.model.training.recipe import Recipe
 
-# From here on weights, gradients and moments, 16 bytes a parameter, take too much of each card to be whole in all.
-_SHARDED_FROM_PARAMETERS = 1_000_000_000
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineOptions:
-    """How the computation is carried out: `compile` and `parallel` as in PretrainConfig."""
-
-    compile: str = "off"
-    parallel: str = "auto"
-    recompute: bool = False
-
-
-def is_sharded(choice: str, parameters: int, world: World) -> bool:
-    """Tell whether the weights lie in parts over the processes (FSDP2), or whole in each (DDP)."""
-    return world.size > 1 and (choice == "fsdp" or (choice == "auto" and parameters >= _SHARDED_FROM_PARAMETERS))
+_MAX_REASON_LENGTH = 200
 
 
 class NextTokenLoss(nn.Module):
-    """The model together with its loss, since wrappers of modules see no more than `forward`."""
+    """The model together with its loss: wrappers of modules see `forward` only."""
 
     def __init__(self, model: GPT2) -> None:
         super().__init__()
@@ -54,114 +35,122 @@ class NextTokenLoss(nn.Module):
 
 
 class Engine:
-    """Computes the gradients of a step, and updates the weights by them."""
+    """Computes the gradients of a step and updates the weights."""
 
-    def __init__(
-        self,
-        model: GPT2,
-        recipe: Recipe,
-        place: Place,
-        world: World,
-        options: EngineOptions,
-        note: Callable[[str], None],
-    ) -> None:
-        world.check_batch(recipe.batch_size, recipe.micro_batch)
+    def __init__(self, model: GPT2, job: TrainingJob) -> None:
         self.model = model
-        self._recipe, self._place, self._world = recipe, place, world
-        self.sharded = is_sharded(options.parallel, sum(weight.numel() for weight in model.parameters()), world)
-        model.recompute = options.recompute
-        model.to(place.device).train()
+        self._job, self._device, self._world = job, job.device, job.world
+        model.activation_checkpointing = job.activation_checkpointing
+        model.to(job.device.device).train()
         self._loss: nn.Module = NextTokenLoss(model)
-        self._prepare(wants_compilation(options.compile, place.device), note)
-        self.optimizer = make_optimizer(model, recipe)
+        self._compile_and_distribute()
+        self.optimizer = make_optimizer(model, job.recipe)
 
-    def gradients(self, step: int, batch: Sequence[int], split: Split) -> tuple[float, Tensor]:
-        """Compute the gradients of a batch; return the mean loss of its tokens, and the norm of the gradients.
+    def gradients(self, step: int, batch: Sequence[int]) -> tuple[float, Tensor]:
+        """Compute the gradients of a batch of blocks; return the mean loss per token and the gradient norm.
 
-        The batch goes through the model in micro-batches, divided among the processes. Each token weighs the same,
-        whatever the size of its micro-batch.
+        The micro-batches are divided among the processes. Every token has the same weight, whatever the size of its
+        micro-batch.
         """
-        recipe, world = self._recipe, self._world
+        recipe, world, device = self._job.recipe, self._world, self._device
         size = recipe.micro_batch
-        parts = [batch[first : first + size] for first in range(0, len(batch), size)]
-        mine = world.mine(len(parts))
-        nats = torch.zeros((), dtype=sum_type(self._place.device), device=self._place.device)
+        micro_batches = [batch[start : start + size] for start in range(0, len(batch), size)]
+        own = world.own_micro_batches(len(micro_batches))
+        nats = torch.zeros((), dtype=accumulator_dtype(device.device), device=device.device)
         self.optimizer.zero_grad()
-        for part in mine:
-            # Dropout draws from a seed of its own, so that no random state has to be saved, nor who computes the part.
-            self._place.seed(_part_seed(recipe.seed, step, part))
-            blocks = self._place.to_device(split.read_blocks(parts[part], recipe.context))
-            with self._synchronised(part == mine[-1]):
-                with self._place.autocast():
+        for index in own:
+            # A seed per micro-batch: no random state to save, and independent of the process that computes it.
+            device.seed(_dropout_seed(recipe.seed, step, index))
+            blocks = device.to_device(self._job.tokens.train.read_blocks(micro_batches[index], recipe.context))
+            with self._gradient_sync(index == own[-1]):
+                with device.autocast():
                     loss = self._loss(blocks)
-                # The processes' gradients are averaged, which this makes a sum.
+                # Gradients are averaged over the processes; the factor makes that a sum.
                 (loss * (world.size / recipe.batch_tokens)).backward()
             nats += loss.detach()
-        mean = world.total(nats).item() / recipe.batch_tokens
-        return mean, self._norm()
+        return world.sum(nats).item() / recipe.batch_tokens, self._gradient_norm()
 
     def update(self, learning_rate: float, norm: Tensor) -> None:
-        """Clip the gradients, whose norm is given, and update the weights by them."""
-        largest = self._recipe.grad_clip or math.inf
-        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), largest, norm)
+        """Clip the gradients, whose norm is `norm`, and take an optimizer step."""
+        max_norm = self._job.recipe.grad_clip or math.inf
+        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        """Yield the summed loss of blocks as a function, with dropout off for the time of the block."""
+        """Yield a function for the summed loss of blocks, with dropout off for the duration of the block."""
         self.model.eval()
-        # Shapes differ here, and each would be compiled anew; a model in parts needs its wrapper.
-        yield self._loss if self.sharded else lambda blocks: next_token_loss(self.model, blocks)
+        # Shapes differ here, and each would be compiled anew; a sharded model needs its wrapper.
+        yield self._loss if self._job.is_sharded else lambda blocks: next_token_loss(self.model, blocks)
         self.model.train()
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
-        """Return the sums or the largest of values over processes that each hold a part of the weights."""
-        if not self.sharded:
+        """Return the "sum" or "max" of values over processes that hold different shards of the weights."""
+        if not self._job.is_sharded:
             return values
-        return self._world.total(values) if how == "sum" else self._world.largest(values)
+        return self._world.sum(values) if how == "sum" else self._world.max(values)
 
-    def _norm(self) -> Tensor:
-        found = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm(found)
+    def _gradient_norm(self) -> Tensor:
+        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
-    def _prepare(self, compiles: bool, note: Callable[[str], None]) -> None:
-        """Compile where that is wanted and works, and connect the processes."""
-        # Weights in parts are gathered between the layers, where no compiled function may reach across.
-        modules: list[nn.Module] = list(self.model.h) if self.sharded else [self._loss]
-        if compiles:
-            compile_modules(modules)
-        if self.sharded:
-            self._shard()
-        if compiles:
-            keep_if_it_works(modules, self._try_out, note)
-        if self._world.size > 1 and not self.sharded:
+    def _compile_and_distribute(self) -> None:
+        """Compile the modules if possible, and wrap the model for several processes."""
+        job = self._job
+        # Sharded weights are gathered between the layers, which compiled functions cannot span.
+        modules: list[nn.Module] = list(self.model.h) if job.is_sharded else [self._loss]
+        if job.is_compiled:
+            for module in modules:
+                module.compile()
+        if job.is_sharded:
+            mesh = init_device_mesh(self._device.device.type, (self._world.size,))
+            for block in self.model.h:
+                fully_shard(block, mesh=mesh)
+            fully_shard(self._loss, mesh=mesh)
+        if job.is_compiled:
+            run_or_disable_compilation(modules, self._trial_step, job.note)
+        if self._world.size > 1 and not job.is_sharded:
             self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
 
-    def _try_out(self) -> None:
-        shape = (min(self._recipe.micro_batch, self._recipe.batch_size), self._recipe.context + 1)
-        with self._place.autocast():
-            loss = self._loss(torch.zeros(shape, dtype=torch.int64, device=self._place.device))
+    def _trial_step(self) -> None:
+        recipe = self._job.recipe
+        shape = (min(recipe.micro_batch, recipe.batch_size), recipe.context + 1)
+        with self._device.autocast():
+            loss = self._loss(torch.zeros(shape, dtype=torch.int64, device=self._device.device))
         loss.backward()
         self._loss.zero_grad()
 
-    def _shard(self) -> None:
-        mesh = init_device_mesh(self._place.device.type, (self._world.size,))
-        for block in self.model.h:
-            fully_shard(block, mesh=mesh)
-        fully_shard(self._loss, mesh=mesh)
+    def _gradient_sync(self, is_last: bool) -> contextlib.AbstractContextManager[None]:
+        """With DDP, add up the processes' gradients after the last micro-batch only.
 
-    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Add up the gradients of the processes at the last of their micro-batches only.
-
-        Where the weights lie in parts this is done at each of them, since no process has room for all gradients.
+        FSDP does so after each one, because no process has memory for all gradients.
         """
-        if isinstance(self._loss, DistributedDataParallel) and not last:
+        if isinstance(self._loss, DistributedDataParallel) and not is_last:
             return self._loss.no_sync()
         return contextlib.nullcontext()
 
 
-def _part_seed(seed: int, step: int, part: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{part}".encode()).digest()[:8], "big") >> 1
+def run_or_disable_compilation(
+    modules: Sequence[nn.Module], trial: Callable[[], None], note: Callable[[str], None]
+) -> None:
+    """Run `trial`, which calls the compiled modules; if that fails, remove their compilation, with a note.
+
+    Out-of-memory errors are raised: they are not failures of the compiler.
+    """
+    try:
+        trial()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the compiler, and the C++ compiler it calls, may raise anything
+        for module in modules:
+            module._compiled_call_impl = None
+        torch._dynamo.reset()
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON_LENGTH]
+        note(f"torch.compile failed; training continues without it ({reason})")
+
+
+def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{micro_batch}".encode()).digest()[:8], "big") >> 1

@@ -1,92 +1,62 @@
-"""The held-out loss: nats a token, and bits a byte, which compares models of different vocabularies."""
+"""The held-out loss in nats per token, and in bits per byte, which is comparable across vocabularies."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipelines.model.device import Place, sum_type
-from pipelines.model.training.data import Split, Tokens, spread_evenly
-from pipelines.model.training.parallel import World
+from pipelines.model.device import accumulator_dtype
+from pipelines.model.training.data import Split, spread_evenly, token_bytes
+from pipelines.model.training.job import TrainingJob
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOutLoss:
-    """The summed loss of some tokens, in nats, and the bytes of text that they stand for (0 where not known)."""
+def held_out_batches(split: Split, context: int, micro_batch: int, limit: int | None) -> list[Sequence[int]]:
+    """Return the block numbers of each batch: at most `limit` evenly spaced blocks, or the whole split for None.
 
-    nats: float
-    tokens: int
-    size_bytes: int
-
-    @property
-    def per_token(self) -> float:
-        """Nats a token."""
-        return self.nats / self.tokens
-
-    @property
-    def bits_per_byte(self) -> float | None:
-        """Bits that a byte costs, None if there is none; `<|endoftext|>` costs bits but has no bytes."""
-        return self.nats / math.log(2) / self.size_bytes if self.size_bytes else None
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """The held-out split as it is measured: cut into blocks, so many of them at once.
-
-    `byte_lengths` are the bytes of text of each vocabulary entry, None where the tokenizer does not work on bytes.
+    The whole split ends with a shorter block, number `blocks`, of the tokens after the last complete one. A split
+    smaller than one block is that shorter block only.
     """
-
-    split: Split
-    context: int
-    micro_batch: int
-    byte_lengths: npt.NDArray[np.int64] | None
-
-    def batches(self, limit: int | None) -> list[Sequence[int]]:
-        """Return the blocks of each batch: at most `limit` spread evenly over the split, or all of it.
-
-        All of it ends with a shorter block of the tokens after the last whole one: number `blocks`. A split of less
-        than one block is that shorter block alone.
-        """
-        blocks = self.split.blocks(self.context)
-        numbers = spread_evenly(blocks if limit is None else limit, blocks)
-        found: list[Sequence[int]] = [
-            numbers[first : first + self.micro_batch] for first in range(0, len(numbers), self.micro_batch)
-        ]
-        rest = self.split.tokens - 1 - blocks * self.context
-        return [*found, [blocks]] if rest > 0 and (limit is None or blocks == 0) else found
-
-    def read(self, numbers: Sequence[int]) -> Tokens:
-        """Return the tokens of a batch, [blocks, tokens + 1]."""
-        if numbers[0] < self.split.blocks(self.context):
-            return self.split.read_blocks(numbers, self.context)
-        return self.split.read(numbers[0] * self.context, self.split.tokens)[np.newaxis]
+    blocks = split.blocks(context)
+    numbers = spread_evenly(blocks if limit is None else limit, blocks)
+    batches: list[Sequence[int]] = [
+        numbers[start : start + micro_batch] for start in range(0, len(numbers), micro_batch)
+    ]
+    rest = split.tokens - 1 - blocks * context
+    return [*batches, [blocks]] if rest > 0 and (limit is None or blocks == 0) else batches
 
 
 @torch.no_grad()
-def held_out_loss(
-    loss_of: Callable[[Tensor], Tensor], held_out: HeldOut, place: Place, world: World, limit: int | None = None
-) -> HeldOutLoss:
-    """Return the loss over at most `limit` blocks of a split, or over all of it, shared by all processes.
+def held_out_loss(loss_of: Callable[[Tensor], Tensor], job: TrainingJob, limit: int | None) -> dict[str, float]:
+    """Return the loss over at most `limit` held-out blocks, or over all held-out tokens but the first.
 
-    `loss_of` returns the summed loss of a batch. Over all of it, each token but the first is predicted once.
+    `loss_of` returns the summed loss of a batch. The batches are divided among the processes. The result has
+    `held_out_loss` (nats per token), `held_out_tokens`, and `held_out_bits_per_byte` for a byte-level tokenizer;
+    `<|endoftext|>` costs bits but has no bytes.
     """
-    batches = held_out.batches(limit)
-    sums = torch.zeros(3, dtype=sum_type(place.device), device=place.device)
-    for first in range(0, len(batches), world.size):
-        mine = first + world.rank
-        # A model in parts is computed by all processes together, so the one that has no batch left repeats the first.
-        tokens = held_out.read(batches[mine] if mine < len(batches) else batches[0])
-        with place.autocast():
-            nats = loss_of(place.to_device(tokens))
-        if mine < len(batches):
-            lengths = 0 if held_out.byte_lengths is None else int(held_out.byte_lengths[tokens[:, 1:]].sum())
-            sums += torch.tensor([0, tokens[:, 1:].size, lengths], dtype=sums.dtype, device=place.device)
+    split, context, world = job.tokens.held_out, job.recipe.context, job.world
+    byte_lengths = token_bytes(job.tokens.tokenizer, job.tokens.vocab_size)
+    batches = held_out_batches(split, context, job.recipe.micro_batch, limit)
+    device = job.device.device
+    sums = torch.zeros(3, dtype=accumulator_dtype(device), device=device)
+    for start in range(0, len(batches), world.size):
+        index = start + world.rank
+        # All processes compute a sharded model together, so one without a batch repeats the first.
+        numbers = batches[index] if index < len(batches) else batches[0]
+        is_complete = numbers[0] < split.blocks(context)
+        tokens = (
+            split.read_blocks(numbers, context) if is_complete else split.read(numbers[0] * context, split.tokens)[None]
+        )
+        with job.device.autocast():
+            nats = loss_of(job.device.to_device(tokens))
+        if index < len(batches):
+            size_bytes = 0 if byte_lengths is None else int(byte_lengths[tokens[:, 1:]].sum())
+            sums += torch.tensor([0, tokens[:, 1:].size, size_bytes], dtype=sums.dtype, device=device)
             sums[0] += nats
-    nats_sum, tokens_sum, bytes_sum = world.total(sums).tolist()
-    return HeldOutLoss(nats_sum, round(tokens_sum), round(bytes_sum))
+    total_nats, total_tokens, total_bytes = world.sum(sums).tolist()
+    result = {"held_out_loss": total_nats / round(total_tokens), "held_out_tokens": round(total_tokens)}
+    if total_bytes:
+        result["held_out_bits_per_byte"] = total_nats / math.log(2) / round(total_bytes)
+    return result

@@ -1,7 +1,7 @@
-"""Several processes that train one model, as torchrun starts them: each has a part of every batch.
+"""Data-parallel training with several processes, as torchrun starts them.
 
-Which blocks a step reads, and which dropout masks it draws, depends on the number of the micro-batch, never on the
-process that computes it. So a run can go on with another number of processes; only sums are rounded differently.
+A step's blocks and dropout masks depend on the index of the micro-batch, never on the process that computes it. A run
+can therefore be resumed with another number of processes; only the rounding of sums differs.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import contextlib
 import dataclasses
 import datetime as dt
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.core.errors import UsageError
+from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.model.training.recipe import Recipe
 
-# The process that leads may check the tokens' files, or write a checkpoint to a slow disk, while the others wait.
-_PATIENCE = dt.timedelta(hours=2)
-_SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+# Rank 0 may verify the token files, or write a checkpoint to a slow disk, while the others wait.
+_TIMEOUT = dt.timedelta(hours=2)
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """This process's place among those that train together; alone it is number 0 of 1."""
+    """This process's rank among those that train together; a single process is rank 0 of 1."""
 
     rank: int = 0
     size: int = 1
@@ -38,67 +38,120 @@ class World:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes the files and talks to the user."""
+    def is_rank_zero(self) -> bool:
+        """Whether this process writes the files and reports to the user."""
         return self.rank == 0
 
-    def share(self, value: Any) -> Any:
-        """Return the leader's value in every process."""
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's value in every process."""
         if self.size == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def total(self, numbers: Tensor) -> Tensor:
-        """Return the sums of numbers over all processes."""
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the elementwise sum over all processes, in place."""
         if self.size > 1:
-            dist.all_reduce(numbers)
-        return numbers
+            dist.all_reduce(values)
+        return values
 
-    def largest(self, numbers: Tensor) -> Tensor:
-        """Return the largest of each number over all processes."""
+    def max(self, values: Tensor) -> Tensor:
+        """Return the elementwise maximum over all processes, in place."""
         if self.size > 1:
-            dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
-        return numbers
+            dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return values
 
-    def mine(self, parts: int) -> range:
-        """Return which of so many parts of a batch are this process's; `check_batch` has seen that all get as many."""
-        return range(self.rank, parts, self.size)
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Return whether the flag is set in any process."""
+        return flag if self.size == 1 else bool(self.max(torch.tensor(float(flag), device=device)).item())
+
+    def own_micro_batches(self, count: int) -> range:
+        """Return the indices of this process's micro-batches; `check_batch` makes sure that all get equally many."""
+        return range(self.rank, count, self.size)
 
     def check_batch(self, batch_size: int, micro_batch: int) -> None:
-        """Raise UsageError where a batch cannot be divided among the processes."""
-        parts = -(-batch_size // micro_batch)
-        if parts % self.size:
+        """Raise UsageError if the micro-batches of a step cannot be divided evenly among the processes."""
+        count = -(-batch_size // micro_batch)
+        if count % self.size:
             sizes = (size for size in range(micro_batch, 0, -1) if batch_size % (size * self.size) == 0)
             fitting = next(sizes, None)
-            way_out = f"use --set micro_batch={fitting}" if fitting else "use fewer processes or a larger batch_size"
+            advice = f"use --set micro_batch={fitting}" if fitting else "use fewer processes or a larger batch_size"
             raise UsageError(
-                f"a batch of {batch_size} blocks makes {parts} micro-batch{'es' if parts > 1 else ''} of at most "
-                f"{micro_batch}, which "
-                f"{self.size} processes cannot share evenly; {way_out}"
+                f"batch_size {batch_size} with micro_batch {micro_batch}: {count} micro-batches cannot be divided "
+                f"evenly among {self.size} processes; {advice}"
             )
 
 
-def world_of_torchrun() -> World:
-    """Return the place that torchrun gave this process, alone without it."""
-    values = [os.environ.get(name) for name in _SET_BY_TORCHRUN]
-    if any(value is None for value in values):
-        return World()
-    return World(*(int(str(value)) for value in values))
+def torchrun_world() -> World:
+    """Return the rank that torchrun set in the environment; without torchrun a single process."""
+    values = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+    return World(*(int(value) for value in values if value)) if all(values) else World()
 
 
 @contextlib.contextmanager
-def joined(world: World, device: torch.device) -> Iterator[None]:
-    """Connect the processes for the time of the block."""
+def process_group(world: World, device: torch.device) -> Iterator[None]:
+    """Connect the processes for the duration of the block."""
     if world.size == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device, timeout=_PATIENCE)
+        dist.init_process_group("nccl", device_id=device, timeout=_TIMEOUT)
     else:
-        dist.init_process_group("gloo", timeout=_PATIENCE)
+        dist.init_process_group("gloo", timeout=_TIMEOUT)
     yield
-    # Not after an error: the group's end is waited for by all processes, and the others may wait for something else.
+    # Not after an error: destroying the group waits for all processes, and the others may be waiting elsewhere.
     dist.destroy_process_group()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSpec:
+    """What rank 0 sends to the worker ranks: recipe, input fingerprints, and the step to resume from, if any."""
+
+    recipe: Recipe
+    inputs: dict[str, str]
+    step: int | None = None
+
+    def check_same(self, other: RunSpec, rank: int) -> None:
+        """Raise InputError if a worker rank was started with a different recipe or different inputs."""
+        if other.recipe != self.recipe:
+            raise InputError(f"rank {rank} has a different recipe than rank 0; pass the same options to all processes")
+        for name in self.inputs.keys() | other.inputs.keys():
+            if self.inputs.get(name) != other.inputs.get(name):
+                raise InputError(f"rank {rank} has different {name} than rank 0; give all processes the same files")
+
+
+@contextlib.contextmanager
+def broadcast_once(world: World) -> Iterator[Callable[[RunSpec | None], None]]:
+    """Yield the function with which rank 0 starts the worker ranks, or ends them by None.
+
+    If the block ends without a call, also by an error, the worker ranks are ended.
+    """
+    sent = False
+
+    def broadcast(spec: RunSpec | None) -> None:
+        nonlocal sent
+        sent = True
+        world.broadcast(spec)
+
+    try:
+        yield broadcast
+    finally:
+        if not sent:
+            world.broadcast(None)
+
+
+@contextlib.contextmanager
+def translate_connection_errors(world: World) -> Iterator[None]:
+    """Point to the other processes' messages when gloo or NCCL fails because one of them has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        if world.size == 1:
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise WebtextError(
+            f"rank {world.rank} of {world.size}: lost the connection to the other processes ({reason}); "
+            "see their messages"
+        ) from error

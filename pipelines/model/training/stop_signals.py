@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM as schedulers send it: the step is finished and a checkpoint written, then training ends."""
+"""Graceful shutdown on Ctrl-C and SIGTERM: the current step and a checkpoint are finished first."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Whether somebody asked this process to end; `asked` is the signal's number, 0 for none."""
+    """Whether this process has received a signal to stop."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.is_urgent = False
+        self.received = False
+        self.immediate = False
 
     @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Take a signal as always within the block, since nothing would be lost; not where others have to stop too."""
-        self.is_urgent = True
+    def interruptible(self) -> Iterator[None]:
+        """Let a signal interrupt the block at once, because nothing would be lost; ignored with several processes."""
+        self.immediate = True
         try:
             yield
         finally:
-            self.is_urgent = False
+            self.immediate = False
 
 
 @contextlib.contextmanager
-def stop_requests(note: Callable[[str], None], *, patient: bool) -> Iterator[StopRequest]:
-    """Keep the first signal to stop instead of dying of it, for the time of the block.
+def stop_requests(note: Callable[[str], None], *, several_processes: bool) -> Iterator[StopRequest]:
+    """Record the first stop signal instead of ending the process, for the duration of the block.
 
-    A second one is as always, unless `patient`: torchrun sends one of its own after that of the terminal. In a thread
-    that is not the main one, which gets no signals, nothing is ever asked.
+    A second signal has its usual effect, except with several processes: torchrun sends one of its own after the
+    terminal's. Outside the main thread, which alone receives signals, the request is never set.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
 
-    def put_back() -> None:
-        for number, handler in before.items():
+    def restore_handlers() -> None:
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    def ask(number: int, _: FrameType | None) -> None:
-        if request.is_urgent and not patient:
-            put_back()
+    def on_signal(number: int, _: FrameType | None) -> None:
+        if request.immediate and not several_processes:
+            restore_handlers()
             raise KeyboardInterrupt
-        if not request.asked:
-            again = "" if patient else "; once more to end at once"
-            note(f"{signal.Signals(number).name}: training ends after this step, with a checkpoint{again}")
-        request.asked = number
-        if not patient:
-            put_back()
+        if not request.received:
+            hint = "" if several_processes else "; send it again to stop immediately"
+            note(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint{hint}")
+        request.received = True
+        if not several_processes:
+            restore_handlers()
 
     for number in _SIGNALS:
-        signal.signal(number, ask)
+        signal.signal(number, on_signal)
     try:
         yield request
     finally:
-        put_back()
+        restore_handlers()

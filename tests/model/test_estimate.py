@@ -17,17 +17,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pipelines.core.errors import WebtextError
-from pipelines.model.diagnostics.estimate import (
-    _LOGITS_AT_ONCE,
-    Forecast,
-    check,
-    duration_text,
-    forecast,
-    forecast_lines,
-    size_text,
-)
-from pipelines.model.network import token_loss
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.diagnostics.estimate import Estimate, check_resources, describe_estimate, estimate_training
+from pipelines.model.network import LOGITS_AT_ONCE
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 from pipelines.model.training.optimizer import make_optimizer
 from pipelines.model.training.recipe import Recipe, make_recipe
 
@@ -39,14 +31,14 @@ def recipe_of(preset: str, *sets: str) -> Recipe:
     return make_recipe(preset, sets)
 
 
-def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str = "cuda", **more: Any) -> Forecast:
-    return forecast(recipe_of(preset, *sets), vocab_size, device_type=device_type, **more)
+def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str = "cuda", **more: Any) -> Estimate:
+    return estimate_training(recipe_of(preset, *sets), vocab_size, device_type=device_type, **more)
 
 
 def model_of(recipe: Recipe, vocab_size: int) -> GPT2:
     size = recipe
     model = empty_model(Architecture(size.layers, size.width, size.heads, size.context, vocab_size, size.dropout))
-    initialise(model, 0)
+    initialize(model, 0)
     return model.train()
 
 
@@ -71,7 +63,7 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
 def test_activations_are_what_the_backward_pass_keeps(dropout: float, bf16: bool) -> None:
     recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
-    expected = forecast(recipe, 300, device_type="cpu", bf16=bf16).activation_bytes
+    expected = estimate_training(recipe, 300, device_type="cpu", bf16=bf16).activation_bytes
     assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
 
 
@@ -79,11 +71,11 @@ def test_with_recomputation_a_layer_keeps_its_input_and_one_is_worked_on() -> No
     recipe = recipe_of("tiny", *SHAPE)
     model = model_of(recipe, 300)
     whole, one = (
-        forecast(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").activation_bytes
+        estimate_training(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").activation_bytes
         for layers in (2, 1)
     )
-    expected = forecast(recipe, 300, device_type="cpu", recompute=True).activation_bytes
-    model.recompute = True
+    expected = estimate_training(recipe, 300, device_type="cpu", activation_checkpointing=True).activation_bytes
+    model.activation_checkpointing = True
     assert kept_bytes(model, recipe.micro_batch, bf16=False) + (whole - one) == pytest.approx(expected, rel=0.04)
 
 
@@ -93,7 +85,7 @@ def test_weights_gradients_and_moments_are_what_torch_holds() -> None:
     optimizer = make_optimizer(model, recipe)
     model.hidden(torch.zeros(1, 64, dtype=torch.long)).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    expected = forecast(recipe, 300, device_type="cpu")
+    expected = estimate_training(recipe, 300, device_type="cpu")
     weights = list(model.parameters())
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
     assert expected.parameters == sum(weight.numel() for weight in weights)
@@ -103,7 +95,7 @@ def test_weights_gradients_and_moments_are_what_torch_holds() -> None:
 
 
 def test_a_checkpoint_takes_what_its_tensors_take(trained: Path) -> None:
-    expected = forecast(recipe_of("tiny", *SMALL), 300, device_type="cpu", keep_checkpoints=2)
+    expected = estimate_training(recipe_of("tiny", *SMALL), 300, device_type="cpu", keep_checkpoints=2)
     checkpoints = sorted((trained / "checkpoints").iterdir())
     tensors = [
         tensor for path in checkpoints[-1].glob("*.safetensors")
@@ -130,7 +122,7 @@ def test_operations_and_time() -> None:
 def test_memory_falls_with_smaller_batches_recomputation_and_several_processes() -> None:
     plain = expect("gpt2-xl", bf16=True)
     assert expect("gpt2-xl", "micro_batch=2", bf16=True).memory_bytes < plain.memory_bytes
-    assert expect("gpt2-xl", bf16=True, recompute=True).activation_bytes < 0.2 * plain.activation_bytes
+    assert expect("gpt2-xl", bf16=True, activation_checkpointing=True).activation_bytes < 0.2 * plain.activation_bytes
     sharded = expect("gpt2-xl", bf16=True, processes=8, sharded=True)
     assert sharded.optimizer_bytes == pytest.approx(plain.optimizer_bytes / 8, rel=1e-6)
     assert sharded.weights_bytes < 0.5 * plain.weights_bytes
@@ -141,69 +133,54 @@ def test_logits_take_less_compiled_and_only_a_part_of_them_on_a_cpu() -> None:
     logits = 16 * 1024 * 50_257
     assert expect("gpt2", bf16=True).logits_bytes == 12 * logits
     assert expect("gpt2", bf16=True, compiled=True).logits_bytes == 4 * logits
-    assert _LOGITS_AT_ONCE == token_loss._LOGITS_AT_ONCE
     embedding = 50_257 * 768
-    assert expect("gpt2", device_type="cpu").logits_bytes == 4 * (_LOGITS_AT_ONCE + 2 * embedding)
+    assert expect("gpt2", device_type="cpu").logits_bytes == 4 * (LOGITS_AT_ONCE + 2 * embedding)
     assert expect("tiny", device_type="cpu", vocab_size=300).logits_bytes == 4 * (4 * 128 * 300 + 2 * 300 * 128)
 
 
 def test_the_terminal_is_told_each_part() -> None:
-    lines = forecast_lines(expect("gpt2", bf16=True, device_name="NVIDIA H200"))
-    assert lines[0].startswith("memory: about ")
+    lines = describe_estimate(expect("gpt2", bf16=True, device_name="NVIDIA H200"))
+    assert lines[0].startswith("peak memory estimate: about ")
     assert "weights 745 MB, gradients 498 MB, Adam's moments 996 MB, activations " in lines[0]
     assert lines[1] == "disk: 4.98 GB (2 checkpoints of 1.49 GB, one being written, and the final weights)"
-    assert lines[2] == "operations: 4.51e+19 (0.86 GFLOP a token, 52.4 billion tokens)"
-    assert lines[3] == "time: about 32 h, if 40% of the peak of this card is reached"
-    assert forecast_lines(expect("tiny"))[3] == "time: measured in the first steps"
-    small = forecast_lines(expect("tiny", device_type="cpu", vocab_size=300))
+    assert lines[2] == "compute: 4.51e+19 FLOPs (0.86 GFLOPs per token, 52.4 billion tokens)"
+    assert lines[3] == "time: about 31 h 38 min at 40% of the peak of this GPU"
+    assert describe_estimate(expect("tiny"))[3] == "time: measured in the first steps"
+    small = describe_estimate(expect("tiny", device_type="cpu", vocab_size=300))
     assert ", libraries 90 MB)" in small[0]
-    assert " MFLOP a token, " in small[2]
-    several = forecast_lines(expect("gpt2", device_name="NVIDIA H200", processes=8))
-    assert "in each process" in several[0]
-    assert several[3] == "time: about 4 h, if 40% of the peak of 8 cards is reached"
+    assert " MFLOPs per token, " in small[2]
+    several = describe_estimate(expect("gpt2", device_name="NVIDIA H200", processes=8))
+    assert "per process" in several[0]
+    assert several[3] == "time: about 3 h 57 min at 40% of the peak of 8 GPUs"
 
 
 @pytest.mark.parametrize(
     ("device_type", "where", "way_out"),
-    [("cuda", "the card has 2 GB free", "micro_batch=..."), ("cpu", "this machine has 2 GB free", "--preset")],
+    [("cuda", "the GPU has 2 GB free", "micro_batch=..."), ("cpu", "this machine has 2 GB free", "--preset")],
 )
 def test_plainly_too_little_memory_is_refused(device_type: str, where: str, way_out: str) -> None:
     with pytest.raises(WebtextError, match=where) as caught:
-        check(expect("gpt2", device_type=device_type), 2 * GB, None)
+        check_resources(expect("gpt2", device_type=device_type), 2 * GB, None)
     assert way_out in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_large_weights_are_not_helped_by_smaller_batches() -> None:
-    with pytest.raises(WebtextError, match="most of it is of the weights"):
-        check(expect("gpt2-xl", "micro_batch=1"), 8 * GB, None)
+    with pytest.raises(WebtextError, match="most of it for weights and optimizer"):
+        check_resources(expect("gpt2-xl", "micro_batch=1"), 8 * GB, None)
 
 
 def test_too_little_disk_is_refused_with_the_way_out() -> None:
     needed = expect("gpt2").disk_bytes
-    check(expect("gpt2"), None, needed)
-    with pytest.raises(WebtextError, match=r"take 4\.98 GB, and 4\.9[78] GB are free .* --keep-checkpoints than 2"):
-        check(expect("gpt2"), None, needed - 1)
+    check_resources(expect("gpt2"), None, needed)
+    with pytest.raises(WebtextError, match=r"need 4\.98 GB, but .* 4\.9[78] GB free.* --keep-checkpoints than 2"):
+        check_resources(expect("gpt2"), None, needed - 1)
 
 
 def test_what_an_estimate_cannot_tell_is_not_refused() -> None:
     needed = expect("gpt2")
-    check(needed, int(0.75 * needed.memory_bytes), needed.disk_bytes)
-    check(needed, None, None)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(4.2, "4.2 s"), (90, "90 s"), (150, "2.5 min"), (5400, "90 min"), (12_600, "3.5 h"), (200_000, "56 h")],
-)
-def test_times_in_words(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
-
-
-def test_long_times_and_sizes_in_words() -> None:
-    assert duration_text(1_400_000) == "16.2 days"
-    sizes = (900, 33_000_000, 1_490_000_000, 2 * 10**12)
-    assert [size_text(each) for each in sizes] == ["0.9 kB", "33 MB", "1.49 GB", "2 TB"]
+    check_resources(needed, int(0.75 * needed.memory_bytes), needed.disk_bytes)
+    check_resources(needed, None, None)
 
 
 @pytest.mark.slow
@@ -223,5 +200,5 @@ def test_a_real_training_takes_about_as_much_memory(tokens: str, tmp_path: Path,
     program = Path(__file__).with_name("peak_memory.py")
     done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
     taken = json.loads(done.stdout.splitlines()[-1])["taken_bytes"]
-    expected = forecast(recipe_of("tiny", *SMALL, *sets), 300, device_type="cpu").memory_bytes
+    expected = estimate_training(recipe_of("tiny", *SMALL, *sets), 300, device_type="cpu").memory_bytes
     assert expected == pytest.approx(taken, rel=0.3)

@@ -13,12 +13,13 @@ from test_pretrain import StopsAtStep, contents, metrics
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.run import RunOptions
 from pipelines.model.diagnostics import spikes
-from pipelines.model.diagnostics.spikes import SpikeWatch
+from pipelines.model.diagnostics.spikes import SpikeDetector
 from pipelines.model.training import trainer
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.data import BlockOrder
 from pipelines.stages.pretrain.config import PretrainConfig
-from pipelines.stages.pretrain.stage import replay, show_batch
+from pipelines.stages.pretrain.stage import show_batch
+from pipelines.stages.pretrain.training import replay
 
 # One step, the 14th, has a rate that throws the weights far off, so that the loss of the 15th is a spike.
 _STEPS = ("steps=20", "dropout=0", "eval_every=20", "warmup_steps=0", "learning_rate=0.001")
@@ -28,7 +29,7 @@ _STEPS = ("steps=20", "dropout=0", "eval_every=20", "warmup_steps=0", "learning_
 def wild_step(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trainer.learning_rate
     monkeypatch.setattr(trainer, "learning_rate", lambda step, recipe: 3.0 if step == 13 else plain(step, recipe))
-    monkeypatch.setattr(trainer, "SpikeWatch", lambda rows: SpikeWatch(rows, window=12))
+    monkeypatch.setattr(trainer, "SpikeDetector", lambda rows: SpikeDetector(rows, window=12))
 
 
 def _report(output: Path, step: int) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def test_a_spike_is_the_same_after_a_stop_and_in_a_replay(tokens: str, tmp_path:
     again = json.loads(replay(config, tokens=tokens, output=str(tmp_path / "out"), step=15, note=notes.append))
     again.pop("replay")
     assert again == saved
-    assert "going on from the checkpoint of step 10" in notes
+    assert "resuming from the checkpoint of step 10" in notes
     assert contents(tmp_path / "out") == out
 
 
@@ -89,14 +90,14 @@ def test_a_replay_needs_the_recipe_of_the_run_and_one_of_its_steps(tokens: str, 
         config = PretrainConfig(preset="tiny", set=(*SMALL, *more), device="cpu", threads=1)
         replay(config, tokens=tokens, output=str(trained), step=step, note=[].append)
 
-    with pytest.raises(UsageError, match="step 7: the recipe has the steps 1 to 6"):
+    with pytest.raises(UsageError, match="step 7: the recipe has steps 1 to 6"):
         ask(7)
-    with pytest.raises(ChangedRunError, match=r"was trained otherwise \(dropout 0.1 there, 0.2 here\)"):
+    with pytest.raises(ChangedRunError, match=r"trained with different options \(dropout was 0.1, is now 0.2\)"):
         ask(3, "dropout=0.2")
 
 
 def test_no_number_stops_and_says_what_went_into_the_step(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(WebtextError, match=r"step 2: the loss is nan, .*out/spikes/step-0000002\.json holds the batch"):
+    with pytest.raises(WebtextError, match=r"step 2: the loss is nan; .*/step-0000002\.json contains the batch"):
         train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", "dropout=0")
     report = _report(tmp_path / "out", 2)
     assert (report["spike"]["value"], report["spike"]["z"]) == ("nan", None)
@@ -111,5 +112,5 @@ def test_the_batch_shown_is_the_one_trained_on(tokens: str) -> None:
 
     split = open_tokens(tokens).train
     assert [block.number for block in shown] == BlockOrder(split.blocks(16), 4, 0).batch(2)
-    with pytest.raises(UsageError, match="step 7: the recipe has the steps 1 to 6"):
+    with pytest.raises(UsageError, match="step 7: the recipe has steps 1 to 6"):
         show_batch(config, tokens=tokens, step=7)

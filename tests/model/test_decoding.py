@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.model.inference.decoding import Texts, rows_of, window_start
+from pipelines.model.inference.decoding import Decoder, batch_rows, window_start
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import next_tokens, sample_tokens
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialise
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 
 CPU = torch.device("cpu")
 NO_END = -1
@@ -21,7 +21,7 @@ NO_END = -1
 def strong_model(architecture: Architecture, seed: int = 0) -> GPT2:
     """A model with strong opinions: large weights, so that its choices are not all alike."""
     model = empty_model(architecture)
-    initialise(model, seed)
+    initialize(model, seed)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(4)
@@ -71,17 +71,17 @@ def test_the_tokens_are_those_that_no_cache_gives_past_the_context_too(
 ) -> None:
     asked = SamplingOptions(max_tokens=40, **options)  # type: ignore[arg-type]
     prompt = list(range(3, 3 + length))
-    together = sample_tokens(model, prompt, asked, range(5), NO_END)
+    together = sample_tokens(model, prompt, asked, range(5), end_of_text=NO_END)
     assert together == [plain_sample(model, prompt, asked, seed) for seed in range(5)]
 
 
 def test_logits_are_those_that_no_cache_gives(model: GPT2) -> None:
-    texts = Texts(model, [5, 9], 3)
+    texts = Decoder(model, [5, 9], 3)
     rows = [[5, 9], [5, 9], [5, 9]]
     new: dict[int, int] = {}
     with torch.no_grad():
         for step in range(30):
-            logits = texts.after(new)
+            logits = texts.logits_after(new)
             plain = torch.cat([model(torch.tensor([plain_window(row, 12)]))[:, -1] for row in rows])
             torch.testing.assert_close(logits, plain, rtol=1e-4, atol=1e-4)
             new = {number: (7 * step + number) % 101 for number in range(3)}
@@ -105,11 +105,11 @@ def test_logits_do_not_change_by_a_bit_with_what_is_drawn_beside_them(
 
     def logits_of(number: int, others: int, seed: int) -> list[torch.Tensor]:
         """The logits of one text, whose own tokens are always the same, among others that are not."""
-        source, texts = random.Random(seed), Texts(model, prompt, max(number + 1, others))
+        source, texts = random.Random(seed), Decoder(model, prompt, max(number + 1, others))
         found, new = [], {}
         with torch.no_grad():
             for step in range(steps):
-                found.append(texts.after(new)[number].clone())
+                found.append(texts.logits_after(new)[number].clone())
                 new = {other: source.randrange(architecture.vocab_size) for other in range(others)}
                 # Some of the others end before it does.
                 new = {other: token for other, token in new.items() if other % 3 or step < steps // 2}
@@ -129,14 +129,16 @@ def test_logits_do_not_change_by_a_bit_with_what_is_drawn_beside_them(
 
 def test_a_text_is_the_same_among_any_number_of_others(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=30, temperature=1.5)
-    together = sample_tokens(model, [1, 2], options, range(rows_of(CPU)), end_of_text=4)
+    together = sample_tokens(model, [1, 2], options, range(batch_rows(CPU)), end_of_text=4)
     assert any(4 in text for text in together)
-    for number in range(1, rows_of(CPU)):
+    for number in range(1, batch_rows(CPU)):
         assert sample_tokens(model, [1, 2], options, range(number), end_of_text=4) == together[:number]
 
 
 def test_a_shorter_text_is_the_beginning_of_a_longer_one(model: GPT2) -> None:
-    short, long = (sample_tokens(model, [1], SamplingOptions(max_tokens=most), [3], NO_END)[0] for most in (9, 30))
+    short, long = (
+        sample_tokens(model, [1], SamplingOptions(max_tokens=most), [3], end_of_text=NO_END)[0] for most in (9, 30)
+    )
     assert long[:9] == short
     assert len(long) == 30
 

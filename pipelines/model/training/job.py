@@ -1,0 +1,78 @@
+"""A training job: the recipe, its inputs, and how the computation is carried out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+
+from pipelines.model.device import DeviceConfig
+from pipelines.model.io.import_weights import ImportedModel
+from pipelines.model.network.gpt2 import Architecture
+from pipelines.model.training.data import TokenFolder
+from pipelines.model.training.parallel import World
+from pipelines.model.training.recipe import Recipe, parameter_count
+
+# From here on weights, gradients and moments, 16 bytes per parameter, are too large to keep in full on each GPU.
+_SHARDED_FROM_PARAMETERS = 1_000_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """What to train, from which tokens and initial weights, and how; `replay_command` returns the command for a step.
+
+    Only `recipe`, `tokens` and `initial` determine the result; the other options are those of `webtext pretrain`.
+    """
+
+    recipe: Recipe
+    tokens: TokenFolder
+    output: str
+    device: DeviceConfig
+    world: World
+    note: Callable[[str], None]
+    replay_command: Callable[[int], str]
+    initial: ImportedModel | None = None
+    compile: str = "off"
+    parallel: str = "auto"
+    activation_checkpointing: bool = False
+    threads: int = 0
+    checkpoint_every: int = 250
+    keep_checkpoints: int = 2
+    log_every: int = 10
+    tensorboard: bool = False
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture of the model."""
+        return architecture_of(self.recipe, self.tokens.vocab_size)
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return parameter_count(self.recipe, self.tokens.vocab_size)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether to try torch.compile."""
+        return is_compiled(self.compile, self.device.device)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether to shard the weights over the processes (FSDP2) instead of replicating them (DDP)."""
+        return is_sharded(self.parallel, self.parameters, self.world)
+
+
+def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
+    """Return the architecture for a recipe and a vocabulary size."""
+    return Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, vocab_size, recipe.dropout)
+
+
+def is_compiled(choice: str, device: torch.device) -> bool:
+    """Return whether to compile: `on`, or `auto` on CUDA; on a CPU it takes longer than a small model gains from it."""
+    return choice == "on" or (choice == "auto" and device.type == "cuda")
+
+
+def is_sharded(choice: str, parameters: int, world: World) -> bool:
+    """Return whether to shard weights: `fsdp`, or `auto` with many parameters, and more than one process."""
+    return world.size > 1 and (choice == "fsdp" or (choice == "auto" and parameters >= _SHARDED_FROM_PARAMETERS))

@@ -1,0 +1,261 @@
+"""Carries out `webtext pretrain`: rank 0 owns the output folder, worker ranks train along."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.core import storage
+from pipelines.core.errors import ChangedRunError, InputError
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.model.device import DeviceConfig, device_config, select_device
+from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
+from pipelines.model.diagnostics.tensorboard import require_tensorboard
+from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
+from pipelines.model.io.model_folder import CONFIG_FILE
+from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
+from pipelines.model.training.data import TokenFolder, open_tokens, token_fingerprint
+from pipelines.model.training.job import TrainingJob, architecture_of
+from pipelines.model.training.parallel import (
+    RunSpec,
+    World,
+    broadcast_once,
+    process_group,
+    torchrun_world,
+    translate_connection_errors,
+)
+from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.model.training.trainer import replay as replay_step
+from pipelines.model.training.trainer import train
+from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.stage import check_batch_filled, check_step
+
+# More epochs than this are probably a mistake.
+_MANY_EPOCHS = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setup:
+    """What follows from the options alone, in every process."""
+
+    recipe: Recipe
+    world: World
+    device: DeviceConfig
+
+    @classmethod
+    def of(cls, config: PretrainConfig) -> _Setup:
+        recipe, world = make_recipe(config.preset, config.set, config.seed), torchrun_world()
+        device = device_config(select_device(config.device, world.local_rank), config.precision)
+        world.check_batch(recipe.batch_size, recipe.micro_batch)
+        return cls(recipe, world, device)
+
+
+def run_rank_zero(
+    stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
+) -> Summary:
+    """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
+    if config.tensorboard:
+        require_tensorboard()
+    setup = _Setup.of(config)
+    recipe, world = setup.recipe, setup.world
+    with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
+        initial = _import_initial(init_from, recipe, tokens, options.progress.note)
+        spec = RunSpec(recipe, _fingerprints(tokens, initial))
+        # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
+        with stage_run(stage, recipe, spec.inputs, output, options) as run:
+            if not run.finished and run.resumed_entry("train", "train"):
+                run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
+            elif not run.finished:
+                folder = open_tokens(tokens)
+                check_batch_filled(recipe, folder)
+                job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
+                _note_epochs(job)
+                _check_estimate(job)
+                _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step)))
+            return run.finish()
+
+
+def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_from: str | None = None) -> None:
+    """Train along with rank 0, which writes all files and messages.
+
+    Raises InputError if this process has a different recipe, tokens, weights or checkpoints than rank 0.
+    """
+    setup = _Setup.of(config)
+    recipe, world = setup.recipe, setup.world
+    with process_group(world, setup.device.device):
+        # Rank 0 sends this once it has verified the files and selected a checkpoint.
+        spec: RunSpec | None = world.broadcast(None)
+        if spec is None:
+            return
+        initial = _import_initial(init_from, recipe, tokens, _ignore)
+        spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
+        # Another machine has its own copy of the tokens.
+        folder = open_tokens(tokens, verify=world.local_rank == 0)
+        checkpoints = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(output)}
+        if spec.step is not None and spec.step not in checkpoints:
+            raise InputError(
+                f"{output}: rank {world.rank} finds no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
+                "all processes need the same output folder"
+            )
+        job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=_ignore)
+        with translate_connection_errors(world):
+            train(job, None if spec.step is None else checkpoints[spec.step])
+
+
+def replay(
+    config: PretrainConfig,
+    *,
+    tokens: str,
+    output: str,
+    step: int,
+    note: Callable[[str], None],
+    init_from: str | None = None,
+) -> bytes:
+    """Recompute a step from the latest checkpoint before it; return its report as for a spike. Writes nothing.
+
+    Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
+    """
+    setup = _Setup.of(config)
+    check_step(step, setup.recipe)
+    initial = _import_initial(init_from, setup.recipe, tokens, note)
+    _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
+    job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
+    earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
+    checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
+    if checkpoint is None:
+        note(f"{output}: has no checkpoint before step {step:,}; recomputing all steps before it")
+    return replay_step(job, checkpoint, step)
+
+
+def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], None]) -> None:
+    """Train from the latest checkpoint, together with the worker ranks that `broadcast` starts."""
+    checkpoint = latest_checkpoint(run.output, run.note)
+    step = checkpoint.step if checkpoint else None
+    broadcast(step)
+
+    def work() -> TaskResult:
+        with translate_connection_errors(job.world):
+            return train(job, checkpoint)
+
+    run.once("train", work, total=(job.recipe.steps - (step or 0)) * job.recipe.batch_tokens, unit="tokens")
+
+
+def _make_job(
+    config: PretrainConfig,
+    setup: _Setup,
+    *,
+    tokens: TokenFolder,
+    output: str,
+    initial: ImportedModel | None,
+    note: Callable[[str], None],
+) -> TrainingJob:
+    command = [
+        *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", storage.real_path(output)),
+        *("--preset", config.preset, *(word for value in config.set for word in ("--set", value))),
+        *("--seed", str(config.seed), "--device", config.device),
+        *("--precision", config.precision, "--compile", config.compile),
+        *(["--activation-checkpointing"] if config.activation_checkpointing else []),
+        *(["--threads", str(config.threads)] if config.threads else []),
+        *(["--init-from", storage.real_path(initial.path)] if initial else []),
+    ]
+    return TrainingJob(
+        recipe=setup.recipe,
+        tokens=tokens,
+        output=output,
+        device=setup.device,
+        world=setup.world,
+        note=note,
+        initial=initial,
+        replay_command=lambda step: shlex.join([*command, "--replay", str(step)]),
+        compile=config.compile,
+        parallel=config.parallel,
+        activation_checkpointing=config.activation_checkpointing,
+        threads=config.threads,
+        checkpoint_every=config.checkpoint_every,
+        keep_checkpoints=config.keep_checkpoints,
+        log_every=config.log_every,
+        tensorboard=config.tensorboard,
+    )
+
+
+def _import_initial(
+    init_from: str | None, recipe: Recipe, tokens: str, note: Callable[[str], None]
+) -> ImportedModel | None:
+    """Import the initial weights and check that they fit the recipe and the tokens."""
+    if init_from is None:
+        return None
+    folder = open_tokens(tokens, verify=False)
+    imported = import_weights(init_from, folder.vocab_size)
+    note(f"{init_from}: initial weights ({imported.source})")
+    for line in imported.notes:
+        note(line)
+    check_compatible(imported, architecture_of(recipe, folder.vocab_size), folder.tokenizer)
+    return imported
+
+
+def _fingerprints(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
+    return {"tokens": token_fingerprint(tokens), **({"init_from": initial.sha256} if initial else {})}
+
+
+def _ignore(message: str) -> None:
+    """Drop a message that rank 0 shows."""
+
+
+def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> None:
+    path = storage.join(output, CONFIG_FILE)
+    if not storage.exists(path):
+        raise InputError(f"{output}: no training to replay (no {CONFIG_FILE}); name another --output")
+    config = storage.read_json(path)
+    initial = {"init_from": config["initial_weights"]["sha256"]} if config.get("initial_weights") else {}
+    trained: dict[str, Any] = {**config.get("recipe", {}), "tokens": config.get("tokens_fingerprint"), **initial}
+    requested = {**dataclasses.asdict(recipe), **inputs}
+    different = [name for name in {**requested, **trained} if requested.get(name) != trained.get(name)]
+    if different:
+        listed = ", ".join(f"{name} was {trained.get(name)}, is now {requested.get(name)}" for name in different)
+        raise ChangedRunError(f"{output}: trained with different options ({listed}); use the options of that run")
+
+
+def _note_epochs(job: TrainingJob) -> None:
+    """Show the size of the run, and note what makes it pointless or leaves out the held-out loss."""
+    recipe, train_split, held_out = job.recipe, job.tokens.train, job.tokens.held_out
+    epochs = recipe.steps * recipe.batch_size / train_split.blocks(recipe.context)
+    job.note(
+        f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens: {epochs:.2f} epochs "
+        f"of the train split ({train_split.tokens:,} tokens)"
+    )
+    if epochs > _MANY_EPOCHS:
+        job.note(
+            f"{epochs:,.0f} epochs are many: a model learns little after the first few; use more text, fewer "
+            "--set steps=..., or the preset tiny"
+        )
+    if held_out.tokens < 2:
+        job.note(f"{job.tokens.path}: no held-out tokens, so the held-out loss is not measured")
+    elif not held_out.blocks(recipe.context):
+        job.note(
+            f"{job.tokens.path}: the held-out split has {held_out.tokens:,} tokens, less than one block of "
+            f"{recipe.context}; its loss is measured on that shorter block"
+        )
+
+
+def _check_estimate(job: TrainingJob) -> None:
+    """Show the estimated resources; raise WebtextError if this machine clearly lacks them."""
+    estimate = estimate_training(
+        job.recipe,
+        job.tokens.vocab_size,
+        device_type=job.device.device.type,
+        processes=job.world.size,
+        sharded=job.is_sharded,
+        activation_checkpointing=job.activation_checkpointing,
+        bf16=job.device.bf16,
+        compiled=job.is_compiled,
+        keep_checkpoints=job.keep_checkpoints,
+        device_name=job.device.name,
+    )
+    for line in describe_estimate(estimate):
+        job.note(line)
+    free_disk = storage.free_bytes(job.output)
+    if free_disk is not None:
+        free_disk += len(find_checkpoints(job.output)) * estimate.checkpoint_bytes
+    check_resources(estimate, job.device.free_memory_bytes(job.world.local_size), free_disk)
