@@ -19,7 +19,7 @@ CAVEAT = (
 _RATE_TOLERANCE = 1.05
 _OPTIONS = {
     "apostrophes": {
-        "split": "an apostrophe separates words, like other punctuation",
+        "split": "an apostrophe separates words",
         "drop": "an apostrophe between two letters is removed: don’t becomes dont",
     },
     "letters": {
@@ -31,10 +31,10 @@ _OPTIONS = {
         "stop": "n-grams do not span line ends",
     },
     "example": {
-        "auto": "an example is a line of a .txt file, or a record of JSONL or Parquet",
-        "line": "an example is a line",
-        "paragraph": "an example is a paragraph; blank lines separate them",
-        "document": "an example is a whole file",
+        "auto": "a line of .txt, a record of JSONL or Parquet",
+        "line": "a line",
+        "paragraph": "a paragraph, separated by blank lines",
+        "document": "a whole file",
     },
 }
 _SETTINGS = ("apostrophes", "letters", "lines")
