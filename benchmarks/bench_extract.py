@@ -9,6 +9,7 @@ measure is the benchmark's own: the mean over pages of the F1 of the multisets o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -21,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.stages.extract.child import Limits, RawPage, html_of, page_reader
+from pipelines.stages.extract.child import Limits, PageReader, RawPage, html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
 
 CHILD_STEP = 10
@@ -93,7 +94,7 @@ def report_child(name: str, pages: list[TruePage]) -> None:
 
 
 def in_child(name: str, pages: list[RawPage]) -> None:
-    with page_reader(EXTRACTORS[name], Limits(timeout_s=120, memory_mb=4096)) as reader:
+    with contextlib.closing(PageReader(EXTRACTORS[name], Limits(timeout_s=120, memory_mb=4096))) as reader:
         for page in pages:
             reader.read(page)
 

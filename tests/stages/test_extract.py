@@ -172,7 +172,7 @@ def test_pages_name_only_warcs_of_their_folder(tmp_path):
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         shard.writer.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
     write_stage(folder, "fetch", [shard.entry], 1)
-    with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, which .* does not list"):
+    with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, which the manifest of .* lacks"):
         run(folder, tmp_path / "out")
 
 
@@ -249,7 +249,7 @@ def test_a_foreign_warc_gives_its_html_responses(tmp_path):
 def test_a_damaged_foreign_warc_is_refused_with_the_place(tmp_path):
     data, offsets = warc_bytes([(f"http://a.example/{n}", html_page(n).encode(), HTML_HEADERS) for n in "abc"])
     (tmp_path / "crawl.warc.gz").write_bytes(data[: offsets[1]] + b"garbage" + data[offsets[1] :])
-    with pytest.raises(InputError, match=r"crawl\.warc\.gz: is damaged after byte 0 .*leave it out"):
+    with pytest.raises(InputError, match=r"crawl\.warc\.gz: is damaged after byte 0 .*or omit it"):
         run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
 
 

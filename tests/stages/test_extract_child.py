@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -11,15 +12,23 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import WebtextError
-from pipelines.stages.extract import child
-from pipelines.stages.extract.child import Limits, PageText, RawPage, declared_language, page_reader
+from pipelines.stages.extract.child import (
+    WATCHDOG_GRACE_S,
+    Limits,
+    PageReader,
+    PageText,
+    RawPage,
+    clean_text,
+    declared_language,
+    extract_text,
+)
 from pipelines.stages.extract.extractors import Extracted
 
 LIMITS = Limits(timeout_s=20, memory_mb=1024)
 
 
 def misbehaving(html: str, url: str | None) -> Extracted:
-    """Do what the page says."""
+    """Misbehave as the page asks."""
     if "HANG" in html:
         time.sleep(3600)
     if "SPIN" in html:
@@ -44,7 +53,7 @@ def page(text: str) -> RawPage:
 
 
 def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_read():
-    with page_reader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024)) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024))) as reader:
         found = [
             reader.read(page(text)) for text in ("one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five")
         ]
@@ -61,20 +70,20 @@ def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_re
 
 
 def test_an_exception_costs_the_page_not_the_child():
-    with page_reader(misbehaving, LIMITS) as reader:
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         one, raised, two = (reader.read(page(text)) for text in ("one", "RAISE", "two"))
     assert raised == PageText(problem="crashed", detail="RecursionError")
     assert one.title == two.title
 
 
 def test_a_child_is_replaced_after_so_many_pages():
-    with page_reader(misbehaving, Limits(20, 1024, pages_a_child=2)) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(20, 1024, pages_per_child=2))) as reader:
         titles = [reader.read(page(str(number))).title for number in range(4)]
     assert titles[0] == titles[1] != titles[2] == titles[3]
 
 
 def test_the_child_is_gone_after_the_block():
-    with page_reader(misbehaving, LIMITS) as reader:
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         title = reader.read(page("one")).title
         assert title is not None
         pid = int(title.split()[1])
@@ -86,7 +95,7 @@ def test_the_child_is_gone_after_the_block():
 def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(capfd):
     with (
         pytest.raises(WebtextError, match="the extractor does not start"),
-        page_reader(broken_at_start, LIMITS) as reader,
+        contextlib.closing(PageReader(broken_at_start, LIMITS)) as reader,
     ):
         reader.read(page("one"))
     assert "no such parser" in capfd.readouterr().err
@@ -94,10 +103,10 @@ def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(ca
 
 def test_text_is_cleaned_of_what_parquet_cannot_hold():
     odd = RawPage("\ufeffa\ud800b\x00c\r\nd".encode("utf-8", "surrogatepass"), None, None)
-    assert child._cleaned(Extracted(" a \n title\ud800 ", "x\ud800\x00\r\ny\rz \n"), "en") == PageText(
+    assert clean_text(Extracted(" a \n title\ud800 ", "x\ud800\x00\r\ny\rz \n"), "en") == PageText(
         "a title", "x\ny\nz", "en"
     )
-    answer = child._page_text(misbehaving, odd)
+    answer = extract_text(misbehaving, odd)
     answer.text.encode()
     assert "\x00" not in answer.text
 
@@ -106,10 +115,10 @@ def test_a_body_that_unpacks_too_large_is_given_up_before_it_is_held():
     import gzip
 
     bomb = RawPage(gzip.compress(bytes(64 << 20)), "text/html", None, {"Content-Encoding": "gzip"})
-    answer = child._page_text(misbehaving, bomb)
+    answer = extract_text(misbehaving, bomb)
     assert answer.problem == "too_large"
     chunked = RawPage(b"5\r\n<p>ab\r\n2\r\nc\n\r\n0\r\n\r\n", "text/html", None, {"Transfer-Encoding": "chunked"})
-    assert child._page_text(misbehaving, chunked).text == "<p>abc"
+    assert extract_text(misbehaving, chunked).text == "<p>abc"
 
 
 @pytest.mark.parametrize(
@@ -129,13 +138,14 @@ def test_the_declared_language(html, language):
 
 
 _PARENT = """
+import contextlib
 import sys
 sys.path.insert(0, {folder!r})
 from test_extract_child import misbehaving, page
-from pipelines.stages.extract.child import Limits, page_reader
+from pipelines.stages.extract.child import Limits, PageReader
 
 if __name__ == "__main__":
-    with page_reader(misbehaving, Limits(timeout_s={timeout_s}, memory_mb=2048)) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s={timeout_s}, memory_mb=2048))) as reader:
         print(reader.read(page("one")).title.split()[1], flush=True)
         reader.read(page({text!r}))
 """
@@ -151,7 +161,7 @@ def test_a_child_ends_when_its_parent_is_killed_even_while_a_parser_holds_it(tmp
         pid = int(parent.stdout.readline())
         time.sleep(0.5)
         parent.kill()
-    deadline = time.monotonic() + timeout_s + child._WATCHDOG_GRACE_S + 5
+    deadline = time.monotonic() + timeout_s + WATCHDOG_GRACE_S + 5
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _is_running(pid)

@@ -26,8 +26,7 @@ from pipelines.core import shards
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.core.records import PAGE_SCHEMA
-from pipelines.stages.extract.joining import rows_with_links
-from pipelines.stages.extract.sources import FetchedShard
+from pipelines.stages.extract.sources import FetchedShard, rows_with_links
 from webtext_cli.commands.extract import command
 
 

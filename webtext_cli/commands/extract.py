@@ -14,13 +14,13 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 
 @click.command("extract")
 @config_options(ExtractConfig)
-@click.option("--links", metavar="DIR", help="The links of the pages given by --input: a folder of `webtext scrape`.")
+@click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @stage_options("Pages: a folder of `webtext fetch`, WARC files, or .html files")
-def command(shared: Shared, links: str | None, **given: Any) -> None:
+def command(shared: Shared, links: str | None, **flags: Any) -> None:
     """Extract the main text of the pages.
 
-    Every page runs in a process that is ended when it takes too long or too much memory; dropped-*.parquet names each
-    page without text, and why.
+    Every page is extracted in a process that is killed if it exceeds the timeout or the memory limit; dropped-*.parquet
+    lists the pages without text, with the reason.
 
     \b
     Example:
@@ -29,7 +29,7 @@ def command(shared: Shared, links: str | None, **given: Any) -> None:
     """
     from pipelines.stages.extract.stage import extract
 
-    config = stage_config(ExtractConfig, "extract", shared.corpus, given)
+    config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
     summary = extract(
         config,
         pages=shared.input_or("fetch"),
@@ -41,9 +41,9 @@ def command(shared: Shared, links: str | None, **given: Any) -> None:
 
 
 def _links_of_corpus(shared: Shared) -> str | None:
-    """Return the corpus's links, unless the pages come from elsewhere or the corpus began with a fetch of its own.
+    """Return the corpus's links, unless the pages are from elsewhere or were fetched from a list of URLs.
 
-    Links that are missing or unfinished are for the stage to refuse: without them, documents would lose their scores.
+    The stage refuses links that are missing or unfinished: without them, documents would lose their scores.
     """
     from pipelines.stages.extract.stage import reads_scrape
 

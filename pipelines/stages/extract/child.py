@@ -1,7 +1,7 @@
 """Extraction in a child process that can be killed, since pages hang, exhaust or crash the parsers.
 
-The parent sends one page at a time over a pipe and waits for its answer as long as the time limit allows. A child that
-hangs or dies is replaced by a fresh one, and the page is given up, with the reason.
+The parent sends one page at a time over a pipe and waits for the answer until the timeout. A child that hangs or dies
+is replaced, and the page is dropped with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -27,10 +27,10 @@ from pipelines.core.errors import WebtextError
 from pipelines.core.executor import exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
 
-# Parsers leak and caches grow; a fresh child now and then keeps the memory of a long task flat.
-_PAGES_A_CHILD = 1000
+# A larger file is not a page that a person reads, and parsers need many times its size.
+MAX_PAGE_BYTES = 20 << 20
 _START_TIMEOUT_S = 120.0
-_WATCHDOG_GRACE_S = 2.0
+WATCHDOG_GRACE_S = 2.0
 
 _HTML_LANG = re.compile(r"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
 _META_LANG = re.compile(
@@ -40,22 +40,17 @@ _META_LANG = re.compile(
 )
 _LANG_PRESCAN_CHARACTERS = 1 << 16
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
-_BEGINS_AS_HTML = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
-_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
+_INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
-
-
-# What is larger is no page that a person reads, and parsers need many times its size.
-MOST_PAGE_BYTES = 20 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RawPage:
-    """The bytes of a page as received, its Content-Type header, its URL, and the headers that say how it is encoded.
+    """The bytes of a page as received, its Content-Type header, its URL, and its encoding headers.
 
-    `plain` tells that its type is plain text, not HTML.
-
-    Content and transfer encodings are undone in the child, under its limits: a small body can hold gigabytes.
+    `plain` marks plain text. Content and transfer encodings are decoded in the child, under its limits: a small body
+    can expand to gigabytes.
     """
 
     data: bytes
@@ -67,9 +62,9 @@ class RawPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
-    """What became of a page: its title, text and declared language, or the reason why there are none.
+    """The outcome for a page: its title, text and declared language, or the problem.
 
-    `plain` tells that the text is the page itself.
+    `plain` means that the text is the page itself.
     """
 
     title: str | None = None
@@ -82,15 +77,18 @@ class PageText:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one page may take: seconds, and the child's address space in MiB."""
+    """What one page may use: seconds, and the child's address space in MiB.
+
+    Parsers leak and caches grow; a new child every 1,000 pages keeps the memory of a long task flat.
+    """
 
     timeout_s: float
     memory_mb: int
-    pages_a_child: int = _PAGES_A_CHILD
+    pages_per_child: int = 1000
 
 
 class PageReader:
-    """Extracts page after page in a child process, and replaces the child when a page breaks it."""
+    """Extracts page after page in a child process, and replaces the child after a page that breaks it."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
         self._extractor = extractor
@@ -101,84 +99,73 @@ class PageReader:
         """Return the text of a page, or the problem: undecodable, timeout, out_of_memory or crashed."""
         if self._child is None:
             self._child = _Child(self._extractor, self._limits)
-        answer = self._child.ask(page)
-        if self._child.worn:
+        text = self._child.extract(page)
+        if self._child.is_worn:
             self.close()
-        return answer
+        return text
 
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
-            self._child.end()
+            self._child.kill()
             self._child = None
 
 
-@contextlib.contextmanager
-def page_reader(extractor: Extractor, limits: Limits) -> Iterator[PageReader]:
-    """Yield a `PageReader` whose child is gone after the block."""
-    reader = PageReader(extractor, limits)
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
 class _Child:
-    """The parent's side of one child process; `worn` once it must be replaced."""
+    """The parent's side of one child process; `is_worn` once it must be replaced."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self._connection, child_connection = context.Pipe()
         self._limits = limits
         self._pages = 0
-        self.worn = False
-        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, extractor, limits), daemon=True)
+        self.is_worn = False
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=(child_connection, extractor, limits), daemon=True
+        )
         self._process.start()
-        theirs.close()
-        self._await_start()
+        child_connection.close()
+        try:
+            is_ready = self._connection.poll(_START_TIMEOUT_S) and self._connection.recv() == "ready"
+        except (EOFError, ConnectionError):
+            is_ready = False
+        if not is_ready:
+            self.kill()
+            raise WebtextError("the extractor does not start; its error is printed above")
 
-    def ask(self, page: RawPage) -> PageText:
+    def extract(self, page: RawPage) -> PageText:
         self._pages += 1
         try:
             self._connection.send(page)
             if not self._connection.poll(self._limits.timeout_s):
-                self.worn = True
+                self.is_worn = True
                 return PageText(problem="timeout", detail=f"more than {self._limits.timeout_s:g} s")
-            answer: PageText = self._connection.recv()
+            text: PageText = self._connection.recv()
         except (EOFError, ConnectionError):
-            self.worn = True
+            self.is_worn = True
             self._process.join()
-            return PageText(problem="crashed", detail=_death_in_words(self._process.exitcode))
-        self.worn = self._pages >= self._limits.pages_a_child or answer.problem == "out_of_memory"
-        return answer
+            return PageText(problem="crashed", detail=_describe_exit(self._process.exitcode))
+        self.is_worn = self._pages >= self._limits.pages_per_child or text.problem == "out_of_memory"
+        return text
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._connection.close()
         self._process.kill()
         self._process.join()
         self._process.close()
 
-    def _await_start(self) -> None:
-        try:
-            started = self._connection.poll(_START_TIMEOUT_S) and self._connection.recv() == "ready"
-        except (EOFError, ConnectionError):
-            started = False
-        if not started:
-            self.end()
-            raise WebtextError("the extractor does not start; what it printed above says why")
 
-
-def _death_in_words(exit_code: int | None) -> str:
+def _describe_exit(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"ended by {signal.Signals(-exit_code).name}"
     return f"ended with exit code {exit_code}"
 
 
 def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None:
-    """Answer pages in the child process until the parent ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its child
+    """Extract pages in the child process until the parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its child
     exit_with_parent()
-    # This process holds nothing but third-party parsers, and what they say of odd pages is no news.
+    # Only third-party parsers run here, and their warnings about odd pages are noise.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     extractor(_WARM_UP_PAGE, None)
@@ -189,12 +176,12 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
             page = connection.recv()
         except (EOFError, ConnectionError):
             return
-        _watchdog(limits.timeout_s + _WATCHDOG_GRACE_S)
-        connection.send(_page_text(extractor, page))
-        _watchdog(0)
+        _set_watchdog(limits.timeout_s + WATCHDOG_GRACE_S)
+        connection.send(extract_text(extractor, page))
+        _set_watchdog(0)
 
 
-def _watchdog(seconds: float) -> None:
+def _set_watchdog(seconds: float) -> None:
     """Have the kernel end this process after a time (0: never).
 
     The thread that watches for the parent's death cannot run while a parser holds the interpreter.
@@ -208,42 +195,49 @@ def _limit_memory(memory_mb: int) -> None:
         return
     import resource
 
-    # Some systems (macOS) refuse the limit; a page then may take what there is.
+    # Some systems (macOS) refuse the limit; memory is then unlimited.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
 
 
-def _page_text(extractor: Extractor, page: RawPage) -> PageText:
+def extract_text(extractor: Extractor, page: RawPage) -> PageText:
+    """Decode a page and extract its text in this process."""
     try:
-        data = _body(page)
-        if len(data) > MOST_PAGE_BYTES:
-            return PageText(problem="too_large", detail=f"more than {MOST_PAGE_BYTES} bytes")
+        data = _decode_body(page)
+        if len(data) > MAX_PAGE_BYTES:
+            return too_large()
         html = html_of(data, page.content_type)
         if html is None:
             return PageText(problem="undecodable")
-        # Servers name HTML so too when they do not know its suffix.
-        if page.plain and not _BEGINS_AS_HTML.match(html):
-            return dataclasses.replace(_cleaned(Extracted(None, html), None), plain=True)
-        return _cleaned(extractor(html, page.url), declared_language(html))
+        # Servers declare HTML as plain text too, if they do not know its suffix.
+        if page.plain and not _HTML_START.match(html):
+            return dataclasses.replace(clean_text(Extracted(None, html), None), plain=True)
+        return clean_text(extractor(html, page.url), declared_language(html))
     except MemoryError:
         return PageText(problem="out_of_memory")
-    except Exception as error:  # noqa: BLE001 - on hostile input a parser raises anything; the page is counted
-        # The type alone: messages hold addresses, which differ from run to run.
+    except Exception as error:  # noqa: BLE001 - for hostile input a parser raises anything; the page is counted
+        # Only the type: messages contain addresses, which differ from run to run.
         return PageText(problem="crashed", detail=type(error).__name__)
 
 
-def html_of(data: bytes, content_type: str | None) -> str | None:
-    """Return the characters of a page as parsers take them, or None where the bytes are no text.
+def too_large() -> PageText:
+    """Return the outcome for a page above the size limit."""
+    return PageText(problem="too_large", detail=f"more than {MAX_PAGE_BYTES} bytes")
 
-    An XML declaration goes, since the encoding that it names no longer holds, and so do characters that XML forbids.
+
+def html_of(data: bytes, content_type: str | None) -> str | None:
+    """Return the characters of a page as parsers accept them, or None if the bytes are not text.
+
+    The XML declaration is removed, since the encoding that it names no longer applies, and so are characters that XML
+    forbids.
     """
     decoded = decode_page(data, content_type)
     if decoded is None:
         return None
-    return _XML_DECLARATION.sub("", _NOT_IN_XML.sub(" ", decoded.text), count=1)
+    return _XML_DECLARATION.sub("", _INVALID_IN_XML.sub(" ", decoded.text), count=1)
 
 
-def _body(page: RawPage) -> bytes:
+def _decode_body(page: RawPage) -> bytes:
     """Return the bytes of a page without content and transfer encodings, at most one more than is allowed."""
     headers = [(name, value) for name, value in page.encodings.items() if value]
     if not headers:
@@ -251,18 +245,19 @@ def _body(page: RawPage) -> bytes:
     record = ArcWarcRecord(
         "warc", "response", None, io.BytesIO(page.data), StatusAndHeaders("200 OK", headers), None, len(page.data)
     )
-    body: bytes = record.content_stream().read(MOST_PAGE_BYTES + 1)
+    body: bytes = record.content_stream().read(MAX_PAGE_BYTES + 1)
     return body
 
 
-def _cleaned(found: Extracted, language: str | None) -> PageText:
-    title = " ".join(_encodable(found.title).split()) if found.title else None
-    text = _encodable(found.text).replace("\r\n", "\n").replace("\r", "\n").strip()
+def clean_text(extracted: Extracted, language: str | None) -> PageText:
+    """Normalize line ends and white space around the text, and remove what UTF-8 cannot encode."""
+    title = " ".join(_encodable(extracted.title).split()) if extracted.title else None
+    text = _encodable(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
     return PageText(title or None, text, language)
 
 
 def _encodable(text: str) -> str:
-    """Return text without NUL and lone surrogates, which character references smuggle in."""
+    """Return text without NUL and lone surrogates, which character references can create."""
     return text.replace("\x00", "").encode("utf-8", "ignore").decode()
 
 
