@@ -1,7 +1,7 @@
-"""What lies ahead: how much text an input holds, and a small sample of it, without reading the input.
+"""Estimates how much text an input contains, with a small sample of it, without reading the input.
 
-The sample is taken in windows that stand evenly over the bytes of all files. Nothing here refuses or drops anything: a
-file that cannot be read is left out, and the stage that reads it says why.
+The sample is read in windows spread evenly over the bytes of all files. Nothing here fails or drops anything: a file
+that cannot be read is skipped, and the stage that reads it reports why.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.compression import CountedReader, open_counted, strip_compression
-from pipelines.core.errors import WebtextError
+from pipelines.core.errors import InputError, WebtextError
+from pipelines.core.format import format_bytes
 from pipelines.core.text_readers import replace_surrogates
 
 _WINDOWS = 16
 _WINDOW_BYTES = 512 << 10
-# In lines a window is taken in so many parts that stand apart, since neighbours are alike.
-_PLACES = 8
-_PLACE_BYTES = _WINDOW_BYTES // _PLACES
-# Of a long document the sample has the beginning, so that one of random signs, or one book, does not speak for all.
+# A window of lines is read in parts spread over the file, since neighboring documents are alike.
+_WINDOW_PARTS = 8
+_PART_BYTES = _WINDOW_BYTES // _WINDOW_PARTS
+# Only the beginning of a long document is sampled, so that one book, or one of random characters, does not dominate.
 _SAMPLED_CHARACTERS = 128 << 10
-# Of an input of at most this size in at most so many files, every file is looked into.
+# Every file of an input up to this size and number of files is sampled.
 _SMALL_INPUT_BYTES = 2 << 20
 _SMALL_INPUT_FILES = 256
-# A line is one document, and a book is no long one; a line beyond this is given up, and so is the rest of its file.
-_LONGEST_LINE_BYTES = 16 << 20
-# How far compressed files are read to reach windows that stand apart: about a second in all.
+# A longer line, and the rest of its file, is skipped; a book fits.
+_MAX_LINE_BYTES = 16 << 20
+# How far compressed files are decompressed to reach windows apart from each other: about a second in total.
 _DECODED_BYTES = {".zst": 128 << 20, ".gz": 64 << 20, ".xz": 32 << 20, ".bz2": 16 << 20}
 _BATCH_BYTES = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
 class DocumentsEstimate:
-    """How much text an input holds, in bytes of UTF-8, and a sample of it; exact where all of it was read.
+    """How much text an input contains, in bytes of UTF-8, and a sample of it; exact if all of it was read.
 
-    `shards` is how many tasks the input makes, and so how many workers it keeps busy.
+    `shards` is the number of tasks that the input is split into, and so how many workers it keeps busy.
     """
 
     text_bytes: int
@@ -52,8 +53,8 @@ class DocumentsEstimate:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
-    """What one file is thought to hold, and the texts taken from it."""
+class _FileEstimate:
+    """The estimate for one file, and the texts sampled from it."""
 
     text_bytes: float
     documents: float
@@ -63,19 +64,19 @@ class _Found:
 
 @dataclasses.dataclass
 class _Tally:
-    """The lines that begin in the bytes looked at: their bytes, their documents, the bytes of those, and the texts.
+    """The lines that begin in the sampled parts: their bytes, their documents, the bytes of those, and the texts.
 
-    Whether a line is among them does not depend on its length, so they stand for all.
+    Whether a line is sampled does not depend on its length, so the sample is representative.
     """
 
-    looked_at_bytes: int = 0
+    sampled_bytes: int = 0
     line_bytes: int = 0
     documents: int = 0
     text_bytes: int = 0
     texts: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, line: bytes, text_field: str) -> None:
-        """Count one line; one that holds no document counts only as bytes."""
+        """Count one line; one without a document counts only as bytes."""
         self.line_bytes += len(line)
         text = _text_of(line, text_field)
         if text is not None:
@@ -85,196 +86,178 @@ class _Tally:
 
 
 def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
-    """Estimate what documents hold, from at most about 8 MB of text and a second of reading; the same each time.
+    """Estimate the text of an input from at most about 8 MB of text and a second of reading; the same each time.
 
-    The number of documents of a stage's folder is known. Of a compressed file too large to be read through, the sample
-    is its beginning.
+    The number of documents in a stage's folder is known. Of a compressed file too large to be decompressed, only the
+    beginning is sampled.
     """
     files = {file.path: (file, shard.text_field) for shard in source.shards for file in shard.files}
-    chosen = _windows_of([file for file, _ in files.values()])
-    found = {path: _look_into(*files[path], windows) for path, windows in chosen.items()}
-    read = {path: each for path, each in found.items() if each is not None}
-    text_bytes, documents = _scaled([file for file, _ in files.values()], chosen, read)
-    sample = tuple(text for each in read.values() for text in each.texts)
+    windows = _assign_windows([file for file, _ in files.values()])
+    estimates = {path: _estimate_file(*files[path], count) for path, count in windows.items()}
+    known = {path: estimate for path, estimate in estimates.items() if estimate is not None}
+    text_bytes, documents = _extrapolate([file for file, _ in files.values()], windows, known)
+    sample = tuple(text for estimate in known.values() for text in estimate.texts)
     return DocumentsEstimate(
         text_bytes=round(text_bytes),
         documents=round(documents) if source.records is None else source.records,
         shards=len(source.shards),
-        is_exact=len(read) == len(files) and all(each.is_exact for each in read.values()),
+        is_exact=len(known) == len(files) and all(estimate.is_exact for estimate in known.values()),
         sample=sample,
         sample_bytes=sum(len(text.encode()) for text in sample),
     )
 
 
-def _windows_of(files: Sequence[inputs.InputFile]) -> dict[str, int]:
-    """Return how many windows fall into which file, by its share of all bytes; the others are not opened."""
+def _assign_windows(files: Sequence[inputs.InputFile]) -> dict[str, int]:
+    """Return the number of windows per file, by its share of all bytes; files without windows are not opened."""
     total = sum(file.size_bytes for file in files)
     if total <= _SMALL_INPUT_BYTES and len(files) <= _SMALL_INPUT_FILES:
         return {file.path: max(1, round(_WINDOWS * file.size_bytes / max(1, total))) for file in files}
-    chosen: dict[str, int] = {}
-    before = taken = 0
+    windows: dict[str, int] = {}
+    end = assigned = 0
     for file in files:
-        before += file.size_bytes
-        while taken < _WINDOWS and (2 * taken + 1) * total < 2 * _WINDOWS * before:
-            chosen[file.path] = chosen.get(file.path, 0) + 1
-            taken += 1
-    return chosen
+        end += file.size_bytes
+        while assigned < _WINDOWS and (2 * assigned + 1) * total < 2 * _WINDOWS * end:
+            windows[file.path] = windows.get(file.path, 0) + 1
+            assigned += 1
+    return windows
 
 
-def _scaled(files: Sequence[inputs.InputFile], chosen: dict[str, int], read: dict[str, _Found]) -> tuple[float, float]:
-    """Return text bytes and documents of all files: those read as found, the others as the windows say."""
+def _extrapolate(
+    files: Sequence[inputs.InputFile], windows: dict[str, int], known: dict[str, _FileEstimate]
+) -> tuple[float, float]:
+    """Return text bytes and documents of all files, given the estimates of those that were sampled."""
     sizes = {file.path: file.size_bytes for file in files}
-    rest = sum(size for path, size in sizes.items() if path not in read)
-    windows = sum(chosen[path] for path in read)
+    rest = sum(size for path, size in sizes.items() if path not in known)
+    total_windows = sum(windows[path] for path in known)
     text_bytes = documents = 0.0
-    for path, found in read.items():
-        # Each window stands for an equal part of the bytes that were not looked into.
-        times = 1 + (rest * chosen[path] / windows) / max(1, sizes[path])
-        text_bytes += times * found.text_bytes
-        documents += times * found.documents
+    for path, estimate in known.items():
+        # Each window represents an equal part of the bytes that were not sampled.
+        factor = 1 + (rest * windows[path] / total_windows) / max(1, sizes[path])
+        text_bytes += factor * estimate.text_bytes
+        documents += factor * estimate.documents
     return text_bytes, documents
 
 
-def _look_into(file: inputs.InputFile, text_field: str, windows: int) -> _Found | None:
-    """Return what a file holds; None where it cannot be read, which is for the stage to report."""
+def _estimate_file(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate | None:
+    """Return the estimate for a file; None if it cannot be read, which the stage will report."""
     kind = strip_compression(file.path)
     try:
         if kind.endswith(".parquet"):
-            return _look_into_parquet(file, text_field, windows)
+            return _estimate_parquet(file, text_field, windows)
         if kind.endswith(".txt"):
-            return _look_into_text(file, windows)
-        return _look_into_lines(file, text_field, windows)
+            return _estimate_text(file, windows)
+        return _estimate_lines(file, text_field, windows)
     except (WebtextError, OSError, pa.ArrowException):
         return None
 
 
-def _look_into_parquet(file: inputs.InputFile, text_field: str, windows: int) -> _Found:
-    """The footer tells the rows, and the size that the column has before it is compressed."""
+def _estimate_parquet(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate:
+    """Read the number of rows and the uncompressed size of the column from the footer, and sample rows."""
     with storage.open_read(file.path) as stream:
         parquet = shards.open_parquet(stream, file.path)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows
         text_bytes: float = shards.estimate_text_bytes(parquet.metadata, text_field)
         batch_rows = max(1, min(1024, int(_BATCH_BYTES * rows / max(1.0, text_bytes))))
-        seen, texts = _spread_rows(parquet, text_field, windows, batch_rows)
+        rows_read, texts = _sample_rows(parquet, text_field, windows, batch_rows)
     sampled_bytes = sum(len(text.encode()) for text in texts)
-    kept = tuple(text[:_SAMPLED_CHARACTERS] for text in texts)
-    if seen == rows:
-        return _Found(sampled_bytes, len(texts), True, kept)
-    # Of repeated texts a dictionary holds one; then what stands in the rows says more than the size of the column.
-    if seen and sampled_bytes / seen > 2 * text_bytes / rows:
-        text_bytes = sampled_bytes / seen * rows
-    return _Found(text_bytes, rows * len(texts) / max(1, seen), False, kept)
+    sample = tuple(text[:_SAMPLED_CHARACTERS] for text in texts)
+    if rows_read == rows:
+        return _FileEstimate(sampled_bytes, len(texts), True, sample)
+    # A dictionary stores repeated texts once; then the rows are a better estimate than the size of the column.
+    if rows_read and sampled_bytes / rows_read > 2 * text_bytes / rows:
+        text_bytes = sampled_bytes / rows_read * rows
+    return _FileEstimate(text_bytes, rows * len(texts) / max(1, rows_read), False, sample)
 
 
-def _spread_rows(parquet: Any, text_field: str, windows: int, batch_rows: int) -> tuple[int, list[str]]:
-    """Return how many rows were read at the beginnings of evenly spread row groups, and their texts."""
-    groups = parquet.num_row_groups
-    chosen = sorted({groups * window // windows for window in range(windows)}) if groups else []
+def _sample_rows(parquet: Any, text_field: str, windows: int, batch_rows: int) -> tuple[int, list[str]]:
+    """Return the number of rows read at the beginnings of evenly spread row groups, and their texts."""
+    groups = sorted({parquet.num_row_groups * window // windows for window in range(windows)})
     texts: list[str] = []
-    seen = 0
-    for group in chosen:
-        # One thread: handing so little to several takes longer than reading it.
+    rows_read = 0
+    for group in groups if parquet.num_row_groups else []:
+        # One thread: distributing so little work takes longer than doing it.
         batches = parquet.iter_batches(
             batch_size=batch_rows, row_groups=[group], columns=[text_field], use_threads=False
         )
-        rows, of_group = _first_texts(batches, windows * _WINDOW_BYTES // len(chosen))
-        seen += rows
-        texts += of_group
-    return seen, texts
+        characters = 0
+        for batch in batches:
+            batch_texts = [text for text in batch.column(0).to_pylist() if isinstance(text, str)]
+            rows_read += batch.num_rows
+            texts += batch_texts
+            characters += sum(map(len, batch_texts))
+            if characters >= windows * _WINDOW_BYTES // len(groups):
+                break
+    return rows_read, texts
 
 
-def _first_texts(batches: Any, wanted_bytes: int) -> tuple[int, list[str]]:
-    """Return the rows read, and their texts without those that are missing."""
-    seen = size = 0
-    texts: list[str] = []
-    for batch in batches:
-        given = [text for text in batch.column(0).to_pylist() if isinstance(text, str)]
-        seen += batch.num_rows
-        texts += given
-        size += sum(map(len, given))
-        if size >= wanted_bytes:
-            break
-    return seen, texts
-
-
-def _look_into_text(file: inputs.InputFile, windows: int) -> _Found:
-    wanted = windows * _WINDOW_BYTES
+def _estimate_text(file: inputs.InputFile, windows: int) -> _FileEstimate:
     with open_counted(file.path) as stream:
-        data = stream.read(wanted)
+        data = stream.read(windows * _WINDOW_BYTES)
         is_whole = not stream.peek(1)
         size = len(data) if is_whole else _decoded_size(file, stream)
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(data, is_whole)
     except UnicodeDecodeError:
-        return _Found(0, 0, is_whole, ())
-    return _Found(len(text.encode()) if is_whole else size, 1, is_whole, (text,))
+        return _FileEstimate(0, 0, is_whole, ())
+    return _FileEstimate(len(text.encode()) if is_whole else size, 1, is_whole, (text,))
 
 
-def _look_into_lines(file: inputs.InputFile, text_field: str, windows: int) -> _Found:
+def _estimate_lines(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate:
     if strip_compression(file.path) == file.path:
         with storage.open_read(file.path) as plain:
             size: float = file.size_bytes
-            tally, is_whole = _spread_lines(plain, file.size_bytes, text_field, windows)
+            tally, is_whole = _sample_lines(plain, file.size_bytes, text_field, windows)
     else:
-        # It is read twice, since where the windows are to stand is only known when it is known how much there is.
+        # Read twice, since windows can only be spread over a known size.
+        limit = next(size for suffix, size in _DECODED_BYTES.items() if file.path.endswith(suffix))
         with open_counted(file.path) as stream:
-            reach = _pass_over(stream, _reach(file.path, windows))
+            reach = _skip(stream, limit // _WINDOWS * windows)
             size = _decoded_size(file, stream)
         with open_counted(file.path) as stream:
-            tally, is_whole = _spread_lines(stream, reach, text_field, windows)
+            tally, is_whole = _sample_lines(stream, reach, text_field, windows)
             is_whole = is_whole and not stream.peek(1)
     if is_whole or not tally.line_bytes:
-        return _Found(tally.text_bytes, tally.documents, is_whole, tuple(tally.texts))
-    documents = tally.documents * size / tally.looked_at_bytes
-    return _Found(tally.text_bytes * size / tally.line_bytes, documents, False, tuple(tally.texts))
-
-
-def _reach(path: str, windows: int) -> int:
-    """Return how many decompressed bytes may be read of a file for so many of all windows."""
-    most = next(size for suffix, size in _DECODED_BYTES.items() if path.endswith(suffix))
-    return most // _WINDOWS * windows
+        return _FileEstimate(tally.text_bytes, tally.documents, is_whole, tuple(tally.texts))
+    documents = tally.documents * size / tally.sampled_bytes
+    return _FileEstimate(tally.text_bytes * size / tally.line_bytes, documents, False, tuple(tally.texts))
 
 
 def _decoded_size(file: inputs.InputFile, stream: CountedReader) -> float:
-    """Return the bytes that a file holds decompressed, from what its beginning gave."""
+    """Extrapolate the decompressed size of a file from its beginning."""
     return stream.decoded_bytes * max(1.0, file.size_bytes / max(1, stream.file_bytes))
 
 
-def _spread_lines(stream: BinaryIO | CountedReader, size: int, text_field: str, windows: int) -> tuple[_Tally, bool]:
-    """Return the lines that begin at evenly spread places of so many bytes, and whether they are all lines."""
+def _sample_lines(stream: BinaryIO | CountedReader, size: int, text_field: str, windows: int) -> tuple[_Tally, bool]:
+    """Return the lines that begin in evenly spread parts of the first `size` bytes, and whether these are all lines."""
     tally = _Tally()
     position = 0
     is_whole = True
-    places = windows * _PLACES
-    for place in (size * number // places for number in range(places)):
-        if place > position:
+    parts = windows * _WINDOW_PARTS
+    for start in (size * number // parts for number in range(parts)):
+        if start > position:
             is_whole = False
-            _move_on(stream, position, place - 1)
-            position = place - 1 + len(stream.readline(_LONGEST_LINE_BYTES))  # which began before
-        end = min(size, place + _PLACE_BYTES)
-        tally.looked_at_bytes += end - place
+            if isinstance(stream, CountedReader):
+                _skip(stream, start - 1 - position)
+            else:
+                stream.seek(start - 1)
+            position = start - 1 + len(stream.readline(_MAX_LINE_BYTES))  # the rest of the line before
+        end = min(size, start + _PART_BYTES)
+        tally.sampled_bytes += end - start
         while position < end:
-            line = stream.readline(_LONGEST_LINE_BYTES)
-            if not line or (len(line) == _LONGEST_LINE_BYTES and not line.endswith(b"\n")):
+            line = stream.readline(_MAX_LINE_BYTES)
+            if not line or (len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n")):
                 return tally, False
             tally.add(line, text_field)
             position += len(line)
     return tally, is_whole
 
 
-def _move_on(stream: BinaryIO | CountedReader, position: int, place: int) -> None:
-    if isinstance(stream, CountedReader):
-        _pass_over(stream, place - position)
-    else:
-        stream.seek(place)
-
-
-def _pass_over(stream: CountedReader, size: int) -> int:
-    passed = 0
-    while passed < size and (data := stream.read1(min(_WINDOW_BYTES, size - passed))):
-        passed += len(data)
-    return passed
+def _skip(stream: CountedReader, size: int) -> int:
+    skipped = 0
+    while skipped < size and (data := stream.read1(min(_WINDOW_BYTES, size - skipped))):
+        skipped += len(data)
+    return skipped
 
 
 def _text_of(line: bytes, text_field: str) -> str | None:
@@ -286,34 +269,18 @@ def _text_of(line: bytes, text_field: str) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def size_in_words(size_bytes: float) -> str:
-    """Write an estimated size with two digits: `9.1 GB`, `350 MB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size_bytes < 995:
-            return f"{_two_digits(size_bytes)} {unit}"
-        size_bytes /= 1000
-    return f"{_two_digits(size_bytes)} TB"
-
-
 def round_down(number: int, digits: int = 2) -> int:
-    """Return a number with its first digits alone, for a limit that is not to be passed."""
+    """Return a number rounded down to its first digits, for a suggested limit."""
     unit = int(10 ** max(0, len(str(number)) - digits))
     return number // unit * unit
 
 
-def time_in_words(seconds: float) -> str:
-    """Write an estimated time with two digits: `25 s`, `12 min`, `3.5 h`."""
-    if seconds < 1:
-        return "1 s"
-    for unit, length in (("s", 60), ("min", 60)):
-        if seconds < 1.5 * length:
-            return f"{seconds:.0f} {unit}"
-        seconds /= length
-    return f"{_two_digits(seconds)} h"
-
-
-def _two_digits(number: float) -> str:
-    if round(number, 1) < 10:
-        return f"{number:.1f}".removesuffix(".0")
-    unit = 10 ** (len(str(round(number))) - 2)
-    return f"{round(number / unit) * unit:,}"
+def check_memory(
+    task: str, needed_bytes: int, available_bytes: int | None, advice: str, *, tolerance: float = 1.0
+) -> None:
+    """Raise InputError if a task needs more memory than is available, by more than the factor `tolerance`."""
+    if available_bytes is not None and needed_bytes > tolerance * available_bytes:
+        raise InputError(
+            f"{task} needs about {format_bytes(needed_bytes)} of memory, and {format_bytes(available_bytes)} are "
+            f"available; {advice}"
+        )

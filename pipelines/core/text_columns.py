@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +21,21 @@ def text_arrays(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArr
     _, offsets, data = texts.buffers()
     text_bytes = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return text_bytes, np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def slices_within(
+    starts: npt.NDArray[np.integer], max_bytes: int, max_rows: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yield first and last row (exclusive) of slices of at most `max_bytes`, or of one row.
+
+    `starts` are the offsets of the rows, and the end of the last.
+    """
+    first, rows = 0, len(starts) - 1
+    while first < rows:
+        last = int(np.searchsorted(starts, int(starts[first]) + max_bytes, side="right")) - 1
+        last = min(max(first + 1, last), rows, first + (max_rows or rows))
+        yield first, last
+        first = last
 
 
 def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:

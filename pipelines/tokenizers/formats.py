@@ -1,6 +1,7 @@
-"""Tokenizers in every form in which people have them, read as one: the bytes of a `tokenizer.json`.
+"""Reads a tokenizer in any common form as the bytes of a `tokenizer.json`.
 
-A vocabulary with merges, and a file of ranks, do not say how text is split before it is merged; GPT-2's way is taken.
+Vocabulary and merges, or a file of ranks, do not say how text is split before merging; GPT-2's split is used. The
+readers of `tokenizers` and `tiktoken` accept files that are cut short or list an entry twice, so they are parsed here.
 """
 
 from __future__ import annotations
@@ -9,76 +10,74 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece
+from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece, token_bytes
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
+from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
+from pipelines.core.text_readers import replace_surrogates
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER = "tokenizer.json"
 RANKS_SUFFIX = ".tiktoken"
-# Vocabulary and merges: as OpenAI published GPT-2's, and as Hugging Face names the same.
+# Vocabulary and merges: as OpenAI published GPT-2's, and as Hugging Face names them.
 PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _MERGES_HEADER = "#version"
-_AGAIN = "get the file again"
-_ALL_IDS = "ids must be 0, 1, 2 and so on without a hole"
-_FORMS = (
-    "tokenizer.json, encoder.json with vocab.bpe, vocab.json with merges.txt, or a file of tiktoken ranks (*.tiktoken)"
-)
+_AGAIN = "download it again"
+_FORMS = "tokenizer.json, encoder.json with vocab.bpe, vocab.json with merges.txt, or tiktoken ranks (*.tiktoken)"
 
 Merge = tuple[str, str]
 
 
 def read_tokenizer(path: str) -> bytes:
-    """Return the bytes of a `tokenizer.json` for what is at a path.
+    """Return the bytes of a `tokenizer.json` for the tokenizer at a path.
 
     The path is the folder that train-bpe wrote (checked against its manifest); a folder with a `tokenizer.json`, with
     `encoder.json` and `vocab.bpe` (as OpenAI published GPT-2's), with `vocab.json` and `merges.txt`, or with one
     `*.tiktoken`, looked for in this order; or one of these files, a pair by either of its names. Raises InputError,
-    naming the file and the line or entry, where there is none of these or it contradicts itself.
+    naming the file and the line or entry, if there is none of these or it contradicts itself.
     """
-    if storage.is_folder(path):
-        return _from_folder(path)
-    if not storage.exists(path):
+    if not storage.exists(path) and not storage.is_folder(path):
         raise InputError(
-            f"{path}: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one, and any in a "
-            "form of `tokenizers`, GPT-2 or tiktoken can be named"
+            f"{path}: no such file or folder; train a tokenizer with `webtext train-bpe`, or name one of: {_FORMS}"
         )
+    if storage.is_folder(path):
+        path = _find_in_folder(path)
     name = storage.basename(path)
-    folder = path.removesuffix(name)
     for vocabulary, merges in PAIRS:
         if name in (vocabulary, merges):
+            folder = path.removesuffix(name)
             return _from_pair(folder + vocabulary, folder + merges)
     return _from_ranks(path) if name.endswith(RANKS_SUFFIX) else _from_tokenizer_json(path)
 
 
 def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`; `<|endoftext|>` in a text is text to it, never the token.
+    """Return the tokenizer of a `tokenizer.json`; `<|endoftext|>` in a text is encoded as text, never as the token.
 
-    Truncation and padding that the file asks for are turned off. Raises InputError, naming `source`, where it is none,
-    lacks `<|endoftext|>`, or would give other ids each time.
+    Truncation and padding are turned off. Raises InputError, naming `source`, if it cannot be loaded, lacks
+    `<|endoftext|>`, or encodes at random.
     """
     try:
         settings = json.loads(data)
         for token in settings["added_tokens"]:
-            # Only special tokens can be kept from being recognised in a text.
+            # Only special tokens can be kept from being recognized in a text.
             token["special"] = token["special"] or token["content"] == END_OF_TEXT
         tokenizer = Tokenizer.from_str(json.dumps(settings))
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(f"{source}: is not a tokenizer of the tokenizers library ({error})") from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
-        raise InputError(f"{source}: has no {END_OF_TEXT} in its vocabulary, and documents are divided by it")
+        raise InputError(f"{source}: has no {END_OF_TEXT} in its vocabulary, which separates documents")
     if settings["model"].get("dropout"):
-        raise InputError(f"{source}: has BPE dropout, so each run would give other tokens; set its dropout to null")
+        raise InputError(f"{source}: has BPE dropout, so ids would differ from run to run; set its dropout to null")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     if end_of_text_id(tokenizer) in tokenizer.encode(f"a{END_OF_TEXT}b", add_special_tokens=False).ids:
-        raise InputError(f"{source}: turns the text {END_OF_TEXT} into the token that divides documents")
+        raise InputError(f"{source}: encodes the text {END_OF_TEXT} as the token that separates documents")
     return tokenizer
 
 
@@ -90,12 +89,12 @@ def end_of_text_id(tokenizer: Tokenizer) -> int:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """Return the number of ids, those that no token uses included."""
+    """Return the number of ids, including unused ones."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def byte_level_tokenizer(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Tokenizer:
-    """Return a `tokenizers` tokenizer with GPT-2's split; `<|endoftext|>`, where it is an entry, is a special token."""
+    """Return a `tokenizers` tokenizer with GPT-2's split; `<|endoftext|>`, if it is an entry, is a special token."""
     tokenizer = Tokenizer(models.BPE(dict(vocabulary), list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -115,29 +114,27 @@ def token_characters(token: bytes) -> str:
     return token.decode("latin-1").translate(byte_characters())
 
 
-def _from_folder(path: str) -> bytes:
-    names = storage.list_folder(path)
-    if has_manifest(path) or "_journal" in names:
-        found = inputs.open_stage(path, ("train-bpe",)).files(TOKENIZER)
-        if not found:
-            raise InputError(f"{path}: holds counts, no tokenizer; train one with `webtext train-bpe --counts {path}`")
-        (file,) = found
-        file.verify()
-        return storage.read_bytes(file.path)
-    if TOKENIZER in names:
-        return _from_tokenizer_json(storage.join(path, TOKENIZER))
-    for vocabulary, merges in PAIRS:
-        if vocabulary in names and merges in names:
-            return _from_pair(storage.join(path, vocabulary), storage.join(path, merges))
+def _find_in_folder(folder: str) -> str:
+    """Return the path of the file to read, either one of a pair."""
+    names = storage.list_folder(folder)
+    if has_manifest(folder) or is_unfinished(folder):
+        files = inputs.open_stage(folder, ("train-bpe",)).files(TOKENIZER)
+        if not files:
+            raise InputError(
+                f"{folder}: contains counts but no tokenizer; train one with `webtext train-bpe --counts {folder}`"
+            )
+        files[0].verify()
+        return files[0].path
     ranks = [name for name in names if name.endswith(RANKS_SUFFIX)]
-    if len(ranks) == 1:
-        return _from_ranks(storage.join(path, ranks[0]))
-    if ranks:
-        raise InputError(f"{path}: holds several files of ranks ({', '.join(ranks)}); name the one to use")
-    for vocabulary, merges in PAIRS:
-        if vocabulary in names or merges in names:
-            _require_both(storage.join(path, vocabulary), storage.join(path, merges))
-    raise InputError(f"{path}: holds no tokenizer in a form that is known here: {_FORMS}")
+    whole_pairs = [pair[0] for pair in PAIRS if {*pair} <= {*names}]
+    candidates = [*(name for name in names if name == TOKENIZER), *whole_pairs]
+    if not candidates and len(ranks) > 1:
+        raise InputError(f"{folder}: contains several files of ranks ({', '.join(ranks)}); name one of them")
+    # Half a pair comes last; the error then names the missing half.
+    candidates += [*ranks, *(name for pair in PAIRS for name in pair if name in names)]
+    if not candidates:
+        raise InputError(f"{folder}: contains no tokenizer in a known form: {_FORMS}")
+    return storage.join(folder, candidates[0])
 
 
 def _from_tokenizer_json(path: str) -> bytes:
@@ -145,177 +142,137 @@ def _from_tokenizer_json(path: str) -> bytes:
     try:
         settings = json.loads(data)
     except ValueError as error:
-        raise InputError(f"{path}: is not a tokenizer.json ({error}); what is read here is {_FORMS}") from error
+        raise InputError(f"{path}: is not a tokenizer.json ({error}); known forms: {_FORMS}") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise InputError(
             f'{path}: is JSON but not a tokenizer.json, which has a "model"; rename it if it is a vocabulary: '
-            f"what is read here is {_FORMS}"
+            f"known forms are {_FORMS}"
         )
     return data
 
 
 def _from_pair(vocabulary_path: str, merges_path: str) -> bytes:
-    _require_both(vocabulary_path, merges_path)
-    vocabulary = _read_vocabulary(vocabulary_path)
-    return tokenizer_json(vocabulary, _read_merges(merges_path, vocabulary, vocabulary_path))
-
-
-def _require_both(vocabulary_path: str, merges_path: str) -> None:
-    for here, missing in ((vocabulary_path, merges_path), (merges_path, vocabulary_path)):
-        if not storage.exists(missing):
+    for path, other in ((vocabulary_path, merges_path), (merges_path, vocabulary_path)):
+        if not storage.exists(other):
             raise InputError(
-                f"{here}: is half a tokenizer; {storage.basename(missing)} is missing beside it, get the one that "
-                "was published with it"
+                f"{path}: is half a tokenizer; {storage.basename(other)} is missing next to it: download the one "
+                "published with it"
             )
+    vocabulary: Any = storage.read_json(vocabulary_path)
+    if not isinstance(vocabulary, dict):
+        raise InputError(f"{vocabulary_path}: is not a vocabulary, which is one JSON object of entries and their ids")
+    if replace_surrogates("".join(vocabulary)) != "".join(vocabulary):
+        raise InputError(f"{vocabulary_path}: an entry contains half a surrogate pair; {_AGAIN}")
+    _check_ids(vocabulary_path, vocabulary)
+    return tokenizer_json(vocabulary, _read_merges(merges_path, vocabulary, storage.basename(vocabulary_path)))
 
 
-def _read_vocabulary(path: str) -> dict[str, int]:
-    """Return the entries of a byte-level vocabulary: all bytes among them, and each id from 0 on used once."""
-    entries: Any = storage.read_json(path)
-    if not isinstance(entries, dict):
-        raise InputError(f"{path}: is not a vocabulary, which is one JSON object of entries and their ids")
-    if not _is_unicode("".join(entries)):
-        raise InputError(f"{path}: an entry holds half a surrogate pair, which stands for nothing; {_AGAIN}")
-    owners: dict[int, str] = {}
-    for entry, id in entries.items():
+def _check_ids(path: str, ids: Mapping[str, int]) -> None:
+    """Raise InputError unless all bytes have an entry, and the ids are 0, 1, 2 and so on, each used once."""
+    entries: dict[int, str] = {}
+    for entry, id in ids.items():
         if type(id) is not int:
             raise InputError(f"{path}: entry {entry!r} has {json.dumps(id)} for an id; {_AGAIN}")
-        if id in owners:
-            raise InputError(f"{path}: entries {owners[id]!r} and {entry!r} have the same id {id}; {_AGAIN}")
-        owners[id] = entry
-    _require_all_bytes(path, [character for character in byte_characters().values() if character not in entries])
-    for id in range(len(owners)):
-        if id not in owners:
-            raise InputError(f"{path}: no entry has id {id}, though there are {len(owners)} entries; {_ALL_IDS}")
-    return entries
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _require_all_bytes(path: str, missing: Sequence[str]) -> None:
+        if id in entries:
+            raise InputError(f"{path}: entries {entries[id]!r} and {entry!r} have the same id {id}; {_AGAIN}")
+        entries[id] = entry
+    missing = [character for character in byte_characters().values() if character not in ids]
     if missing:
         raise InputError(
-            f"{path}: has no entry for {len(missing)} of the 256 bytes ({missing[0]!r} is the first), so it is not a "
-            "whole byte-level BPE; give a tokenizer.json, which may be of another kind"
+            f"{path}: has no entry for {len(missing)} of the 256 bytes (the first is {missing[0]!r}), so it is not a "
+            "complete byte-level BPE; use a tokenizer.json, which may be of another kind"
         )
+    for id in range(len(entries)):
+        if id not in entries:
+            raise InputError(f"{path}: no entry has id {id}, although it has {len(entries)} entries; {_AGAIN}")
 
 
-def _read_merges(path: str, vocabulary: Mapping[str, int], vocabulary_path: str) -> list[Merge]:
-    """Return the merges of a file in order; raise InputError where they and the vocabulary are not of one tokenizer."""
+def _read_merges(path: str, vocabulary: Mapping[str, int], vocabulary_name: str) -> list[Merge]:
+    """Return the merges of a file in order; raise InputError if they do not belong to the vocabulary."""
     try:
         lines = storage.read_bytes(path).decode("utf-8-sig").rstrip("\r\n").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 ({error}), so it is no file of merges; get it again") from error
-    made: dict[Merge, int] = {}
+        raise InputError(f"{path}: is not a merges file, as it is not UTF-8 ({error}); {_AGAIN}") from error
+    numbers: dict[Merge, int] = {}
     for number, line in enumerate(lines, 1):
         if number == 1 and (line.startswith(_MERGES_HEADER) or not line.strip()):
             continue
-        parts = tuple(line.rstrip("\r").split(" "))
-        if len(parts) != 2 or not all(parts):
-            _refuse_line(path, number, f"{line!r} is not two parts with a space between them", _AGAIN)
-        left, right = parts
+        left, _, right = line.rstrip("\r").partition(" ")
+        if not left or not right or " " in right:
+            raise _line_error(path, number, f"{line!r} is not two parts separated by a space")
         for token in (left, right, left + right):
             if token not in vocabulary:
-                where = f"{token!r} of the merge {line!r} is not in {storage.basename(vocabulary_path)}"
-                _refuse_line(path, number, where, "give the two files of one tokenizer")
-        if (left, right) in made:
-            where = f"the merge {line!r} is also in line {made[left, right]}"
-            _refuse_line(path, number, where, _AGAIN)
-        made[left, right] = number
-    _require_merges_of_all(path, vocabulary, vocabulary_path, made)
-    return list(made)
-
-
-def _require_merges_of_all(
-    path: str, vocabulary: Mapping[str, int], vocabulary_path: str, merges: Mapping[Merge, int]
-) -> None:
-    """Refuse a file of merges that is cut short: entries that nothing makes are special tokens, written `<so>`."""
-    made = {left + right for left, right in merges}
+                problem = f"{token!r} of the merge {line!r} is not in {vocabulary_name}"
+                raise _line_error(path, number, problem, "use the two files of one tokenizer")
+        if (left, right) in numbers:
+            raise _line_error(path, number, f"the merge {line!r} is also in line {numbers[left, right]}")
+        numbers[left, right] = number
+    merged = {left + right for left, right in numbers}
     for entry, id in vocabulary.items():
+        # Entries that no merge creates are special tokens, written `<so>` or `[SO]`, unless the file is cut short.
         is_special = (entry[:1], entry[-1:]) in (("<", ">"), ("[", "]"))
-        if len(entry) > 1 and entry not in made and not is_special:
+        if len(entry) > 1 and entry not in merged and not is_special:
             raise InputError(
-                f"{path}: no merge makes the entry {entry!r} (id {id}) of {storage.basename(vocabulary_path)}, so it "
-                "is cut short or of another tokenizer; get both files again, or give a tokenizer.json if this is an "
+                f"{path}: no merge creates the entry {entry!r} (id {id}) of {vocabulary_name}, so it is cut short or "
+                "belongs to another tokenizer; download both files again, or use a tokenizer.json if the entry is an "
                 "added token"
             )
-
-
-class _Rank(NamedTuple):
-    rank: int
-    token: bytes
-    line: int
+    return list(numbers)
 
 
 def _from_ranks(path: str) -> bytes:
     ranks = _read_ranks(path)
-    tokens = [token_characters(each.token) for each in ranks]
-    merges = [(tokens[left], tokens[right]) for left, right in _merges_of_ranks(path, ranks)]
-    vocabulary = {token: id for id, token in enumerate([*tokens, END_OF_TEXT])}
-    return tokenizer_json(vocabulary, merges)
+    vocabulary = {token_characters(token): rank for token, rank in ranks.items()}
+    _check_ids(path, vocabulary)
+    entries = sorted(vocabulary, key=vocabulary.__getitem__)
+    merges = _merges_of_ranks(path, entries)
+    return tokenizer_json({entry: id for id, entry in enumerate([*entries, END_OF_TEXT])}, merges)
 
 
-def _read_ranks(path: str) -> list[_Rank]:
-    """Return the lines of a file of ranks by rank: each token and each rank from 0 on once, the bytes among them."""
-    ranks: list[_Rank] = []
-    lines: dict[bytes, int] = {}
+def _read_ranks(path: str) -> dict[bytes, int]:
+    """Return the ranks in a file by token; raise InputError for a line that is not a token in base64 and its rank."""
+    ranks: dict[bytes, int] = {}
     for number, line in enumerate(storage.read_bytes(path).split(b"\n"), 1):
         if not line.strip():
             continue
-        each = _read_rank(path, number, line)
-        if each.token in lines:
-            _refuse_line(path, number, f"the token {each.token!r} is also in line {lines[each.token]}", _AGAIN)
-        if each.token == END_OF_TEXT.encode():
-            _refuse_line(path, number, f"{END_OF_TEXT} has a rank, as only what merges make has", "remove the line")
-        lines[each.token] = number
-        ranks.append(each)
-    ranks.sort()
-    for id, each in enumerate(ranks):
-        if each.rank < id:
-            twice = f"the rank {each.rank} is also in line {ranks[id - 1].line}"
-            _refuse_line(path, each.line, twice, _AGAIN)
-        if each.rank > id:
-            raise InputError(f"{path}: no token has rank {id}, though line {each.line} has {each.rank}; {_ALL_IDS}")
-    missing = [character for byte, character in byte_characters().items() if bytes([byte]) not in lines]
-    _require_all_bytes(path, missing)
+        parts = line.split()
+        if len(parts) != 2 or not parts[1].isdigit():
+            text = line[:60].decode("utf-8", "backslashreplace")
+            raise _line_error(path, number, f"{text!r} is not a token in base64 and its rank")
+        try:
+            token = base64.b64decode(parts[0], validate=True)
+            rank = int(parts[1])
+        except (binascii.Error, ValueError) as error:
+            raise _line_error(path, number, f"its token is not base64 ({error})") from error
+        if token in ranks:
+            raise _line_error(path, number, f"the token {token!r} has a rank in an earlier line already")
+        if token == END_OF_TEXT.encode():
+            raise _line_error(path, number, f"{END_OF_TEXT} has a rank, but no merge creates it", "remove the line")
+        ranks[token] = rank
     return ranks
 
 
-def _read_rank(path: str, number: int, line: bytes) -> _Rank:
-    parts = line.split()
-    if len(parts) != 2 or not parts[1].isdigit():
-        shown = line[:60].decode("utf-8", "backslashreplace")
-        _refuse_line(path, number, f"{shown!r} is not a token in base64 and its rank", _AGAIN)
-    try:
-        return _Rank(int(parts[1]), base64.b64decode(parts[0], validate=True), number)
-    except (binascii.Error, ValueError) as error:
-        _refuse_line(path, number, f"its token is not base64 ({error})", _AGAIN)
+def _merges_of_ranks(path: str, entries: Sequence[str]) -> list[Merge]:
+    """Return the two parts of each entry of several bytes, in order of rank.
 
-
-def _merges_of_ranks(path: str, ranks: Sequence[_Rank]) -> list[tuple[int, int]]:
-    """Return the ranks of the two parts of each token of several bytes, in order of rank.
-
-    A merge made each of them of what the merges before it left of its bytes, so these must be two parts.
+    A merge created each entry from what the merges before it left of its bytes, so these must be two parts.
     """
-    known = {each.token: each.rank for each in ranks if len(each.token) == 1}
-    merges: list[tuple[int, int]] = []
-    for each in ranks:
-        if len(each.token) == 1:
+    known = {token_bytes(entry): id for id, entry in enumerate(entries) if len(entry) == 1}
+    merges: list[Merge] = []
+    for id, entry in enumerate(entries):
+        if len(entry) == 1:
             continue
-        parts = encode_piece(each.token, known)
+        token = token_bytes(entry)
+        parts = [entries[part] for part in encode_piece(token, known)]
         if len(parts) != 2:
-            what = f"the token {each.token!r} (rank {each.rank}) is {len(parts)} tokens of lower rank, not two"
-            _refuse_line(path, each.line, what, "these are no ranks of a BPE, or lines are missing: get the file again")
+            raise InputError(
+                f"{path}: the token {token!r} (rank {id}) is {len(parts)} tokens of lower rank, not two, so these are "
+                f"not the ranks of a BPE, or lines are missing; {_AGAIN}"
+            )
         merges.append((parts[0], parts[1]))
-        known[each.token] = each.rank
+        known[token] = id
     return merges
 
 
-def _refuse_line(path: str, number: int, what: str, way_out: str) -> NoReturn:
-    raise InputError(f"{path}, line {number}: {what}; {way_out}")
+def _line_error(path: str, number: int, problem: str, advice: str = _AGAIN) -> InputError:
+    return InputError(f"{path}, line {number}: {problem}; {advice}")

@@ -1,4 +1,4 @@
-"""What an input holds, said beforehand: near the truth for every kind, and never in the way of the stage."""
+"""Estimates of the text in an input: close for every kind of file, and never an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".zst": zstandard.ZstdCompressor(level=3).compress,
     ".gz": lambda data: gzip.compress(data, 1),
-    ".bz2": bz2.compress,
+    ".bz2": lambda data: bz2.compress(data, 1),
     ".xz": lambda data: lzma.compress(data, preset=0),
 }
 
@@ -77,7 +77,7 @@ def test_small_lines_are_counted(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
 def test_a_large_file_that_drifts(tmp_path: Path, suffix: str) -> None:
-    texts = _texts(8000, drift=0.9)
+    texts = _texts(5000, drift=0.9)
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(_COMPRESS[suffix](_jsonl(texts)))
     found = _estimate(path)
@@ -105,9 +105,9 @@ def test_a_large_file_among_small_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_parquet_says_it_in_its_footer(tmp_path: Path, use_dictionary: bool) -> None:
-    texts = _texts(8000, drift=0.9)
+    texts = _texts(5000, drift=0.9)
     table = pa.table({"id": [f"d{place}" for place in range(len(texts))], "text": texts})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1600, use_dictionary=use_dictionary)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1000, use_dictionary=use_dictionary)
     found = _estimate(tmp_path / "a.parquet")
     assert (found.documents, found.is_exact) == (len(texts), False)
     assert found.text_bytes == pytest.approx(_size(texts), rel=0.01)

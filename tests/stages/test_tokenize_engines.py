@@ -1,4 +1,4 @@
-"""gigatoken's ids are those of tokenizers and tiktoken, and where they are not, the run says so and stops."""
+"""gigatoken's ids are those of tokenizers and tiktoken; if they are not, the run stops with an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.run import RunOptions
-from pipelines.stages.tokenize.encoders import compared_characters
+from pipelines.stages.tokenize.encoders import sample_characters
 from pipelines.tokenizers.encoding import Encoded, FastEncoder
 from pipelines.tokenizers.formats import read_tokenizer
 
@@ -130,7 +130,7 @@ def test_both_engines_write_the_same_shards(small: Path, tmp_path: Path) -> None
 
 
 def _wrong_about(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make gigatoken give one wrong id in texts that hold a word."""
+    """Make gigatoken give one wrong id in texts that contain a word."""
     right = FastEncoder.encode
 
     def wrong(self: FastEncoder, texts: pa.Array, *, threads: bool = False) -> Encoded:
@@ -178,19 +178,19 @@ def test_a_long_document_is_compared_by_its_beginning(
         run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)
 
 
-def test_a_gigatoken_that_fails_the_first_texts_is_not_used(
+def test_gigatoken_is_not_used_if_it_fails_the_probes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wrong_about("Hello", monkeypatch)
     write_parquet(tmp_path / "d.parquet", [{"id": "d", "text": "text"}])
     notes = Notes()
     run(tmp_path / "d.parquet", small, tmp_path / "auto", RunOptions(progress=notes), held_out=0.0)
-    assert any("encodes with tokenizers" in note and "other ids" in note for note in notes.notes)
+    assert any("encoding with tokenizers" in note and "other ids" in note for note in notes.notes)
     with pytest.raises(InputError, match="gigatoken gives other ids than tokenizers; use --engine tokenizers"):
         run(tmp_path / "d.parquet", small, tmp_path / "asked", held_out=0.0, engine="gigatoken")
 
 
-def test_a_tokenizer_that_gigatoken_does_not_know_is_left_to_tokenizers(tmp_path: Path) -> None:
+def test_tokenizers_encodes_with_a_tokenizer_that_gigatoken_does_not_support(tmp_path: Path) -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2, END: 3}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.save(str(tmp_path / "t.json"))
@@ -199,12 +199,12 @@ def test_a_tokenizer_that_gigatoken_does_not_know_is_left_to_tokenizers(tmp_path
     run(tmp_path / "d.parquet", tmp_path / "t.json", tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
     assert stream(tmp_path / "out", "train") == [0, 1, 0, 3]
     assert described(tmp_path / "out")["engine"] == "tokenizers"
-    assert any("encodes with tokenizers, which is slower" in note for note in notes.notes)
+    assert any("encoding with tokenizers, which is slower" in note for note in notes.notes)
     with pytest.raises(InputError, match=r"t\.json: gigatoken .*use --engine tokenizers"):
         run(tmp_path / "d.parquet", tmp_path / "t.json", tmp_path / "asked", held_out=0.0, engine="gigatoken")
 
 
-def test_a_tokenizer_with_added_tokens_that_are_not_special_is_left_to_tokenizers(tmp_path: Path) -> None:
+def test_tokenizers_encodes_with_added_tokens_that_are_not_special(tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path / "t.json")
     library = Tokenizer.from_file(str(path))
     library.add_tokens(["<tool_call>"])
@@ -217,20 +217,20 @@ def test_a_tokenizer_with_added_tokens_that_are_not_special_is_left_to_tokenizer
     assert any("not special: '<tool_call>'" in note for note in notes.notes)
 
 
-def test_a_tokenizer_that_loses_text_is_said_to(small: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_that_loses_text_is_noted(small: Path, tmp_path: Path) -> None:
     whole, lossy = Notes(), Notes()
     documents = write_parquet(tmp_path / "d.parquet", [{"id": "a", "text": "some text"}, {"id": "b", "text": "more"}])
     run(documents, small, tmp_path / "whole", RunOptions(progress=whole), held_out=0.0)
-    assert not any("text is lost" in note for note in whole.notes)
+    assert not any("loses text" in note for note in whole.notes)
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "some": 1, END: 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "words.json"))
     run(documents, tmp_path / "words.json", tmp_path / "lossy", RunOptions(progress=lossy), held_out=0.0)
-    assert 'words.json: text is lost: "Hello world' in "\n".join(lossy.notes)
+    assert 'words.json: loses text: "Hello world' in "\n".join(lossy.notes)
 
 
-def test_each_task_compares_less_where_there_are_many() -> None:
-    assert [compared_characters(tasks) for tasks in (1, 5, 20, 50, 10_000)] == [
+def test_each_of_many_shards_compares_less() -> None:
+    assert [sample_characters(shards) for shards in (1, 5, 20, 50, 10_000)] == [
         200_000,
         200_000,
         50_000,

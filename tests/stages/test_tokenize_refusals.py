@@ -24,9 +24,9 @@ def _tokenize(folder: Path, texts: list[str], tokenizer: Path) -> None:
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no tokenizer"):
+    with pytest.raises(InputError, match="contains no tokenizer"):
         _tokenize(tmp_path, ["x"], tmp_path / "empty")
-    with pytest.raises(InputError, match="no such file or folder, so there is no tokenizer"):
+    with pytest.raises(InputError, match="no such file or folder; train a tokenizer"):
         _tokenize(tmp_path, ["x"], tmp_path / "absent")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(InputError, match=r"t\.json: is .*not a tokenizer"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from token_run import END, described, pieces, run, shard_bytes, stream, write_parquet, write_tokenizer
 
-from pipelines.core import inputs
 from pipelines.core.document_split import hash_key, hash_keys, held_out_mask, is_held_out
 from pipelines.core.errors import ChangedRunError, WebtextError
 from pipelines.core.executor import LocalExecutor
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import RunOptions
-from pipelines.stages.tokenize import runs, token_shards
+from pipelines.core.inputs import DocumentShard
+from pipelines.core.run import RunOptions, TaskResult
+from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
 from pipelines.stages.tokenize.plan import cut
+from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
 from pipelines.tokenizers.formats import parse_tokenizer
 
 
@@ -44,7 +45,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _expected(rows: list[dict[str, Any]], seed: int | None, held_out: float) -> dict[str, list[dict[str, Any]]]:
-    """The documents of each split in their order, said plainly."""
+    """Return the documents of each split in their order, in the plainest way."""
     ordered = rows if seed is None else sorted(rows, key=lambda row: hash_key(row["id"], f"shuffle-{seed}"))
     return {
         "train": [row for row in ordered if not is_held_out(row["id"], held_out)],
@@ -55,16 +56,14 @@ def _expected(rows: list[dict[str, Any]], seed: int | None, held_out: float) -> 
 @pytest.mark.parametrize("seed", [None, 0, 7])
 @pytest.mark.parametrize("run_bytes", [1 << 20, 500])
 def test_shards_cut_the_ordered_documents_into_equal_parts(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, run_bytes: int
+    small: Path, tmp_path: Path, seed: int | None, run_bytes: int
 ) -> None:
-    monkeypatch.setattr(runs, "_RUN_BYTES", run_bytes)
-    monkeypatch.setattr(runs, "_CHUNK_BYTES", 128)
-    monkeypatch.setattr(runs, "_GROUP_ROWS", 3)
     rows = _rows(90)
     for part in range(3):
         write_parquet(tmp_path / "docs" / f"{part}.parquet", rows[30 * part : 30 * part + 30])
-    how = {"shuffle": False} if seed is None else {"seed": seed}
-    run(tmp_path / "docs", small, tmp_path / "out", shard_tokens=400, held_out=0.2, **how)
+    order = {"shuffle": False} if seed is None else {"seed": seed}
+    sizes = RunSizes(run_bytes=run_bytes, group_rows=3)
+    run(tmp_path / "docs", small, tmp_path / "out", sizes=sizes, shard_tokens=400, held_out=0.2, **order)
     tokenizer = json.loads(small.read_text())["model"]["vocab"]
     for split, expected in _expected(rows, seed, 0.2).items():
         ids = stream(tmp_path / "out", split)
@@ -136,23 +135,30 @@ def test_texts_of_one_id_whose_tokens_have_one_crc32_have_one_order_too(small: P
     assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
 
 
-def test_long_urls_fill_a_run_as_tokens_do(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One column of strings holds 2 GiB, which 64 MiB of tokens with long URLs would pass.
-    monkeypatch.setattr(runs, "_RUN_BYTES", 1000)
-    monkeypatch.setattr(token_shards, "_GROUP_BYTES", 2000)
-    monkeypatch.setattr(inputs, "_PARQUET_BATCH_BYTES", 500)
-    rows = [{"id": str(each), "url": "u" * 900 + str(each), "text": f"text {each}"} for each in range(40)]
+def test_long_urls_fill_a_run_as_tokens_do(tmp_path: Path) -> None:
+    # One column of strings holds 2 GiB, which 64 MiB of tokens with long URLs would exceed.
+    writer = RunWriter(str(tmp_path), 0, end_of_text=257, shuffled=True, sizes=RunSizes(run_bytes=1000))
+    tokens, starts = np.array([7], np.uint16), np.array([0, 1])
+    for number in range(40):
+        documents = EncodedDocuments(
+            ids=pa.array([str(number)]),
+            urls=pa.array(["u" * 900]),
+            split=np.zeros(1, np.uint8),
+            order=np.array([number], np.uint64),
+            content=content_hashes(tokens, starts[:-1], starts[1:]),
+            tokens=tokens,
+            starts=starts,
+        )
+        writer.add(documents)
+    assert len(writer.finish()) > 15
+
+
+def test_long_ids_and_urls_of_documents_are_listed(small: Path, tmp_path: Path) -> None:
+    rows = [
+        {"id": f"{number}" * 20_000, "url": "u" * 9000 + str(number), "text": f"text {number}"} for number in range(40)
+    ]
     write_parquet(tmp_path / "d.parquet", rows)
-    written = []
-    whole = runs.RunWriter.finish
-
-    def counted(self: runs.RunWriter) -> tuple[FileEntry, ...]:
-        written.append(files := whole(self))
-        return files
-
-    monkeypatch.setattr(runs.RunWriter, "finish", counted)
     run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)
-    assert len(written[0]) > 15
     table = pq.read_table(tmp_path / "out" / "train-00000-documents.parquet")
     assert table.schema.field("url").type == pa.string()
     assert sorted(table.column("url").to_pylist()) == sorted(row["url"] for row in rows)
@@ -231,31 +237,36 @@ def _llmc_tokens(path: Path) -> npt.NDArray[Any]:
     return np.frombuffer(body, np.uint16)
 
 
-def test_the_loaders_of_nanogpt_llmc_and_numpy_read_the_shards(small: Path, tmp_path: Path) -> None:
-    write_parquet(tmp_path / "docs.parquet", _rows(60))
+@pytest.fixture(scope="module")
+def formats(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the same documents in each format."""
+    folder = tmp_path_factory.mktemp("formats")
+    write_parquet(folder / "docs.parquet", _rows(60))
     for form in ("nanogpt", "llmc", "npy"):
-        run(tmp_path / "docs.parquet", small, tmp_path / form, format=form, shard_tokens=500, held_out=0.1)
-    expected = stream(tmp_path / "nanogpt", "train")
-    x, y = _nanogpt_batch(tmp_path / "nanogpt" / "train-00000.bin", 8, [0, 100, 491])
+        run(folder / "docs.parquet", small, folder / form, format=form, shard_tokens=500, held_out=0.1)
+    return folder
+
+
+def test_the_loaders_of_nanogpt_llmc_and_numpy_read_the_shards(formats: Path) -> None:
+    expected = stream(formats / "nanogpt", "train")
+    x, y = _nanogpt_batch(formats / "nanogpt" / "train-00000.bin", 8, [0, 100, 491])
     assert x.tolist() == [expected[start : start + 8] for start in (0, 100, 491)]
     assert y.tolist() == [expected[start + 1 : start + 9] for start in (0, 100, 491)]
-    names = sorted(path.stem for path in (tmp_path / "llmc").glob("train-*.bin"))
-    assert [id for name in names for id in _llmc_tokens(tmp_path / "llmc" / f"{name}.bin").tolist()] == expected
-    loaded = [np.load(tmp_path / "npy" / f"{name}.npy", mmap_mode="r") for name in names]
-    assert all(each.dtype == np.uint16 and each.ndim == 1 for each in loaded)
+    names = sorted(path.stem for path in (formats / "llmc").glob("train-*.bin"))
+    assert [id for name in names for id in _llmc_tokens(formats / "llmc" / f"{name}.bin").tolist()] == expected
+    loaded = [np.load(formats / "npy" / f"{name}.npy", mmap_mode="r") for name in names]
+    assert all(shard.dtype == np.uint16 and shard.ndim == 1 for shard in loaded)
     assert np.concatenate(loaded).tolist() == expected
-    assert (tmp_path / "npy" / "train-00000.npy").read_bytes()[:8] == b"\x93NUMPY\x01\x00"
-    assert described(tmp_path / "npy")["header_bytes"] == 128
+    assert (formats / "npy" / "train-00000.npy").read_bytes()[:8] == b"\x93NUMPY\x01\x00"
+    assert described(formats / "npy")["header_bytes"] == 128
 
 
-def test_our_own_trainer_reads_all_three(small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["nanogpt", "llmc", "npy"])
+def test_pretrain_reads_all_three(formats: Path, form: str) -> None:
     from pipelines.model.training.data import open_tokens
 
-    write_parquet(tmp_path / "docs.parquet", _rows(60))
-    for form in ("nanogpt", "llmc", "npy"):
-        run(tmp_path / "docs.parquet", small, tmp_path / form, format=form, shard_tokens=500, held_out=0.1)
-        folder = open_tokens(str(tmp_path / form))
-        assert folder.train.read(0, folder.train.tokens).tolist() == stream(tmp_path / form, "train")
+    folder = open_tokens(str(formats / form))
+    assert folder.train.read(0, folder.train.tokens).tolist() == stream(formats / form, "train")
 
 
 def test_a_folder_of_another_tokenizer_is_refused(small: Path, tmp_path: Path) -> None:
@@ -288,34 +299,45 @@ def _without_an_end(data: bytes) -> bytes:
     return data[:-2] + b"\0\0"
 
 
-@pytest.mark.parametrize("damage", [_flip, _without_an_end, lambda data: data[:-2], lambda data: data + b"x", None])
-def test_a_run_that_goes_on_encodes_again_what_is_not_as_written(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes] | None
-) -> None:
+@pytest.fixture(scope="module")
+def interrupted(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with input, the whole output, and the output of a run killed after its first phase."""
+    folder = tmp_path_factory.mktemp("interrupted")
     for number in range(3):
-        write_parquet(tmp_path / "in" / f"{number}.parquet", _rows(60, number)[:50])
-    run(tmp_path / "in", small, tmp_path / "whole", shard_tokens=900)
+        write_parquet(folder / "in" / f"{number}.parquet", _rows(60, number)[:50])
+    run(folder / "in", small, folder / "whole", shard_tokens=900)
 
-    def killed(*_: Any) -> None:
-        raise WebtextError("the power is gone")
+    def killed(*_: Any, **__: Any) -> None:
+        raise WebtextError("power failure")
 
-    with monkeypatch.context() as changed:
-        changed.setattr("pipelines.stages.tokenize.stage.plan_shards", killed)
-        with pytest.raises(WebtextError, match="the power is gone"):
-            run(tmp_path / "in", small, tmp_path / "out", shard_tokens=900)
-    hurt, *_ = (tmp_path / "out" / "_work").glob("run-00001-*.tokens")
-    hurt.write_bytes(damage(hurt.read_bytes())) if damage else hurt.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.stages.tokenize.stage.plan_shards", killed)
+        with pytest.raises(WebtextError, match="power failure"):
+            run(folder / "in", small, folder / "out", shard_tokens=900)
+    return folder
+
+
+@pytest.mark.parametrize("damage", [_flip, _without_an_end, lambda data: data[:-2], lambda data: data + b"x", None])
+def test_a_resumed_run_encodes_again_what_is_damaged(
+    small: Path,
+    tmp_path: Path,
+    interrupted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes] | None,
+) -> None:
+    shutil.copytree(interrupted / "out", tmp_path / "out")
+    [damaged] = (tmp_path / "out" / "_work").glob("run-00001-*.tokens")
+    damaged.write_bytes(damage(damaged.read_bytes())) if damage else damaged.unlink()
     encoded = []
-    whole = runs.RunWriter.finish
 
-    def counted(self: runs.RunWriter) -> tuple[FileEntry, ...]:
-        encoded.append(self._stem)
-        return whole(self)
+    def counted(shard: DocumentShard, context: EncodeContext) -> TaskResult:
+        encoded.append(shard.index)
+        return encode_shard(shard, context)
 
-    monkeypatch.setattr(runs.RunWriter, "finish", counted)
-    run(tmp_path / "in", small, tmp_path / "out", shard_tokens=900)
-    assert [stem.rpartition("/")[2] for stem in encoded] == ["run-00001"]
-    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "whole")
+    monkeypatch.setattr("pipelines.stages.tokenize.stage.encode_shard", counted)
+    run(interrupted / "in", small, tmp_path / "out", shard_tokens=900)
+    assert encoded == [1]
+    assert shard_bytes(tmp_path / "out") == shard_bytes(interrupted / "whole")
 
 
 @given(keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]))), share=st.floats(0, 0.5))

@@ -1,18 +1,20 @@
-"""What tokenize says beforehand and afterwards: the forecast with its refusals, and the document of any token."""
+"""The estimate of memory and disk with its refusals, and the document of any token."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from token_run import END, Notes, described, pieces, run, write_parquet, write_tokenizer
 
-from pipelines.core import storage
+from pipelines.core import machine, storage
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, UsageError
+from pipelines.core.estimate import DocumentsEstimate
 from pipelines.core.run import RunOptions
-from pipelines.stages.tokenize import forecast
+from pipelines.stages.tokenize.estimate import TokenizeEstimate, estimate_tokenizing
 from pipelines.stages.tokenize.trace import trace
 from webtext_cli.main import main
 
@@ -22,14 +24,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
-@pytest.fixture(params=["nanogpt", "llmc", "npy"])
-def tokens(small: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    rows = [
-        {"id": f"d{each}", "url": f"http://example.com/{each}", "text": f"number {each} " * 9} for each in range(12)
-    ]
-    write_parquet(tmp_path / "docs.parquet", rows)
-    run(tmp_path / "docs.parquet", small, tmp_path / "tokens", format=request.param, shard_tokens=100, held_out=0.2)
-    return tmp_path / "tokens"
+@pytest.fixture(scope="module", params=["nanogpt", "llmc", "npy"])
+def tokens(small: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    rows = [{"id": f"d{n}", "url": f"http://example.com/{n}", "text": f"number {n} " * 9} for n in range(12)]
+    write_parquet(folder / "docs.parquet", rows)
+    run(folder / "docs.parquet", small, folder / "tokens", format=request.param, shard_tokens=100, held_out=0.2)
+    return folder / "tokens"
 
 
 def test_every_token_is_traced(tokens: Path) -> None:
@@ -60,13 +61,13 @@ def test_the_command_prints_what_it_traces(tokens: Path, capsys: pytest.CaptureF
     assert repr(found["before"]) in shown
 
 
-def test_places_that_are_none_are_refused(tokens: Path) -> None:
+def test_invalid_locations_are_refused(tokens: Path) -> None:
     file = described(tokens)["splits"]["train"][0]
-    with pytest.raises(UsageError, match="is not FILE:POSITION"):
+    with pytest.raises(UsageError, match="expected FILE:POSITION"):
         trace(str(tokens / file["name"]))
     with pytest.raises(UsageError, match="has the tokens 0 to 99"):
         trace(f"{tokens / file['name']}:100")
-    with pytest.raises(InputError, match="is no token shard of its folder"):
+    with pytest.raises(InputError, match="is not a token shard of its folder"):
         trace(f"{tokens / 'train-99999.bin'}:0")
     with pytest.raises(InputError, match="no such folder"):
         trace(f"{tokens.parent / 'absent' / 'train-00000.bin'}:0")
@@ -79,54 +80,62 @@ def test_a_tokenizer_that_the_shards_do_not_name_is_refused(tokens: Path, small:
     other.write_text(small.read_text() + "\n")
     with pytest.raises(ChangedRunError, match=r"other\.json: is not the tokenizer of"):
         trace(place, str(other))
-    (tokens / "tokenizer.json").write_text(other.read_text())
-    with pytest.raises(DamagedShardError, match=r"tokenizer\.json: is damaged"):
-        trace(place)
+    shutil.copytree(tokens, tmp_path / "damaged")
+    (tmp_path / "damaged" / "tokenizer.json").write_text(other.read_text())
+    with pytest.raises(DamagedShardError, match=r"tokenizer\.json: .*damaged"):
+        trace(place.replace(str(tokens), str(tmp_path / "damaged")))
 
 
-def test_what_it_takes_is_said_before(small: Path, tmp_path: Path) -> None:
+def test_the_estimate_is_noted(small: Path, tmp_path: Path) -> None:
     rows = [{"id": str(each), "text": f"text number {each}, and more of it"} for each in range(500)]
     write_parquet(tmp_path / "docs.parquet", rows)
     notes = Notes()
     summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
     [note] = [note for note in notes.notes if "of text" in note]
-    assert "of memory for each worker, 1 at most" in note
+    assert "of memory per worker, with 1 worker" in note
     found = re.search(r"([\d,]+) tokens", note)
     assert found
     assert int(found[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
 
 
-def test_shards_that_memory_does_not_hold_are_refused_with_a_size_that_fits(
+_DOCUMENTS = DocumentsEstimate(
+    text_bytes=40_000_000_000,
+    documents=8_000_000,
+    shards=9,
+    is_exact=False,
+    sample=("abc def " * 100,),
+    sample_bytes=800,
+)
+
+
+def _estimate(shard_tokens: int, available_bytes: int | None) -> TokenizeEstimate:
+    return estimate_tokenizing(_DOCUMENTS, _Encoder(), 2, shard_tokens, available_bytes)
+
+
+def _check(shard_tokens: int, available_bytes: int | None) -> None:
+    _estimate(shard_tokens, available_bytes).check(shard_tokens, "memory://x", "memory://x/_work")
+
+
+def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:
+    fitting = _estimate(100_000_000, 3_000_000_000)
+    _check(100_000_000, 3_000_000_000)
+    assert "use --workers" not in fitting.describe(3)
+    assert "more than the 3 GB available; use --workers 3" in fitting.describe(4)
+    message = r"5\.5\d? GB of memory, and 3 GB are available; use --shard-tokens (\d+) or"
+    with pytest.raises(InputError, match=message) as refusal:
+        _check(2_000_000_000, 3_000_000_000)
+    match = re.search(r"--shard-tokens (\d+)", str(refusal.value))
+    assert match
+    _check(int(match[1]), 3_000_000_000)
+    with pytest.raises(InputError, match="free some memory"):
+        _check(100_000_000, 200_000_000)
+    _check(2_000_000_000, None)
+
+
+def test_too_little_memory_is_refused_before_the_work(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    estimate = forecast.DocumentsEstimate(
-        text_bytes=40_000_000_000,
-        documents=8_000_000,
-        is_exact=False,
-        sample=("abc def " * 100,),
-        sample_bytes=800,
-        shards=9,
-    )
-    encoder = _Encoder()
-    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 3_000_000_000)
-    fine = forecast.forecast(estimate, encoder, 2, 100_000_000)
-    forecast.check_forecast(fine, 100_000_000, "memory://x", "memory://x/_work")
-    assert "give --workers" not in fine.in_words(3)
-    assert "more than the 3 GB that are available; give --workers 3" in fine.in_words(4)
-    large = forecast.forecast(estimate, encoder, 2, 2_000_000_000)
-    with pytest.raises(
-        InputError, match=r"5\.5 GB of memory, and 3 GB are available; give --shard-tokens (\d+) or"
-    ) as refusal:
-        forecast.check_forecast(large, 2_000_000_000, "memory://x", "memory://x/_work")
-    found = re.search(r"--shard-tokens (\d+)", str(refusal.value))
-    assert found
-    smaller = forecast.forecast(estimate, encoder, 2, int(found[1]))
-    forecast.check_forecast(smaller, int(found[1]), "memory://x", "memory://x/_work")
-    monkeypatch.setattr(forecast, "available_memory_bytes", lambda: 200_000_000)
-    with pytest.raises(InputError, match="free some memory"):
-        forecast.check_forecast(
-            forecast.forecast(estimate, encoder, 2, 100_000_000), 100_000_000, "memory://x", "memory://x/_work"
-        )
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 200_000_000)
     write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text"}])
     with pytest.raises(InputError, match="one worker needs about"):
         run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
@@ -145,7 +154,7 @@ class _Encoder:
 def test_a_disk_that_would_be_full_is_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text " * 1000}])
     monkeypatch.setattr(storage, "free_bytes", lambda path: 5000)
-    with pytest.raises(InputError, match=r"out: about .* kB more are needed .* 5 kB are free"):
+    with pytest.raises(InputError, match=r"out: needs about .* kB more .* 5 kB are free"):
         run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
 
 
@@ -156,12 +165,7 @@ def test_free_space_is_that_of_the_disk_a_folder_will_be_on(tmp_path: Path) -> N
     assert storage.free_bytes("memory://anything") is None
 
 
-def test_more_shards_than_a_folder_should_hold_are_refused() -> None:
-    estimate = forecast.DocumentsEstimate(
-        text_bytes=10**9, documents=10**6, shards=1, is_exact=False, sample=("some text",), sample_bytes=9
-    )
-    predicted = forecast.forecast(estimate, _Encoder(), 2, 1)
-    with pytest.raises(
-        InputError, match=r"shards of 1 tokens would be about [\d,]+ files, .*; give --shard-tokens \d+ or more"
-    ):
-        forecast.check_forecast(predicted, 1, "memory://x", "memory://x/_work")
+def test_more_shards_than_a_folder_should_contain_are_refused() -> None:
+    message = r"shards of 1 tokens would be about [\d,]+ files, .*; use --shard-tokens \d+ or more"
+    with pytest.raises(InputError, match=message):
+        _check(1, None)

@@ -15,13 +15,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.tokenize.config import TokenizeConfig
+from pipelines.stages.tokenize.runs import RunSizes
 from pipelines.stages.tokenize.stage import tokenize
 
 END = "<|endoftext|>"
 
 
 class Notes(Silent):
-    """Keeps the lines that a user would be shown."""
+    """Records the notes that a user would see."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -31,7 +32,7 @@ class Notes(Silent):
 
 
 def write_tokenizer(path: Path, **changed: Any) -> Path:
-    """A byte-level tokenizer of 256 bytes, one merge and the end of text."""
+    """Write a byte-level tokenizer of 256 bytes, one merge and the end of text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {character: id for id, character in enumerate([*alphabet, "th", END])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [("t", "h")]))
@@ -48,28 +49,36 @@ def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def run(documents: Path, tokenizer: Path, output: Path, options: RunOptions | None = None, **config: Any) -> Summary:
+def run(
+    documents: Path,
+    tokenizer: Path,
+    output: Path,
+    options: RunOptions | None = None,
+    sizes: RunSizes | None = None,
+    **config: Any,
+) -> Summary:
     return tokenize(
         TokenizeConfig(**config),
         documents=str(documents),
         tokenizer=str(tokenizer),
         output=str(output),
         options=options or RunOptions(),
+        sizes=sizes or RunSizes(),
     )
 
 
 def described(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((folder / "tokens.json").read_text())
-    return about
+    description: dict[str, Any] = json.loads((folder / "tokens.json").read_text())
+    return description
 
 
 def stream(folder: Path, split: str) -> list[int]:
-    """All tokens of a split, one shard after the other."""
-    about = described(folder)
+    """Return all tokens of a split, one shard after the other."""
+    description = described(folder)
     return [
         id
-        for file in about["splits"][split]
-        for id in np.fromfile(folder / file["name"], about["dtype"], offset=about["header_bytes"]).tolist()
+        for file in description["splits"][split]
+        for id in np.fromfile(folder / file["name"], description["dtype"], offset=description["header_bytes"]).tolist()
     ]
 
 

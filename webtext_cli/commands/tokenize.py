@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -17,18 +18,18 @@ from webtext_cli.options import Shared, config_options, config_path, stage_confi
     "--tokenizer",
     metavar="PATH",
     show_default="the corpus's train-bpe",
-    help="A tokenizer.json, a tiktoken rank file, or a folder with either, with vocab.json and merges.txt, or with "
-    "encoder.json and vocab.bpe.",
+    help="A tokenizer.json, a file of tiktoken ranks, or a folder with one of these, with vocab.json and merges.txt, "
+    "or with encoder.json and vocab.bpe.",
 )
 @click.option(
     "--trace",
-    "place",
+    "location",
     metavar="FILE:POSITION",
-    help="Write nothing: tell from which document the token at a position of a finished shard comes.",
+    help="Print the document of the token at a position of a finished shard, and write nothing.",
 )
 @config_options(TokenizeConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, tokenizer: str | None, place: str | None, **given: Any) -> None:
+def command(shared: Shared, tokenizer: str | None, location: str | None, **flags: Any) -> None:
     """Encode documents into token shards.
 
     Writes train-*.bin and held-out-*.bin of a fixed number of tokens each, which nanoGPT reads as they are (llm.c and
@@ -40,12 +41,12 @@ def command(shared: Shared, tokenizer: str | None, place: str | None, **given: A
       webtext tokenize -i docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234
     """
-    if place is not None:
-        _trace(place, tokenizer, shared.as_json)
+    if location is not None:
+        _trace(location, tokenizer, shared.as_json)
         return
     from pipelines.stages.tokenize.stage import tokenize
 
-    config = stage_config(TokenizeConfig, "tokenize", shared.corpus, given)
+    config = stage_config(TokenizeConfig, "tokenize", shared.corpus, flags)
     summary = tokenize(
         config,
         documents=shared.input_or("remove-wikipedia"),
@@ -56,17 +57,17 @@ def command(shared: Shared, tokenizer: str | None, place: str | None, **given: A
     print_summary(summary, shared.as_json)
 
 
-def _trace(place: str, tokenizer: str | None, as_json: bool) -> None:
+def _trace(location: str, tokenizer: str | None, as_json: bool) -> None:
     from pipelines.stages.tokenize.trace import trace
 
-    found = trace(place, tokenizer)
+    token = trace(location, tokenizer)
     if as_json:
-        say(json.dumps(found.to_json(), ensure_ascii=False))
+        say(json.dumps(dataclasses.asdict(token), ensure_ascii=False))
         return
-    end = ", which ends the document" if found.is_end else ""
-    say(f"token {found.position:,} of {found.shard}: {found.token} {found.text!r}{end}")
-    say(f"  document  {found.id}")
-    say(f"  url       {found.url or 'none'}")
-    say(f"  position  {found.position_in_document:,} in the document")
-    say(f"  before    {found.before!r}")
-    say(f"  after     {found.after!r}")
+    end = ", which ends the document" if token.is_end else ""
+    say(f"token {token.position:,} of {token.shard}: {token.token} {token.text!r}{end}")
+    say(f"  document  {token.id}")
+    say(f"  url       {token.url or 'none'}")
+    say(f"  position  {token.position_in_document:,} in the document")
+    say(f"  before    {token.before!r}")
+    say(f"  after     {token.after!r}")

@@ -1,4 +1,4 @@
-"""The first phase: encodes the documents of each shard of the input into sorted runs."""
+"""The first phase: encode the documents of each input shard into sorted runs."""
 
 from __future__ import annotations
 
@@ -8,109 +8,102 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import inputs, progress, shards, storage
+from pipelines.core import inputs, progress, shards
 from pipelines.core.document_filter import urls_of, with_text
 from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
 from pipelines.core.machine import limit_worker_threads, retain_freed_memory
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.stages.tokenize.encoders import SampleCheck, load_encoder, load_library
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
+from pipelines.stages.tokenize.config import TokenizeConfig
+from pipelines.stages.tokenize.encoders import SampleCheck, TokenizerFile, load_encoder, load_library
+from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunSizes, RunWriter, content_hashes
+from pipelines.stages.tokenize.token_shards import TokenFormat
 from pipelines.tokenizers.encoding import Encoded, import_engine
-
-TOKENIZER_FILE = "tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class EncodeTask:
-    """The documents of one shard of the input; without `shuffle` they keep their order.
+class EncodeContext:
+    """What all shards of the input share; `engine` is the one chosen for this run, `shards` their number."""
 
-    `threads` is for the only task of a run, which may use all cores. `compared_characters` is how much text is compared
-    with what the `tokenizers` library makes of it.
-    """
-
-    shard: inputs.DocumentShard
-    held_out: float
-    shuffle: bool
-    seed: int
-    dtype: str
+    config: TokenizeConfig
+    tokenizer: TokenizerFile
     end_of_text: int
     engine: str
-    threads: bool
-    compared_characters: int
-    tokenizer_sha256: str
+    form: TokenFormat
+    shards: int
     output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.shard.name
+    sizes: RunSizes
 
 
 def prepare_worker() -> None:
-    """Import in a new worker what its first task needs, while the command still looks at its input."""
+    """Import what the first task needs in a new worker, while the main process still inspects the input."""
     limit_worker_threads()
     retain_freed_memory()
     import_engine()
 
 
-def encode_shard(task: EncodeTask) -> TaskResult:
+def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskResult:
     """Encode the documents of a shard into runs, and list those without text.
 
-    Raises WebtextError where a sampled document has other ids than the `tokenizers` library gives it.
+    Raises WebtextError if the `tokenizers` library gives a sampled document other ids.
     """
     limit_worker_threads()
     retain_freed_memory()
-    tokenizer = storage.join(task.output, TOKENIZER_FILE)
-    encoder = load_encoder(tokenizer, task.tokenizer_sha256, task.engine)
-    check = SampleCheck(encoder, load_library(tokenizer, task.tokenizer_sha256), task.compared_characters)
-    runs = RunWriter(task.output, task.work, task.shard.index, task.end_of_text, task.shuffle)
-    position = 0
-    name = shards.shard_name("dropped", task.shard.index)
-    with shards.write_shard(task.output, name, DROPPED_SCHEMA) as dropped:
+    encoder = load_encoder(context.tokenizer, context.engine)
+    check = SampleCheck(encoder, load_library(context.tokenizer), context.shards)
+    runs = RunWriter(
+        context.output,
+        shard.index,
+        end_of_text=context.end_of_text,
+        shuffled=context.config.shuffle,
+        sizes=context.sizes,
+    )
+    documents = 0
+    with shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped.writer)
-        for read in inputs.read_documents(task.shard, drops):
-            batch = with_text(read, drops)
+        for records in inputs.read_documents(shard, drops):
+            batch = with_text(records, drops)
             if not batch.num_rows:
                 continue
-            encoded = encoder.encode(batch.column("text"), threads=task.threads)
-            documents = _documents(task, batch, encoded, position)
-            if task.engine != "tokenizers":
-                check.compare(batch.column("id"), batch.column("text"), encoded, documents.content.tolist())
-            runs.add(documents)
-            position += batch.num_rows
+            # The only shard of an input uses all cores.
+            encoded = encoder.encode(batch.column("text"), threads=context.shards == 1)
+            encoded_documents = _encoded_documents(shard, batch, encoded, documents, context)
+            if context.engine != "tokenizers":
+                check.compare(batch, encoded, encoded_documents.content)
+            runs.add(encoded_documents)
+            documents += batch.num_rows
             progress.advance(batch.num_rows)
     files = runs.finish()
-    counts: dict[str, float] = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
+    counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
     counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
     return TaskResult(
-        records_in=inputs.count_records_in(drops, position),
-        records_out=position,
+        records_in=inputs.count_records_in(drops, documents),
+        records_out=documents,
         dropped=drops.counts,
         counts={**counts, "compared_documents": check.documents},
         files=(*files, dropped.entry),
     )
 
 
-def _documents(task: EncodeTask, batch: pa.RecordBatch, encoded: Encoded, position: int) -> EncodedDocuments:
-    tokens = encoded.ids.astype(np.dtype(task.dtype).newbyteorder("<"))
-    keys = document_keys(batch, task.shard)
-    held_out = held_out_mask(split_keys(batch, keys), task.held_out)
+def _encoded_documents(
+    shard: inputs.DocumentShard, batch: pa.RecordBatch, encoded: Encoded, position: int, context: EncodeContext
+) -> EncodedDocuments:
+    config = context.config
+    tokens = encoded.ids.astype(context.form.little_endian)
+    keys = document_keys(batch, shard)
+    order: npt.NDArray[np.uint64]
+    if config.shuffle:
+        # By the hash of the document; the hash of its cluster would put near-duplicates next to each other.
+        order = hash_keys(keys, f"shuffle-{config.seed}")
+    else:
+        order = np.arange(position, position + len(keys), dtype=np.uint64)
     return EncodedDocuments(
-        batch.column("id"),
-        pa.array(urls_of(batch), pa.string()),
-        held_out.astype(np.uint8),
-        _orders(task, keys, position),
-        content_hashes(tokens, encoded.starts[:-1], encoded.starts[1:]),
-        tokens,
-        encoded.starts,
+        ids=batch.column("id"),
+        urls=pa.array(urls_of(batch), pa.string()),
+        split=held_out_mask(split_keys(batch, keys), config.held_out).astype(np.uint8),
+        order=order,
+        content=content_hashes(tokens, encoded.starts[:-1], encoded.starts[1:]),
+        tokens=tokens,
+        starts=encoded.starts,
     )
-
-
-def _orders(task: EncodeTask, keys: list[str], position: int) -> npt.NDArray[np.uint64]:
-    """Return where documents go: by a hash of what they are (that of a cluster would put its members side by side)."""
-    if not task.shuffle:
-        return np.arange(position, position + len(keys), dtype=np.uint64)
-    return hash_keys(keys, f"shuffle-{task.seed}")

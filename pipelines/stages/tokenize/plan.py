@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from pipelines.core import storage
 from pipelines.core.manifest import ShardEntry
-from pipelines.stages.tokenize.runs import LAST_ORDER, SHUFFLED_BINS, SPLITS, Run, orders_of_bins, read_bins
+from pipelines.stages.tokenize.runs import BIN_SHIFT, SHUFFLED_BINS, SPLITS, Run, read_bins
+
+_MAX_ORDER = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:
-    """A shard: `tokens` tokens after the first `skip` of the documents that stand in `runs` from `low` to `high`."""
+    """A shard: `tokens` tokens after the first `skip` of the documents in `runs` with orders from `low` to `high`."""
 
     split: str
     index: int
@@ -25,24 +27,28 @@ class ShardPlan:
     skip: int
     tokens: int
 
+    @property
+    def name(self) -> str:
+        """The name of the shard, such as `train-00003`."""
+        return f"{self.split}-{self.index:05d}"
 
-def plan_shards(entries: Sequence[ShardEntry], output: str, shuffle: bool, shard_tokens: int) -> list[ShardPlan]:
+
+def plan_shards(entries: Sequence[ShardEntry], output: str, *, shuffle: bool, shard_tokens: int) -> list[ShardPlan]:
     """Return the shards of both splits, given what the first phase wrote into the folder `output`."""
-    runs = [runs_of(entry, output) for entry in entries]
-    bins = _bins(entries, runs, output, shuffle)
-    every = tuple(run for each in runs for run in each)
+    bins = _bins(entries, output, shuffle)
+    all_runs = tuple(run for entry in entries for run in runs_of(entry, output))
     plans = []
     for split, name in enumerate(SPLITS):
         for index, (first, last, skip, tokens) in enumerate(cut(bins[split], shard_tokens)):
+            needed, low, high = all_runs[first : last + 1], 0, _MAX_ORDER
             if shuffle:
-                plans.append(ShardPlan(name, index, every, *orders_of_bins(first, last), skip, tokens))
-            else:
-                plans.append(ShardPlan(name, index, every[first : last + 1], 0, LAST_ORDER, skip, tokens))
+                needed, low, high = all_runs, first << BIN_SHIFT, ((last + 1) << BIN_SHIFT) - 1
+            plans.append(ShardPlan(name, index, needed, low=low, high=high, skip=skip, tokens=tokens))
     return plans
 
 
 def cut(bins: npt.NDArray[np.int64], shard_tokens: int) -> list[tuple[int, int, int, int]]:
-    """Return for each shard of a stream with so many tokens a bin: its first and last bin, what to skip, its tokens."""
+    """Return first bin, last bin, tokens to skip and tokens of each shard, given the number of tokens in each bin."""
     ends = np.cumsum(bins)
     total = int(ends[-1]) if len(ends) else 0
     shards = []
@@ -56,25 +62,22 @@ def cut(bins: npt.NDArray[np.int64], shard_tokens: int) -> list[tuple[int, int, 
 
 def runs_of(entry: ShardEntry, output: str) -> list[Run]:
     """Return the runs that a task of the first phase wrote into the folder `output`."""
-    names = [file.name for file in entry.files if storage.basename(file.name).startswith("run-")]
-    stems = [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
-    return [Run(storage.join(output, f"{stem}.tokens"), storage.join(output, f"{stem}.parquet")) for stem in stems]
+    tables = _paths(entry, output, "run-")
+    return [Run(f"{path.removesuffix('.parquet')}.tokens", path) for path in tables]
 
 
-def _bins(
-    entries: Sequence[ShardEntry], runs: Sequence[Sequence[Run]], output: str, shuffle: bool
-) -> npt.NDArray[np.int64]:
-    """Return the tokens by split and bin: of all tasks together with a shuffle, of one run after the other without."""
-    paths = [
-        storage.join(output, file.name)
-        for entry in entries
-        for file in entry.files
-        if storage.basename(file.name).startswith("bins-")
-    ]
-    if not shuffle:
-        parts = [read_bins(path, len(each)) for path, each in zip(paths, runs, strict=True)]
-        return np.concatenate([np.zeros((len(SPLITS), 0), np.int64), *parts], axis=1)
-    totals = np.zeros((len(SPLITS), SHUFFLED_BINS), np.int64)
-    for path in paths:
-        totals += read_bins(path, SHUFFLED_BINS)
+def _paths(entry: ShardEntry, output: str, prefix: str) -> list[str]:
+    names = [file.name for file in entry.files if storage.basename(file.name).startswith(prefix)]
+    return [storage.join(output, name) for name in names]
+
+
+def _bins(entries: Sequence[ShardEntry], output: str, shuffle: bool) -> npt.NDArray[np.int64]:
+    """Return the tokens by split and bin: summed over all tasks with a shuffle, one bin per run without."""
+    totals = np.zeros((len(SPLITS), SHUFFLED_BINS if shuffle else 0), np.int64)
+    for entry in entries:
+        [path] = _paths(entry, output, "bins-")
+        if shuffle:
+            totals += read_bins(path, SHUFFLED_BINS)
+        else:
+            totals = np.concatenate([totals, read_bins(path, len(runs_of(entry, output)))], axis=1)
     return totals

@@ -1,17 +1,15 @@
-"""Sorted runs: what is encoded waits in them, under `_work`, until the shards are put together.
+"""Sorted runs: encoded documents wait in them, under `_work`, until they are merged into shards.
 
 A run is a file of raw tokens, `<|endoftext|>` after each document, and a table of its documents. Both are sorted by
-split and order, so that the documents of a range of orders stand together. Beside the runs of a task stands a table of
-its bins: how many tokens fall into each piece of the stream that shards are cut from.
+split and order, so that the documents of a range of orders are adjacent. Each task also writes a table of its bins: the
+number of tokens in each piece of the stream that shards are cut from.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
-from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +19,15 @@ import pyarrow.parquet as pq
 
 from pipelines.core import shards, storage
 from pipelines.core.errors import DamagedShardError
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 
 SPLITS = ("train", "held-out")
 # With a shuffle, a bin is a range of orders: those with the same 16 highest bits.
 SHUFFLED_BINS = 1 << 16
-_BIN_SHIFT = np.uint64(48)
-LAST_ORDER = 2**64 - 1
-
-# Of tokens, ids and URLs together: in one column of strings Arrow holds no more than 2 GiB.
-_RUN_BYTES = 64 << 20
+BIN_SHIFT = 48
+# Bounds the table of a run of very short documents at about 100 MB.
 _RUN_DOCUMENTS = 1_000_000
-_CHUNK_BYTES = 16 << 20
-# Small, since a shard reads of each run only the groups that it needs.
-_GROUP_ROWS = 1024
 
 _RUN_SCHEMA = pa.schema(
     [
@@ -47,6 +40,10 @@ _RUN_SCHEMA = pa.schema(
         pa.field("start", pa.int64(), nullable=False),
     ]
 )
+# The documents of several runs together may have more than the 2 GiB of ids or URLs that one column of strings holds.
+_MERGED_SCHEMA = pa.schema(
+    [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in _RUN_SCHEMA]
+)
 _BIN_SCHEMA = pa.schema(
     [
         pa.field("split", pa.uint8(), nullable=False),
@@ -57,9 +54,9 @@ _BIN_SCHEMA = pa.schema(
 
 
 class EncodedDocuments(NamedTuple):
-    """Encoded documents: the tokens of document i are `tokens[starts[i]:starts[i + 1]]`, without the one that ends it.
+    """Encoded documents: the tokens of document i are `tokens[starts[i]:starts[i + 1]]`, without `<|endoftext|>`.
 
-    `split` is an index of SPLITS, `order` where the document goes in it, `content` a hash of its tokens.
+    `split` is an index of SPLITS, `order` the sort key within it, `content` a hash of the tokens.
     """
 
     ids: pa.Array
@@ -79,105 +76,110 @@ class Run:
     documents: str
 
 
+@dataclasses.dataclass(frozen=True)
+class RunSizes:
+    """How large runs become; the shards are the same for all values.
+
+    `run_bytes` bounds tokens, ids and URLs together, since one Arrow column of strings holds at most 2 GiB. Row groups
+    are small because a shard reads only the groups of a run that it needs.
+    """
+
+    run_bytes: int = 64 << 20
+    group_rows: int = 1024
+
+
 class RunWriter:
     """Collects the documents of one task and writes a run for each 64 MiB of tokens, ids and URLs."""
 
-    def __init__(self, output: str, work: str, task: int, end_of_text: int, shuffled: bool) -> None:
+    def __init__(self, output: str, task: int, *, end_of_text: int, shuffled: bool, sizes: RunSizes) -> None:
         self._output = output
-        self._stem = storage.join(work, f"run-{task:05d}")
-        self._bins_name = storage.join(work, f"bins-{task:05d}.parquet")
+        self._task = task
         self._end_of_text = end_of_text
         self._shuffled = shuffled
-        self._waiting: list[EncodedDocuments] = []
+        self._sizes = sizes
+        self._pending: list[EncodedDocuments] = []
         self._bytes = self._documents = 0
         self._files: list[FileEntry] = []
-        self._bins = [np.zeros(0, np.int64) for _ in SPLITS]
+        self._bins = [_BIN_SCHEMA.empty_table()]
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.documents = dict.fromkeys(SPLITS, 0)
 
     def add(self, documents: EncodedDocuments) -> None:
-        """Add documents; write a run when enough of them wait."""
-        self._waiting.append(documents)
+        """Add documents; write a run once enough of them are pending."""
+        self._pending.append(documents)
         self._bytes += documents.tokens.nbytes + documents.ids.nbytes + documents.urls.nbytes
         self._documents += len(documents.order)
-        if self._bytes >= _RUN_BYTES or self._documents >= _RUN_DOCUMENTS:
+        if self._bytes >= self._sizes.run_bytes or self._documents >= _RUN_DOCUMENTS:
             self._write()
 
     def finish(self) -> tuple[FileEntry, ...]:
-        """Write what waits and the bins; return all files."""
-        if self._waiting:
+        """Write the pending documents and the bins; return all files."""
+        if self._pending:
             self._write()
-        return (*self._files, shards.write_file(self._output, self._bins_name, _parquet(self._bin_table())))
+        bins = pa.concat_tables(self._bins).group_by(["split", "bin"], use_threads=False).aggregate([("tokens", "sum")])
+        bins = bins.rename_columns(_BIN_SCHEMA.names).sort_by([("split", "ascending"), ("bin", "ascending")])
+        return (*self._files, self._write_table(f"bins-{self._task:05d}", bins.cast(_BIN_SCHEMA)))
 
     def _write(self) -> None:
         number = len(self._files)
-        stem = f"{self._stem}-{number:05d}"
-        table, gathered = self._sorted()
-        path = storage.join(self._output, f"{stem}.tokens")
-        # Neither durable nor with a checksum: what a run that goes on finds is held to the table, see `is_intact`.
+        name = f"run-{self._task:05d}-{number:05d}"
+        table, rows = self._sorted()
+        path = storage.join(self._output, WORK, f"{name}.tokens")
+        # Neither durable nor with a checksum: a resumed run checks the tokens against the table, see `is_intact`.
         with storage.atomic_write(path, durable=False, hashed=False) as stream:
-            for block in _gathered(self._waiting, gathered, self._end_of_text):
-                stream.write(block.data)
-        self._files.append(shards.write_file(self._output, f"{stem}.parquet", _parquet(table)))
-        self._count(table, number)
-        self._waiting = []
+            stream.write(_gather_tokens(self._pending, rows, self._end_of_text).data)
+        self._files.append(self._write_table(name, table))
+        split, order, tokens = (table.column(name).to_numpy() for name in ("split", "order", "tokens"))
+        bins = order >> np.uint64(BIN_SHIFT) if self._shuffled else np.full(len(split), number)
+        self._bins.append(pa.table([split, bins.astype(np.int64), tokens], schema=_BIN_SCHEMA))
+        for index, split_name in enumerate(SPLITS):
+            self.tokens[split_name] += int(tokens[split == index].sum())
+            self.documents[split_name] += int((split == index).sum())
+        self._pending = []
         self._bytes = self._documents = 0
 
     def _sorted(self) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Return the table of the waiting documents in their order, and which of them each row is."""
+        """Return the table of the pending documents in their order, and the position of each among the pending."""
         split, order, content = (
-            np.concatenate([getattr(each, name) for each in self._waiting]) for name in ("split", "order", "content")
+            np.concatenate([getattr(batch, name) for batch in self._pending]) for name in ("split", "order", "content")
         )
-        tokens = np.concatenate([np.diff(each.starts) for each in self._waiting]) + 1
+        tokens = np.concatenate([np.diff(batch.starts) for batch in self._pending]) + 1
         rows = np.lexsort((content, order, split))
         columns = {
             "split": split[rows],
             "order": order[rows],
             "content": content[rows],
-            "id": pa.chunked_array([each.ids for each in self._waiting], pa.string()).take(pa.array(rows)),
-            "url": pa.chunked_array([each.urls for each in self._waiting], pa.string()).take(pa.array(rows)),
+            "id": pa.chunked_array([batch.ids for batch in self._pending], pa.string()).take(pa.array(rows)),
+            "url": pa.chunked_array([batch.urls for batch in self._pending], pa.string()).take(pa.array(rows)),
             "tokens": tokens[rows],
             "start": np.cumsum(tokens[rows]) - tokens[rows],
         }
         return pa.table(columns, schema=_RUN_SCHEMA), rows
 
-    def _count(self, table: pa.Table, number: int) -> None:
-        split, tokens = (table.column(name).to_numpy() for name in ("split", "tokens"))
-        bins = bins_of(table.column("order").to_numpy()) if self._shuffled else np.full(len(split), number, np.int64)
-        for index, name in enumerate(SPLITS):
-            chosen = split == index
-            counted = np.bincount(bins[chosen], tokens[chosen], minlength=len(self._bins[index])).astype(np.int64)
-            counted[: len(self._bins[index])] += self._bins[index]
-            self._bins[index] = counted
-            self.tokens[name] += int(tokens[chosen].sum())
-            self.documents[name] += int(chosen.sum())
-
-    def _bin_table(self) -> pa.Table:
-        parts = []
-        for index, totals in enumerate(self._bins):
-            filled = np.flatnonzero(totals)
-            parts.append([np.full(len(filled), index, np.uint8), filled, totals[filled]])
-        columns = [np.concatenate([part[column] for part in parts]) for column in range(3)]
-        return pa.table(dict(zip(_BIN_SCHEMA.names, columns, strict=True)), schema=_BIN_SCHEMA)
+    def _write_table(self, name: str, table: pa.Table) -> FileEntry:
+        sink = pa.BufferOutputStream()
+        rows = self._sizes.group_rows
+        pq.write_table(table, sink, row_group_size=rows, compression="zstd", use_dictionary=False)
+        return shards.write_file(self._output, storage.join(WORK, f"{name}.parquet"), sink.getvalue())
 
 
 def content_hashes(
     tokens: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return 64 bits of each document's tokens: they order those of equal ids, and tell whether a run is as written."""
-    whole = memoryview(tokens.view(np.uint8).data)
+    """Return 64 bits of each document's tokens: they order documents of equal ids, and verify runs."""
+    data = memoryview(tokens.view(np.uint8).data)
     firsts, lasts = ((places * tokens.itemsize).tolist() for places in (starts, stops))
     sha256 = hashlib.sha256
-    digests = [sha256(whole[first:last]).digest()[:8] for first, last in zip(firsts, lasts, strict=True)]
+    digests = [sha256(data[first:last]).digest()[:8] for first, last in zip(firsts, lasts, strict=True)]
     return np.frombuffer(b"".join(digests), "<u8")
 
 
 def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -> bool:
-    """Tell whether the tokens of a run, whose table is as written, are those that the table lists."""
+    """Return whether the tokens of a run are those that its table, which has a checksum, describes."""
     if not storage.exists(run.tokens):
         return False
     with storage.open_read(run.tokens) as stream:
-        for batch in shards.read_batches(run.documents, ["content", "tokens"], rows=_GROUP_ROWS):
+        for batch in shards.read_batches(run.documents, ["content", "tokens"]):
             ends = np.cumsum(batch.column("tokens").to_numpy())
             data = stream.read(int(ends[-1]) * dtype.itemsize)
             if len(data) != ends[-1] * dtype.itemsize:
@@ -190,17 +192,6 @@ def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -
         return not stream.read(1)
 
 
-def bins_of(order: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the bins of shuffled documents."""
-    return (order >> _BIN_SHIFT).astype(np.int64)
-
-
-def orders_of_bins(first: int, last: int) -> tuple[int, int]:
-    """Return the lowest and the highest order of a range of bins, both included."""
-    shift = int(_BIN_SHIFT)
-    return first << shift, ((last + 1) << shift) - 1
-
-
 def read_bins(path: str, bins: int) -> npt.NDArray[np.int64]:
     """Return the tokens by split and bin of one task, shape (2, bins)."""
     totals = np.zeros((len(SPLITS), bins), np.int64)
@@ -210,28 +201,14 @@ def read_bins(path: str, bins: int) -> npt.NDArray[np.int64]:
     return totals
 
 
-def read_documents_of(run: Run, split: int, low: int, high: int) -> pa.Table:
-    """Return the rows of a run that are of a split and have orders from `low` to `high`, both included."""
+def read_documents(run: Run, split: int, low: int, high: int) -> pa.Table:
+    """Return the rows of a run in a split with orders from `low` to `high`, both included."""
+    order = pc.field("order")
+    is_in_range = (order >= pa.scalar(low, pa.uint64())) & (order <= pa.scalar(high, pa.uint64()))
+    is_in_split = pc.field("split") == pa.scalar(split, pa.uint8())
     with storage.open_read(run.documents) as stream:
-        file = shards.open_parquet(stream, run.documents)
-        table = file.read_row_groups(_groups_of(file.metadata, split, low, high))
-    is_wanted = pc.and_(
-        pc.equal(table.column("split"), pa.scalar(split, pa.uint8())),
-        pc.and_(
-            pc.greater_equal(table.column("order"), pa.scalar(low, pa.uint64())),
-            pc.less_equal(table.column("order"), pa.scalar(high, pa.uint64())),
-        ),
-    )
-    return table.filter(is_wanted)
-
-
-def with_long_columns(table: pa.Table) -> pa.Table:
-    """Return a table whose columns of strings may have over 2 GiB, so that its rows can be put in another order."""
-    wide = [
-        pa.field(each.name, pa.large_string() if each.type == pa.string() else each.type, each.nullable)
-        for each in table.schema
-    ]
-    return table.cast(pa.schema(wide))
+        # The statistics of the row groups tell which of them have to be read.
+        return pq.read_table(stream, filters=is_in_split & is_in_range, use_threads=False).cast(_MERGED_SCHEMA)
 
 
 def copy_tokens(
@@ -243,78 +220,27 @@ def copy_tokens(
 ) -> None:
     """Copy pieces of a run to their places in `out`: `counts` tokens from `sources` to `targets`, sources ascending.
 
-    Reads 16 MiB at a time. Raises DamagedShardError where the file ends too early.
+    The pieces of a shard are adjacent in a run. Raises DamagedShardError if the file is truncated.
     """
-    width = out.dtype.itemsize
-    # One buffer for all reads: fresh memory costs more than what is copied into it.
-    buffer = np.empty(min(_CHUNK_BYTES // width, int(counts.sum() + sources[-1] - sources[0])), out.dtype)
+    start, stop = int(sources[0]), int(sources[-1] + counts[-1])
     with storage.open_read(run.tokens) as stream:
-        for group in _neighbours(sources, targets, counts, _CHUNK_BYTES // width):
-            start, stop = group[0][0], group[-1][0] + group[-1][2]
-            stream.seek(start * width)
-            read = buffer[: stop - start]
-            if _filled(stream, read.data.cast("B")) != read.nbytes:
-                raise DamagedShardError(f"{run.tokens}: is damaged (ends too early); run `webtext tokenize` again")
-            for source, target, count in group:
-                out[target : target + count] = read[source - start : source - start + count]
+        stream.seek(start * out.itemsize)
+        tokens = np.frombuffer(stream.read((stop - start) * out.itemsize), out.dtype)
+    if len(tokens) != stop - start:
+        raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")
+    for source, target, count in zip((sources - start).tolist(), targets.tolist(), counts.tolist(), strict=True):
+        out[target : target + count] = tokens[source : source + count]
 
 
-def _filled(stream: BinaryIO, target: memoryview) -> int:
-    """Read until a buffer is full or the file ends; return the bytes read."""
-    done = 0
-    while done < len(target) and (got := cast(io.BufferedIOBase, stream).readinto(target[done:])):
-        done += got
-    return done
-
-
-def _neighbours(
-    sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], most: int
-) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield pieces in groups that span at most so many tokens; a longer piece is divided."""
-    group: list[tuple[int, int, int]] = []
-    for source, target, count in zip(sources.tolist(), targets.tolist(), counts.tolist(), strict=True):
-        for done in range(0, count, most):
-            piece = (source + done, target + done, min(most, count - done))
-            if group and piece[0] + piece[2] - group[0][0] > most:
-                yield group
-                group = []
-            group.append(piece)
-    if group:
-        yield group
-
-
-def _groups_of(metadata: pq.FileMetaData, split: int, low: int, high: int) -> list[int]:
-    """Return the row groups that may hold such documents, by their statistics."""
-
-    def may_hold(group: int) -> bool:
-        splits, orders = (metadata.row_group(group).column(column).statistics for column in (0, 1))
-        return bool(splits.min <= split <= splits.max and orders.min <= high and low <= orders.max)
-
-    return [group for group in range(metadata.num_row_groups) if may_hold(group)]
-
-
-def _gathered(
-    waiting: list[EncodedDocuments], rows: npt.NDArray[np.int64], end_of_text: int
-) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-    """Yield the tokens of documents in the order of `rows`, each with the one that ends it, in bounded blocks."""
-    firsts = np.cumsum([0, *(len(each.order) for each in waiting)])
-    batches = np.searchsorted(firsts, rows, side="right") - 1
-    block: list[npt.NDArray[np.unsignedinteger]] = []
-    size = 0
-    end = np.array([end_of_text], waiting[0].tokens.dtype)
-    for batch, row in zip(batches.tolist(), (rows - firsts[batches]).tolist(), strict=True):
-        each = waiting[batch]
-        tokens = each.tokens[each.starts[row] : each.starts[row + 1]]
-        block += [tokens, end]
-        size += tokens.nbytes
-        if size >= _CHUNK_BYTES:
-            yield np.concatenate(block)
-            block, size = [], 0
-    if block:
-        yield np.concatenate(block)
-
-
-def _parquet(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=_GROUP_ROWS, compression="zstd", use_dictionary=False)
-    return sink.getvalue()
+def _gather_tokens(
+    batches: list[EncodedDocuments], rows: npt.NDArray[np.int64], end_of_text: int
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return the tokens of documents in the order of `rows`, each followed by `<|endoftext|>`."""
+    firsts = np.cumsum([0, *(len(batch.order) for batch in batches)])
+    numbers = np.searchsorted(firsts, rows, side="right") - 1
+    end = np.array([end_of_text], batches[0].tokens.dtype)
+    parts: list[npt.NDArray[np.unsignedinteger]] = []
+    for number, row in zip(numbers.tolist(), (rows - firsts[numbers]).tolist(), strict=True):
+        starts = batches[number].starts
+        parts += [batches[number].tokens[starts[row] : starts[row + 1]], end]
+    return np.concatenate(parts)

@@ -13,7 +13,6 @@ import pytest
 
 from pipelines.core import machine
 from pipelines.core.errors import InputError
-from pipelines.tokenizers import encoding as fast_encoding
 from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
 from pipelines.tokenizers.formats import parse_tokenizer, read_tokenizer
 
@@ -40,8 +39,8 @@ def test_a_column_is_encoded_as_its_texts_are(tokenizer_json: bytes, threads: bo
             assert ids[starts[row] : starts[row + 1]].tolist() == library.encode(text).ids
 
 
-def test_what_it_remembers_is_let_go_of(tokenizer_json: bytes) -> None:
-    encoder = FastEncoder(tokenizer_json, "gpt2", forgets_after=10)
+def test_the_cache_is_cleared(tokenizer_json: bytes) -> None:
+    encoder = FastEncoder(tokenizer_json, "gpt2", max_texts=10)
     first = encoder._tokenizer
     one = encoder.encode(pa.array(_TEXTS))
     assert encoder._tokenizer is first
@@ -51,7 +50,7 @@ def test_what_it_remembers_is_let_go_of(tokenizer_json: bytes) -> None:
     assert again.ids.tolist() == one.ids.tolist()
 
 
-def test_what_gigatoken_does_not_know_is_refused_by_name() -> None:
+def test_an_unsupported_tokenizer_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"odd\.json: gigatoken cannot load it .*--engine tokenizers"):
         FastEncoder(b'{"model": {"type": "WordPiece"}}', "odd.json")
 
@@ -63,7 +62,7 @@ def test_added_tokens_that_are_not_special_are_refused_by_name(tokenizer_json: b
         FastEncoder(json.dumps(settings).encode(), "q.json")
 
 
-def test_it_is_loaded_anew_when_the_process_has_grown(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reloaded_when_the_process_has_grown(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     level = 1_000_000_000
     monkeypatch.setattr(machine, "resident_bytes", lambda: level)
     encoder = FastEncoder(tokenizer_json, "gpt2")
@@ -80,12 +79,9 @@ def test_it_is_loaded_anew_when_the_process_has_grown(tokenizer_json: bytes, mon
     assert encoder._tokenizer is second
 
 
-def test_where_nothing_tells_the_memory_texts_are_counted(
-    tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_counted_if_memory_is_unknown(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "resident_bytes", lambda: None)
-    monkeypatch.setattr(fast_encoding, "_FORGETS_AFTER", 10)
-    encoder = FastEncoder(tokenizer_json, "gpt2")
+    encoder = FastEncoder(tokenizer_json, "gpt2", max_texts=10)
     first = encoder._tokenizer
     encoder.encode(pa.array(["word " * 2000]))
     encoder.encode(pa.array(_TEXTS))
@@ -93,22 +89,17 @@ def test_where_nothing_tells_the_memory_texts_are_counted(
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 30])
-def test_slices_change_nothing(tokenizer_json: bytes, monkeypatch: pytest.MonkeyPatch, slice_bytes: int) -> None:
-    encoder = FastEncoder(tokenizer_json, "gpt2")
+def test_slices_change_nothing(tokenizer_json: bytes, slice_bytes: int) -> None:
     column = pa.array(["x", *_TEXTS, "", "z" * 50, ""]).slice(1)
-    whole = encoder.encode(column)
-    monkeypatch.setattr(fast_encoding, "_SLICE_BYTES", slice_bytes)
-    cut = encoder.encode(column)
-    assert cut.ids.tolist() == whole.ids.tolist()
-    assert cut.starts.tolist() == whole.starts.tolist()
-    assert max(len("".join(each.to_pylist()).encode()) for each in fast_encoding._slices(column)) <= max(
-        50, slice_bytes
-    )
+    whole = FastEncoder(tokenizer_json, "gpt2").encode(column)
+    sliced = FastEncoder(tokenizer_json, "gpt2", slice_bytes=slice_bytes).encode(column)
+    assert sliced.ids.tolist() == whole.ids.tolist()
+    assert sliced.starts.tolist() == whole.starts.tolist()
 
 
 def test_the_memory_of_words_that_never_repeat_is_bounded(tokenizer_json: bytes) -> None:
     if machine.resident_bytes() is None:
-        pytest.skip("nothing tells how large the process is")
+        pytest.skip("the memory of the process is unknown")
     encoder = FastEncoder(tokenizer_json, "gpt2")
     before = machine.resident_bytes()
     assert before is not None
@@ -135,18 +126,18 @@ assert main([*run, "-o", folder + "/asked", "--engine", "gigatoken"]) != 0
 """
 
 
-def test_without_gigatoken_the_commands_work_and_say_so(tmp_path: Path) -> None:
+def test_the_commands_work_without_gigatoken(tmp_path: Path) -> None:
     lines = [json.dumps({"id": str(each), "text": "the text the reader reads"}) for each in range(20)]
     (tmp_path / "d.jsonl").write_text("\n".join(lines))
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_GIGATOKEN, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "gigatoken is not installed, so the tokenizer was not tried with it" in said
-    assert "encodes with tokenizers, which is slower" in said
-    assert "gigatoken is not installed; use --engine tokenizers" in said
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert "gigatoken is not installed, so the tokenizer was not checked with it" in output
+    assert "encoding with tokenizers, which is slower" in output
+    assert "gigatoken is not installed; use --engine tokenizers" in output
+    assert "Traceback" not in output
     assert json.loads((tmp_path / "auto" / "tokens.json").read_text())["engine"] == "tokenizers"
 
 

@@ -192,23 +192,23 @@ def _entries(change: Callable[[dict[str, object]], object]) -> _Change:
 _BAD_PAIRS: list[tuple[str, _Change, str]] = [
     ("merges.txt", lambda text: text + "q q\n", r"merges.txt, line 6: 'qq' of the merge 'q q' is not in vocab.json"),
     ("merges.txt", lambda text: text.replace("th e", "tx e"), r"merges.txt, line 3: 'tx' of the merge"),
-    ("merges.txt", lambda text: text.replace("th e", "the"), r"merges.txt, line 3: 'the' is not two parts .*; get the"),
+    ("merges.txt", lambda text: text.replace("th e", "the"), r"line 3: 'the' is not two parts .*; download it"),
     ("merges.txt", lambda text: text.replace("th e", "t h e"), r"line 3: 't h e' is not two parts"),
     ("merges.txt", lambda text: text.replace("th e", "th "), r"line 3: 'th ' is not two parts"),
     ("merges.txt", lambda text: text.replace("th e", ""), r"line 3: '' is not two parts"),
-    ("merges.txt", lambda text: text + "t h\n", r"line 6: the merge 't h' is also in line 2; get the file again"),
-    ("merges.txt", lambda text: text.replace("= =\n", ""), r"merges.txt: no merge makes the entry '==' \(id 259\) of"),
-    ("merges.txt", lambda text: "", r"merges.txt: no merge makes the entry 'th' \(id 256\) of vocab.json"),
+    ("merges.txt", lambda text: text + "t h\n", r"line 6: the merge 't h' is also in line 2; download it again"),
+    ("merges.txt", lambda text: text.replace("= =\n", ""), r"no merge creates the entry '==' \(id 259\) of"),
+    ("merges.txt", lambda text: "", r"no merge creates the entry 'th' \(id 256\) of vocab.json"),
     ("vocab.json", lambda text: text[:-20], r"vocab.json: is not valid JSON"),
     ("vocab.json", lambda text: "[1]", r"vocab.json: is not a vocabulary, which is one JSON object"),
     ("vocab.json", _entries(lambda entries: entries.update(th="257")), r"vocab.json: entry 'th' has \"257\" for an id"),
     ("vocab.json", _entries(lambda entries: entries.update(th=True)), r"vocab.json: entry 'th' has true for an id"),
     ("vocab.json", _entries(lambda entries: entries.update(th=257)), r"entries 'th' and 'the' have the same id 257"),
-    ("vocab.json", _entries(lambda entries: entries.update(th=300)), r"vocab.json: no entry has id 256, though there"),
+    ("vocab.json", _entries(lambda entries: entries.update(th=300)), r"vocab.json: no entry has id 256, although"),
     ("vocab.json", _entries(lambda entries: entries.update(th=-1)), r"vocab.json: no entry has id 256"),
     ("vocab.json", _entries(lambda entries: entries.pop("Ā")), r"vocab.json: has no entry for 1 of the 256 bytes"),
-    ("vocab.json", _entries(lambda entries: entries.update({"<\ud800>": 261})), r"vocab.json: an entry holds half a"),
-    ("vocab.json", _entries(lambda entries: entries.update(zz=261)), r"no merge makes the entry 'zz' \(id 261\)"),
+    ("vocab.json", _entries(lambda entries: entries.update({"<\ud800>": 261})), r"json: an entry contains half a"),
+    ("vocab.json", _entries(lambda entries: entries.update(zz=261)), r"no merge creates the entry 'zz' \(id 261\)"),
 ]  # fmt: skip
 
 
@@ -222,10 +222,10 @@ def test_a_damaged_pair_is_refused_by_name(tmp_path: Path, name: str, change: _C
     assert "\n" not in str(refusal.value)
 
 
-def test_merges_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_merges_that_are_not_text_are_refused(tmp_path: Path) -> None:
     _write(tmp_path, _pair())
     (tmp_path / "merges.txt").write_bytes(b"#version: 0.2\nt h\n\xc4")
-    with pytest.raises(InputError, match=r"merges.txt: is not UTF-8 .*; get it again"):
+    with pytest.raises(InputError, match=r"merges.txt: is not a merges file, as it is not UTF-8 .*; download it again"):
         read_tokenizer(str(tmp_path))
 
 
@@ -234,25 +234,25 @@ def _line(number: int, text: str) -> Callable[[list[str]], list[str]]:
 
 
 _BAD_RANKS: list[tuple[Callable[[list[str]], list[str]], str]] = [
-    (lambda lines: [*lines[:100], *lines[101:]], r"no token has rank 100, though line 101 has 101; ids must be"),
-    (lambda lines: lines[:-2] + lines[-1:], r"no token has rank 258, though line 259 has 259"),
-    (lambda lines: [lines[-1].replace("259", "0"), *lines[1:-1]], r"has no entry for 1 of the 256 bytes \('!'"),
-    (lambda lines: [*lines[:-1], lines[-1].replace("259", "258")], r"line 260: the rank 258 is also in line 259"),
-    (lambda lines: [*lines, lines[7].replace(" 7", " 260")], r"line 261: the token b'\(' is also in line 8"),
-    (_line(258, "dGhl 257x\n"), r"line 258: 'dGhl 257x' is not a token in base64 and its rank; get the file again"),
+    (lambda lines: [*lines[:100], *lines[101:]], r"has no entry for 1 of the 256 bytes \(the first is '§'\)"),
+    (lambda lines: lines[:-2] + lines[-1:], r"no entry has id 258"),
+    (lambda lines: [lines[-1].replace("259", "0"), *lines[1:-1]], r"has no entry for 1 of the 256 bytes \(the first"),
+    (lambda lines: [*lines[:-1], lines[-1].replace("259", "258")], r"entries 'Ġthe' and '==' have the same id 258"),
+    (lambda lines: [*lines, lines[7].replace(" 7", " 260")], r"line 261: the token b'\(' has a rank in an earlier"),
+    (_line(258, "dGhl 257x\n"), r"line 258: 'dGhl 257x' is not a token in base64 and its rank; download it again"),
     (_line(258, "dGhl -1\n"), r"line 258: 'dGhl -1' is not a token"),
     (_line(258, "dGhl\n"), r"line 258: 'dGhl' is not a token"),
     (_line(258, "dGh 257\n"), r"line 258: its token is not base64 \(Incorrect padding\)"),
     (_line(258, "dG*l 257\n"), r"line 258: its token is not base64"),
-    (_line(257, "eno= 256\n"), r"line 258: the token b'the' \(rank 257\) is 3 tokens of lower rank, not two"),
-    (lambda lines: [*lines, "ICA= 260\n", "ICAgICAg 261\n"], r"line 262: the token b' {6}' \(rank 261\) is 3 tokens"),
-    (lambda lines: [*lines, "PHxlbmRvZnRleHR8Pg== 260\n"], r"line 261: <\|endoftext\|> has a rank, .*; remove"),
+    (_line(257, "eno= 256\n"), r"the token b'the' \(rank 257\) is 3 tokens of lower rank, not two"),
+    (lambda lines: [*lines, "ICA= 260\n", "ICAgICAg 261\n"], r"the token b' {6}' \(rank 261\) is 3 tokens"),
+    (lambda lines: [*lines, "PHxlbmRvZnRleHR8Pg== 260\n"], r"line 261: <\|endoftext\|> has a rank, but .*; remove"),
     (lambda lines: [], r"has no entry for 256 of the 256 bytes"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "message"), _BAD_RANKS, ids=[str(at) for at in range(len(_BAD_RANKS))])
-def test_damaged_ranks_are_refused_by_line(
+def test_damaged_ranks_are_refused_by_line_or_token(
     tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
 ) -> None:
     path = tmp_path / "small.tiktoken"
@@ -268,21 +268,21 @@ def test_damaged_ranks_are_refused_by_line(
 def test_half_a_pair_says_what_is_missing(tmp_path: Path, missing: str, there: str) -> None:
     _write(tmp_path, {there: "{}"})
     for path in (tmp_path, tmp_path / there):
-        with pytest.raises(InputError, match=f"{there}: is half a tokenizer; {missing} is missing beside it"):
+        with pytest.raises(InputError, match=f"{there}: is half a tokenizer; {missing} is missing next to it"):
             read_tokenizer(str(path))
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     _write(tmp_path, {"notes.txt": "hello", "list.json": "[]", "other.json": json.dumps({"a": 1})})
     for path, message in (
-        (tmp_path, r"holds no tokenizer in a form that is known here: tokenizer.json, encoder.json with vocab.bpe"),
+        (tmp_path, r"contains no tokenizer in a known form: tokenizer.json, encoder.json with vocab.bpe"),
         (
             tmp_path / "nothing",
-            r"nothing: no such file or folder, so there is no tokenizer; `webtext train-bpe` makes one",
+            r"nothing: no such file or folder; train a tokenizer with `webtext train-bpe`",
         ),
         (
             tmp_path / "notes.txt",
-            r"notes.txt: is not a tokenizer.json .*; what is read here is tokenizer.json, encoder",
+            r"notes.txt: is not a tokenizer.json .*; known forms: tokenizer.json, encoder",
         ),
         (tmp_path / "list.json", r'list.json: is JSON but not a tokenizer.json, which has a "model"'),
         (tmp_path / "other.json", r"other.json: is JSON but not a tokenizer.json"),
@@ -291,7 +291,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
             read_tokenizer(str(path))
     _write(tmp_path, {"a.tiktoken": "", "b.tiktoken": ""})
     with pytest.raises(
-        InputError, match=r"holds several files of ranks \(a.tiktoken, b.tiktoken\); name the one to use"
+        InputError, match=r"contains several files of ranks \(a.tiktoken, b.tiktoken\); name one of them"
     ):
         read_tokenizer(str(tmp_path))
 
