@@ -72,7 +72,7 @@ def _pieces(texts: list[str]) -> Counter[str]:
 
 
 def _plain_training(texts: list[str], merges: int, min_frequency: int) -> list[tuple[str, str]]:
-    """BPE as it is written down: merge the most frequent pair, of equal ones that with the lowest ids."""
+    """Train BPE naively: merge the most frequent pair, of equal ones the one with the lowest ids."""
     words = {tuple(piece): count for piece, count in _pieces(texts).items()}
     ids = {character: id for id, character in enumerate(byte_characters().values())}
     made: list[tuple[str, str]] = []
@@ -158,7 +158,7 @@ def test_the_number_of_threads_does_not_matter(trained: Path, tmp_path: Path, va
         assert (tmp_path / "bpe" / name).read_bytes() == (trained / name).read_bytes()
 
 
-def test_a_text_that_cannot_fill_the_vocabulary_says_so(tmp_path: Path) -> None:
+def test_a_text_that_cannot_fill_the_vocabulary_is_noted(tmp_path: Path) -> None:
     notes = _Notes()
     summary = _train(tmp_path, ["abcabcabc abc", "abc"], notes, vocab_size=1000, min_frequency=2)
     assert summary.extra["vocabulary_size"] == len(json.loads((tmp_path / "bpe" / "vocab.json").read_text()))

@@ -62,6 +62,6 @@ def test_one_that_cannot_be_shown_is_refused_before_any_work(
     tmp_path: Path, model: dict[str, Any], problem: str
 ) -> None:
     (tmp_path / "their.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
-    with pytest.raises(InputError, match=rf"--compare .*their\.json: .*{problem}.*; name another tokenizer, or leave"):
+    with pytest.raises(InputError, match=rf"--compare .*their\.json: .*{problem}.*; use another tokenizer, or omit"):
         _train(tmp_path, tmp_path / "bpe", tmp_path / "their.json")
     assert not (tmp_path / "bpe").exists()

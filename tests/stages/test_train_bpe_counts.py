@@ -17,13 +17,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.algorithms.bpe.merges import Merges
 from pipelines.algorithms.bpe.word_counts import count_words_plainly
+from pipelines.core import machine
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
-from pipelines.stages.train_bpe import counting, learning
+from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.counts import Limits
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
@@ -63,10 +65,16 @@ def _documents(path: Path, first: int, count: int, seed: int = 0) -> list[dict[s
     return rows
 
 
-def _train(path: Path, output: Path, notes: Silent | None = None, **config: Any) -> Summary:
-    options = RunOptions(progress=notes or Silent())
-    config = {"vocab_size": 320, **config}
-    return train_bpe(TrainBpeConfig(**config), documents=str(path), output=str(output), options=options)
+def _train(
+    path: Path, output: Path, notes: Silent | None = None, limits: Limits | None = None, **config: Any
+) -> Summary:
+    return train_bpe(
+        TrainBpeConfig(**{"vocab_size": 320, **config}),
+        documents=str(path),
+        output=str(output),
+        options=RunOptions(progress=notes or Silent()),
+        limits=limits or Limits(),
+    )
 
 
 def _train_from(counts: list[Path], output: Path, **config: Any) -> Summary:
@@ -123,16 +131,14 @@ def test_counts_of_two_machines_are_those_of_one(tmp_path: Path) -> None:
     assert _counts(tmp_path / "joined") == _counts(tmp_path / "whole")
 
 
-def test_small_memory_and_many_buckets_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_memory_and_many_buckets_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for part in range(5):
-        _documents(tmp_path / "in" / f"{part}.jsonl", part * 50, 50, seed=part)
+        rows = _documents(tmp_path / "x", part * 50, 50, seed=part)
+        # Parquet files are shards of their own, and their row groups are batches.
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{part}.parquet", row_group_size=5)
     _train(tmp_path / "in", tmp_path / "plain")
-    monkeypatch.setattr("pipelines.core.inputs._GROUP_BYTES", 1)
-    monkeypatch.setattr("pipelines.stages.train_bpe.gathering._BUCKET_BYTES", 4000)
-    monkeypatch.setattr("pipelines.core.text_readers._BATCH_ROWS", 5)
-    monkeypatch.setattr(counting, "WORDS_IN_MEMORY", 7)
-    _train(tmp_path / "in", tmp_path / "cut")
+    _train(tmp_path / "in", tmp_path / "cut", limits=Limits(bucket_bytes=4000, table_words=7))
     assert len(list((tmp_path / "cut").glob("counts-*.parquet"))) > 3
     assert len(list((tmp_path / "cut").glob("sample-*.parquet"))) == 5
     assert _counts(tmp_path / "cut") == _counts(tmp_path / "plain")
@@ -175,13 +181,13 @@ def test_a_sample_is_chosen_by_hash_and_within_the_limit(tmp_path: Path) -> None
     assert _counts(tmp_path / "reversed") == larger
 
 
-def test_a_sample_that_holds_all_or_nothing_says_so(tmp_path: Path) -> None:
+def test_a_sample_of_all_or_no_documents(tmp_path: Path) -> None:
     _documents(tmp_path / "d.jsonl", 0, 20)
     notes = _Notes()
     summary = _train(tmp_path / "d.jsonl", tmp_path / "all", notes, max_bytes=10**9)
     assert summary.dropped == {}
     assert any("all documents have less text" in note for note in notes.notes)
-    with pytest.raises(InputError, match="a sample of 1 bytes holds no document; give a larger --max-bytes"):
+    with pytest.raises(InputError, match="a sample of 1 bytes contains no document; use a larger --max-bytes"):
         _train(tmp_path / "d.jsonl", tmp_path / "none", max_bytes=1)
 
 
@@ -217,7 +223,7 @@ def test_the_library_finds_the_same_merges(tmp_path: Path, train_on: str) -> Non
     assert not any("differ" in note for note in notes.notes)
 
 
-def test_a_difference_from_the_library_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_from_the_library_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
     real = learning.learn_merges
 
@@ -229,7 +235,7 @@ def test_a_difference_from_the_library_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(learning, "learn_merges", other)
     notes = _Notes()
     _train(tmp_path / "d.jsonl", tmp_path / "library", notes, engine="tokenizers")
-    assert any("differ from merge 20 on" in note for note in notes.notes)
+    assert any("disagree from merge 20 on" in note for note in notes.notes)
 
 
 @settings(deadline=None, max_examples=12)
@@ -293,9 +299,9 @@ def test_groups_are_a_column_or_a_field(tmp_path: Path) -> None:
 def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.stages.train_bpe.estimate.available_memory_bytes", lambda: 10_000_000)
+        patch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
         with pytest.raises(
-            InputError, match=r"merging \d+ distinct words takes about .* are available; .*counts are kept"
+            InputError, match=r"merging \d+ distinct words needs about .* are available; .*counts are kept"
         ):
             _train(tmp_path / "d.jsonl", tmp_path / "bpe")
     _train_from([tmp_path / "bpe" / "counts-*.parquet"], tmp_path / "elsewhere")
@@ -303,13 +309,13 @@ def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, mo
     assert _same_tokenizer(tmp_path / "bpe", tmp_path / "elsewhere")
 
 
-def test_what_lies_ahead_is_said_of_a_large_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_input_is_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
-    monkeypatch.setattr("pipelines.stages.train_bpe.stage._LARGE_INPUT_BYTES", 1)
+    limits = Limits(large_input_bytes=1)
     notes = _Notes()
-    _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes)
+    _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes, limits)
     assert any("counting takes about" in note and "merging about" in note for note in notes.notes)
-    monkeypatch.setattr("pipelines.stages.train_bpe.estimate.available_memory_bytes", lambda: 10_000_000)
-    with pytest.raises(InputError, match=r"give fewer --workers|--max-bytes|a machine with more memory"):
-        _train(tmp_path / "d.jsonl", tmp_path / "none")
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
+    with pytest.raises(InputError, match=r"use fewer --workers|--max-bytes|a machine with more memory"):
+        _train(tmp_path / "d.jsonl", tmp_path / "none", limits=limits)
     assert not list((tmp_path / "none").glob("counts-*"))

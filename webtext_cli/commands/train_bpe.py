@@ -22,20 +22,20 @@ from webtext_cli.options import (
 @click.command("train-bpe")
 @click.option(
     "--counts",
-    "given_counts",
+    "counts_paths",
     metavar="PATH",
     multiple=True,
-    help="Train from counts of words instead of documents: folders of this command, or Parquet files with the columns "
-    "word and count; several are added up (repeatable; also a glob).",
+    help="Train from word counts instead of documents: folders of this command, or Parquet files with the columns word "
+    "and count; several are added up (repeatable; may be a glob).",
 )
 @click.option(
     "--compare",
     metavar="PATH",
-    help="A tokenizer to show beside ours on the report card, such as GPT-2's own encoder.json and vocab.bpe.",
+    help="A tokenizer to compare with on the report card, such as GPT-2's own encoder.json and vocab.bpe.",
 )
 @config_options(TrainBpeConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, **given: Any) -> None:
+def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, **flags: Any) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
     The folder holds one tokenizer in the form of each library that reads such, the counts of all words, which --counts
@@ -51,10 +51,10 @@ def command(shared: Shared, given_counts: tuple[str, ...], compare: str | None, 
     from pipelines.stages.train_bpe.stage import report_card, train_bpe
     from webtext_cli.tables.tokenizer import print_report_card
 
-    config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, given)
-    if given_counts and shared.input:
-        raise UsageError("--input and --counts exclude each other: counts stand for documents that were read before")
-    counts = list(given_counts) or ([] if shared.input else config_files(shared.corpus, "train-bpe"))
+    config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, flags)
+    if counts_paths and shared.input:
+        raise UsageError("--input and --counts exclude each other: counts replace documents")
+    counts = list(counts_paths) or ([] if shared.input else config_files(shared.corpus, "train-bpe"))
     compare = compare or config_path(shared.corpus, "train-bpe", "compare")
     output = shared.stage_output("train-bpe")
     check_disjoint(output, [*counts, *([compare] if compare else [])])

@@ -1,18 +1,17 @@
-"""Counts the words of each shard into a work file, cut into buckets by a hash of the word.
+"""Counts the words of each shard into a work file, split into buckets by a hash of the word.
 
-A task counts into a table, which goes to the work file when it has grown large. So memory is bounded, whatever the size
-of the shard; and each bucket of all shards can be added up by itself. While a batch is counted, the next one is read.
+A task counts into a table, which is written to the work file once it is large. So memory is bounded whatever the size
+of the shard, and each bucket of all shards can be added up separately. While a batch is counted, the next one is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,118 +21,96 @@ from pipelines.core.buckets import BucketWriter, write_buckets
 from pipelines.core.document_filter import group_names, with_text
 from pipelines.core.document_split import document_keys, hash_key, is_held_out, split_keys
 from pipelines.core.drops import Drops
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
-from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, write_bucketed
+from pipelines.core.text_columns import slices_within, text_arrays
+from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, Limits, work_file, write_bucketed
 from pipelines.stages.train_bpe.sample import SampleWriter
 
-# A word with its two counts takes about 100 bytes in the table, and twice that while the table grows.
-WORDS_IN_MEMORY = 1_000_000
-# Words may be long; so their bytes are bounded too.
-_BYTES_IN_MEMORY = 128 << 20
-_WORDS_WRITTEN, _BYTES_WRITTEN = 100_000, 32 << 20
+_ROWS_WRITTEN = 100_000
+# Documents are sampled by their place: a hash of their key, below this.
 PLACES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class SizeTask:
-    """A shard whose texts are to be measured."""
+class CountContext:
+    """What all shards share: only documents with a place below `sampled_below` are counted."""
 
-    shard: inputs.DocumentShard
-    output: str
-    work_file: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.shard.name
-
-
-@dataclasses.dataclass(frozen=True)
-class CountTask:
-    """A shard whose words are to be counted: those of the documents whose place is below `sampled_below`."""
-
-    shard: inputs.DocumentShard
-    held_out: float
-    group_field: str
+    config: TrainBpeConfig
     sampled_below: int
     sample_bytes: int
     buckets: int
     output: str
-    work_file: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.shard.name
+    limits: Limits
 
 
-def measure_shard(task: SizeTask) -> TaskResult:
-    """Write how many bytes of text the documents of each place have: how much a sample by hash would take."""
+def measure_shard(shard: inputs.DocumentShard, output: str) -> TaskResult:
+    """Write how many bytes of text the documents of each place have: how much a sample by hash would contain."""
     sizes = np.zeros(PLACES, np.int64)
-    for batch in inputs.read_documents(task.shard, Drops()):
-        places = [_place(key) for key in split_keys(batch, document_keys(batch, task.shard))]
+    for batch in inputs.read_documents(shard, Drops()):
+        places = [_place(key) for key in split_keys(batch, document_keys(batch, shard))]
         np.add.at(sizes, places, pc.binary_length(batch.column("text")).to_numpy())
         progress.advance(batch.num_rows)
-    return TaskResult(files=(shards.write_file(task.output, task.work_file, sizes.tobytes()),))
+    name = storage.join(WORK, f"sizes-{shard.index:05d}")
+    return TaskResult(files=(shards.write_file(output, name, sizes.tobytes()),))
 
 
-def places_within(output: str, files: Sequence[FileEntry], most_bytes: int) -> int:
-    """Return below which place documents have at most so many bytes of text together, 0 where not one is so small."""
+def places_within(output: str, files: Sequence[FileEntry], max_bytes: int) -> int:
+    """Return below which place documents have at most `max_bytes` of text in total, 0 if none is that small."""
     sizes = np.zeros(PLACES, np.int64)
     for file in files:
         sizes += np.frombuffer(storage.read_bytes(storage.join(output, file.name)), np.int64)
-    within = np.cumsum(sizes)
-    below = int(np.searchsorted(within, most_bytes, side="right"))
-    return below if below and within[below - 1] else 0
+    totals = np.cumsum(sizes)
+    below = int(np.searchsorted(totals, max_bytes, side="right"))
+    return below if below and totals[below - 1] else 0
 
 
-def count_shard(task: CountTask) -> TaskResult:
-    """Count the words of a shard; write them, its part of the sample, and what was dropped."""
-    dropped_name = shards.shard_name("dropped", task.shard.index)
+def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResult:
+    """Count the words of a shard; write them, its part of the sample, and the dropped documents."""
+    config = context.config
     with (
-        shards.write_shard(task.output, dropped_name, DROPPED_SCHEMA) as dropped,
-        write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written,
-        _WordCounter(written.writer, task.buckets) as words,
+        shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
+        write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
+        _WordCounter(written.writer, context.buckets, context.limits) as words,
     ):
         drops = Drops(dropped.writer)
-        sample = SampleWriter(task.sample_bytes)
+        sample = SampleWriter(context.sample_bytes)
         documents = 0
-        for batch in documents_to_count(task.shard, task.sampled_below, drops):
-            keys = split_keys(batch, document_keys(batch, task.shard))
-            held_out = [is_held_out(key, task.held_out) for key in keys]
+        for records in inputs.read_documents(shard, drops):
+            progress.advance(records.num_rows)
+            batch = select_documents(records, shard, context.sampled_below, drops)
+            keys = split_keys(batch, document_keys(batch, shard))
+            held_out = [is_held_out(key, config.held_out) for key in keys]
             words.add(batch.column("text"), held_out)
-            sample.add(batch, keys, group_names(batch, task.group_field), held_out)
+            sample.add(batch, keys, group_names(batch, config.group_field), held_out)
             documents += batch.num_rows
         words.finish()
-    work = FileEntry(task.work_file, written.size_bytes, written.sha256)
+    counts = FileEntry(work_file(shard.index), written.size_bytes, written.sha256)
     return TaskResult(
         records_in=inputs.count_records_in(drops, documents),
         records_out=documents,
         dropped=drops.counts,
         counts={"text_bytes": words.text_bytes},
-        files=(sample.write(task.output, task.shard.index), dropped.entry, work),
+        files=(sample.write(context.output, shard.index), dropped.entry, counts),
     )
 
 
-def documents_to_count(
-    shard: inputs.DocumentShard, sampled_below: int, drops: Drops, tell: Callable[[int], None] = progress.advance
-) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a shard that have a text and are in the sample; count the others as drops.
+def select_documents(
+    batch: pa.RecordBatch, shard: inputs.DocumentShard, sampled_below: int, drops: Drops
+) -> pa.RecordBatch:
+    """Return the documents of a batch that have a text and are in the sample; count the others as drops.
 
-    Those outside the sample are counted only, not listed: their hash tells which they are.
+    Those outside the sample are not listed: their hash identifies them.
     """
-    for batch in inputs.read_documents(shard, drops):
-        tell(batch.num_rows)
-        batch = with_text(batch, drops)
-        if sampled_below < PLACES:
-            chosen = [_place(key) < sampled_below for key in split_keys(batch, document_keys(batch, shard))]
-            drops.counts["not_in_sample"] += len(chosen) - sum(chosen)
-            batch = batch.filter(pa.array(chosen, pa.bool_()))
-        if batch.num_rows:
-            yield batch
+    batch = with_text(batch, drops)
+    if sampled_below == PLACES:
+        return batch
+    is_sampled = [_place(key) < sampled_below for key in split_keys(batch, document_keys(batch, shard))]
+    drops.counts["not_in_sample"] += len(is_sampled) - sum(is_sampled)
+    return batch.filter(pa.array(is_sampled, pa.bool_()))
 
 
 def _place(key: str) -> int:
@@ -141,11 +118,12 @@ def _place(key: str) -> int:
 
 
 class _WordCounter:
-    """Counts words apart for documents that are kept and those that are held out, in a thread of its own."""
+    """Counts words separately for kept and held-out documents, in a thread of its own."""
 
-    def __init__(self, writer: BucketWriter, buckets: int) -> None:
+    def __init__(self, writer: BucketWriter, buckets: int, limits: Limits) -> None:
         self._writer = writer
         self._buckets = buckets
+        self._limits = limits
         self._table = WordTable(columns=2)
         self._thread = ThreadPoolExecutor(1)
         self._counting: Future[None] | None = None
@@ -158,40 +136,30 @@ class _WordCounter:
         self._thread.shutdown()
 
     def add(self, texts: pa.Array, held_out: Sequence[bool]) -> None:
-        """Add the texts of documents; they are counted while the caller goes on."""
+        """Add the texts of documents; they are counted while the caller continues."""
         data, starts = text_arrays(texts)
         self.text_bytes += int(starts[-1]) - int(starts[0])
         self._wait()
         self._counting = self._thread.submit(self._table.add, data, starts, np.array(held_out, np.uint8))
 
     def finish(self) -> None:
-        """Write what is still in memory."""
+        """Write the words that are still in memory."""
         self._wait()
         self._write()
 
     def _wait(self) -> None:
         if self._counting is not None:
             self._counting.result()
-        if self._table.words > WORDS_IN_MEMORY or self._table.word_bytes > _BYTES_IN_MEMORY:
+        if self._table.words > self._limits.table_words or self._table.word_bytes > self._limits.table_bytes:
             self._write()
 
     def _write(self) -> None:
         data, starts = self._table.column()
         counts = self._table.counts()
-        for first, after in _slices(starts):
+        for first, after in slices_within(starts, self._limits.batch_bytes, _ROWS_WRITTEN):
             offsets = (starts[first : after + 1] - starts[first]).astype(np.int32)
             texts = data[starts[first] : starts[after]]
             words = pa.StringArray.from_buffers(after - first, pa.py_buffer(offsets), pa.py_buffer(texts))
             columns = [words, *(pa.array(counts[first:after, column]) for column in range(2))]
             write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
         self._table.clear()
-
-
-def _slices(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Cut words into parts, first and after the last, of which each fits into an Arrow array; one word at least."""
-    first, words = 0, len(starts) - 1
-    while first < words:
-        fitting = int(np.searchsorted(starts, starts[first] + _BYTES_WRITTEN, side="right")) - 1
-        after = min(first + _WORDS_WRITTEN, max(first + 1, fitting), words)
-        yield first, after
-        first = after

@@ -1,4 +1,4 @@
-"""Counts of words: files of them taken up, added up by bucket, and laid out for the trainer."""
+"""Counts of words: read from files, added up by bucket, and arranged for the trainer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from pipelines.algorithms.bpe.word_counts import bucket_of_words, count_words
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
+from pipelines.core.text_columns import slices_within, text_arrays
 
-# How often a word stands in the documents that are kept, and in those that are held out.
+# How often a word occurs in the documents that are kept, and in those that are held out.
 COUNTS_SCHEMA = pa.schema(
     [
         pa.field("word", pa.string(), nullable=False),
@@ -29,46 +30,52 @@ COUNTS_SCHEMA = pa.schema(
     ]
 )
 _ROWS_WRITTEN = 8192
-_BYTES_WRITTEN = 32 << 20
-# Arrow groups by at most 2 GiB of distinct words at a time.
-_BYTES_GROUPED = 1 << 30
-# Words are short as a rule, and each batch has a price of its own.
+# Words are usually short, and each batch has a fixed cost.
 _ROWS_READ = 65_536
-_BYTES_READ = 32 << 20
-# Counts stand for less text than this, an exabyte: no sum over words, of whatever they hold, then goes past 64 bits,
-# nor does the power of ten above it.
-_TOO_MUCH_TEXT_BYTES = 10**18
+# An exabyte of text: below it no sum over words exceeds 64 bits, whatever it adds up.
+_MAX_TEXT_BYTES = 10**18
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadTask:
-    """A file of counts to take up, and the work file to cut it into buckets in."""
+class Limits:
+    """How much is kept in memory or in a file at a time; the counts are the same for all values.
 
-    index: int
-    file: inputs.InputFile
-    buckets: int
+    A word with its two counts takes about 100 bytes in the table of a worker, twice that while the table grows.
+    `batch_bytes` bounds the words of an Arrow array, `group_bytes` those that Arrow groups at a time, at most 2 GiB. A
+    bucket has the words of `bucket_bytes` of input on disk, or `bucket_words` of counts, which take about 400 MB to add
+    up. `sample_bytes` is for all shards together, at least `min_sample_bytes` per shard. Smaller inputs than
+    `large_input_bytes` or `large_input_words` take seconds and little memory, so nothing is estimated.
+    """
+
+    table_words: int = 1_000_000
+    table_bytes: int = 128 << 20
+    batch_bytes: int = 32 << 20
+    group_bytes: int = 1 << 30
+    bucket_bytes: int = 256 << 20
+    bucket_words: int = 2_000_000
+    sample_bytes: int = 8 << 20
+    min_sample_bytes: int = 64 << 10
+    large_input_bytes: int = 16 << 20
+    large_input_words: int = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadContext:
+    """What all files of counts share: `buckets` is the number of buckets that their words are split into."""
+
     output: str
-    work_file: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"counts-{self.index:05d}"
+    buckets: int
+    limits: Limits
 
 
 @dataclasses.dataclass(frozen=True)
-class AddTask:
-    """One bucket of all work files to add up, of so many."""
+class AddContext:
+    """What all buckets share: the work files with the counts to add up, and the number of buckets in them."""
 
-    bucket: int
+    output: str
     buckets: int
     work_files: tuple[str, ...]
-    output: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"bucket-{self.bucket:05d}"
+    limits: Limits
 
 
 class Words(NamedTuple):
@@ -90,25 +97,34 @@ def _buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     return bucket_of_words(*text_arrays(counts.column("word")), buckets)
 
 
-def read_counts(task: ReadTask) -> TaskResult:
-    """Take up a file of counts; raise InputError where it is none, or has a word that GPT-2's split would not leave."""
-    task.file.verify()
-    with write_buckets(storage.join(task.output, task.work_file), COUNTS_SCHEMA) as written:
+def work_file(index: int) -> str:
+    """Return the name of the work file with the counts of one shard of documents, or one file of counts."""
+    return storage.join(WORK, f"words-{index:05d}.buckets")
+
+
+def read_counts(item: tuple[int, inputs.InputFile], context: ReadContext) -> TaskResult:
+    """Split a numbered file of counts into buckets.
+
+    Raises InputError if it is not a file of counts, or has a word that GPT-2's split would divide.
+    """
+    index, file = item
+    file.verify()
+    with write_buckets(storage.join(context.output, work_file(index)), COUNTS_SCHEMA) as written:
         words = text_bytes = 0
-        for batch in _batches(task.file.path):
+        for batch in _read_batches(file.path, context.limits):
             if batch.num_rows:
-                counts = _checked(batch, task.file.path)
+                counts = _check_counts(batch, file.path)
                 text_bytes += _text_bytes(counts)
-                require_sums(text_bytes, task.file.path)
-                write_bucketed(written.writer, counts, task.buckets)
+                check_sums(text_bytes, file.path)
+                write_bucketed(written.writer, counts, context.buckets)
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
-    entry = FileEntry(task.work_file, written.size_bytes, written.sha256)
+    entry = FileEntry(work_file(index), written.size_bytes, written.sha256)
     return TaskResult(records_in=words, records_out=words, counts={"text_bytes": text_bytes}, files=(entry,))
 
 
 def measure(path: str) -> tuple[int, int]:
-    """Return the rows of a file of counts, and about how many bytes its words have, by its footer."""
+    """Return the number of rows of a file of counts, and about how many bytes its words have, from its footer."""
     with storage.open_read(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
@@ -116,57 +132,54 @@ def measure(path: str) -> tuple[int, int]:
         return rows, max(rows, shards.estimate_text_bytes(file.metadata, "word"))
 
 
-def require_sums(text_bytes: int, path: str) -> None:
-    """Raise InputError for counts that stand for more text than can be added up."""
-    if text_bytes >= _TOO_MUCH_TEXT_BYTES:
+def check_sums(text_bytes: int, path: str) -> None:
+    """Raise InputError for counts of more text than 64 bits can add up."""
+    if text_bytes >= _MAX_TEXT_BYTES:
         raise InputError(
-            f"{path}: its counts, with those of the files before it, stand for an exabyte of text or more, "
-            "which cannot be added up in 64 bits; are they counts?"
+            f"{path}: its counts, with those of the files before it, amount to an exabyte of text or more, which "
+            "cannot be added up in 64 bits; check that the column contains counts"
         )
 
 
-def _batches(path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a file that hold counts, in batches that stay small where the words are long."""
+def _read_batches(path: str, limits: Limits) -> Iterator[pa.RecordBatch]:
+    """Yield the count columns of a file, in batches that stay small if the words are long."""
     words, word_bytes = measure(path)
     with storage.open_read(path) as stream:
-        present = shards.open_parquet(stream, path).schema_arrow.names
-    columns = [name for name in COUNTS_SCHEMA.names if name in present]
-    rows = max(1, min(_ROWS_READ, _BYTES_READ * words // max(1, word_bytes)))
+        names = shards.open_parquet(stream, path).schema_arrow.names
+    columns = [name for name in COUNTS_SCHEMA.names if name in names]
+    rows = max(1, min(_ROWS_READ, limits.batch_bytes * words // max(1, word_bytes)))
     yield from shards.read_batches(path, columns, rows=rows)
 
 
 def _text_bytes(counts: pa.RecordBatch) -> int:
-    """Return the bytes of text that counts stand for; only about where that is too much."""
+    """Return the bytes of text that counts amount to; only roughly if that is too much to add up."""
     lengths = pc.binary_length(counts.column("word")).to_numpy().astype(np.int64)
     times = counts.column("count").to_numpy() + counts.column("held_out").to_numpy()
-    about = float(lengths.astype(np.float64) @ times.astype(np.float64))
-    return int(about) if about >= 2 * _TOO_MUCH_TEXT_BYTES else int(lengths @ times)
+    estimate = float(lengths.astype(np.float64) @ times.astype(np.float64))
+    return int(estimate) if estimate >= 2 * _MAX_TEXT_BYTES else int(lengths @ times)
 
 
-def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    """Return a batch of a file of counts in our columns."""
+def _check_counts(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return a batch of a file of counts in COUNTS_SCHEMA; raise InputError for invalid words or counts."""
     held_out = batch.column("held_out") if "held_out" in batch.schema.names else pa.array([0] * batch.num_rows)
     try:
         texts = batch.column("word").cast(pa.binary())
-        words = texts.cast(pa.string())  # which sees whether it is UTF-8
+        words = texts.cast(pa.string())  # checks that it is UTF-8
         kept, held_out = batch.column("count").cast(pa.int64()), held_out.cast(pa.int64())
         times = pc.add_checked(kept, held_out)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = str(error).split("\n", 1)[0]
-        raise InputError(
-            f"{path}: word must be text, and count a whole number of at most 64 bits ({reason})"
-        ) from error
+        raise InputError(f"{path}: word must be text, and count an integer of at most 64 bits ({reason})") from error
     columns = [words, kept, held_out]
     if any(column.null_count for column in columns):
         raise InputError(f"{path}: has rows without a word or a count")
-    least = min(pc.min(kept).as_py(), pc.min(held_out).as_py())
-    if least < 0 or pc.min(times).as_py() < 1:
-        raise InputError(f"{path}: has a word that occurs fewer than one time")
-    _require_words(texts.to_pylist(), path)
+    if min(pc.min(kept).as_py(), pc.min(held_out).as_py()) < 0 or pc.min(times).as_py() < 1:
+        raise InputError(f"{path}: has a word with a count below 1")
+    _check_words(texts.to_pylist(), path)
     return pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA)
 
 
-def _require_words(words: list[bytes], path: str) -> None:
+def _check_words(words: list[bytes], path: str) -> None:
     """Raise InputError for a text that is more than one word: merges could then cross words."""
     if b"" not in words and sum(count for _, count in count_words(words)) == len(words):
         return
@@ -177,17 +190,20 @@ def _require_words(words: list[bytes], path: str) -> None:
     )
 
 
-def add_up(task: AddTask) -> TaskResult:
-    """Write the counts of one bucket, in the order of the words."""
-    parts = [bucket_part(storage.join(task.output, name), COUNTS_SCHEMA, task.bucket) for name in task.work_files]
-    batches = [batch for part in parts for batch in part.batches()]
-    groups = 1 + sum(batch.nbytes for batch in batches) // _BYTES_GROUPED
-    grouped = (_of_group(batches, task.buckets, group, groups) if groups > 1 else batches for group in range(groups))
-    counts = pa.concat_tables([_added(each) for each in grouped]).sort_by("word")
+def add_up(bucket: int, context: AddContext) -> TaskResult:
+    """Write the counts of one bucket, sorted by word."""
+    paths = [storage.join(context.output, name) for name in context.work_files]
+    batches = [batch for path in paths for batch in bucket_part(path, COUNTS_SCHEMA, bucket).batches()]
+    sums = [_sum_by_word(group) for group in _groups(batches, context)]
+    counts = pa.concat_tables(sums).sort_by("word").combine_chunks()
     lengths = pc.binary_length(counts["word"])
-    name = shards.shard_name("counts", task.bucket)
-    with shards.write_shard(task.output, name, COUNTS_SCHEMA, repetitive=[]) as written:
-        for part in _slices(counts.combine_chunks(), lengths.to_numpy()):
+    with shards.write_shard(
+        context.output, shards.shard_name("counts", bucket), COUNTS_SCHEMA, repetitive=[]
+    ) as written:
+        starts = np.concatenate([[0], np.cumsum(lengths.to_numpy())])
+        for first, after in slices_within(starts, context.limits.batch_bytes, _ROWS_WRITTEN):
+            # A copy, not a slice: Arrow cannot narrow a part whose offsets exceed 2 GiB.
+            part = counts.take(pa.array(np.arange(first, after)))
             for batch in part.cast(COUNTS_SCHEMA).to_batches():
                 written.writer.write_batch(batch)
     progress.advance(counts.num_rows)
@@ -203,49 +219,49 @@ def add_up(task: AddTask) -> TaskResult:
     )
 
 
-def _of_group(batches: Sequence[pa.RecordBatch], buckets: int, group: int, groups: int) -> list[pa.RecordBatch]:
-    """Return the rows of one group of a bucket: the hash that chose the bucket chooses the group as well."""
-    places = (_buckets_of(batch, buckets * groups) // buckets for batch in batches)
-    return [batch.filter(pa.array(place == group)) for batch, place in zip(batches, places, strict=True)]
+def _groups(batches: list[pa.RecordBatch], context: AddContext) -> Iterator[list[pa.RecordBatch]]:
+    """Yield the rows of a bucket in groups that Arrow can add up; all rows of a word are in one group."""
+    groups = 1 + sum(batch.nbytes for batch in batches) // context.limits.group_bytes
+    if groups == 1:
+        yield batches
+        return
+    # The hash that selects the bucket selects the group within it as well.
+    numbers = [_buckets_of(batch, context.buckets * groups) // context.buckets for batch in batches]
+    for group in range(groups):
+        masks = [pa.array(number == group) for number in numbers]
+        yield [batch.filter(mask) for batch, mask in zip(batches, masks, strict=True)]
 
 
-def _added(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    # Arrow's strings end at 2 GiB in all, its large ones do not.
+def _sum_by_word(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    # Arrow's string columns end at 2 GiB in total, its large ones do not.
     wide = COUNTS_SCHEMA.set(0, pa.field("word", pa.large_string(), nullable=False))
     rows = pa.Table.from_batches(batches, COUNTS_SCHEMA).cast(wide)
-    added = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
-    return pa.table([added["word"], added["count_sum"], added["held_out_sum"]], schema=wide)
+    sums = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
+    return pa.table([sums["word"], sums["count_sum"], sums["held_out_sum"]], schema=wide)
 
 
-def _slices(counts: pa.Table, lengths: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
-    """Cut a table into parts of which each can be one batch; `lengths` are those of its words."""
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(ends):
-        fitting = int(np.searchsorted(ends, ends[first] - lengths[first] + _BYTES_WRITTEN, side="right"))
-        after = min(first + _ROWS_WRITTEN, max(first + 1, fitting))
-        # A copy, not a slice: Arrow refuses to narrow a part whose offsets go on from 2 GiB.
-        yield counts.take(pa.array(np.arange(first, after)))
-        first = after
+def read_words(
+    paths: Sequence[str],
+    train_on: str,
+    min_count: int = 1,
+    limits: Limits = Limits(),
+) -> Iterator[pa.RecordBatch]:
+    """Yield words with `count` in the documents trained on, and `held_out`.
 
-
-def counted_words(folder: str, files: Sequence[FileEntry], train_on: str, least: int) -> Iterator[pa.RecordBatch]:
-    """Yield the words that are trained on, with `count` as they are counted for that, and `held_out`.
-
-    Words that are only in held-out documents are yielded too, with a count of 0, where those are not trained on; and so
-    are those that occur fewer than `least` times.
+    Words that are not trained on have a count of 0: those that occur fewer than `min_count` times, and those that occur
+    only in held-out documents unless these are trained on.
     """
-    for file in files:
-        for batch in _batches(storage.join(folder, file.name)):
+    for path in paths:
+        for batch in _read_batches(path, limits):
             kept, held_out = batch.column("count"), batch.column("held_out")
             counts = pc.add(kept, held_out) if train_on == "all" else kept
-            if least > 1:
-                counts = pc.if_else(pc.less(counts, least), 0, counts)
+            if min_count > 1:
+                counts = pc.if_else(pc.less(counts, min_count), 0, counts)
             yield pa.RecordBatch.from_arrays([batch.column("word"), counts, held_out], schema=COUNTS_SCHEMA)
 
 
-def words_to_train_on(batches: Iterator[pa.RecordBatch], words: int, word_bytes: int) -> Words:
-    """Lay out words for the trainer: `words` and `word_bytes` are how many there are at most."""
+def arrange_words(batches: Iterator[pa.RecordBatch], words: int, word_bytes: int) -> Words:
+    """Arrange words for the trainer; `words` and `word_bytes` are upper bounds."""
     symbol_of_byte = np.empty(256, np.uint8)
     symbol_of_byte[list(byte_characters())] = np.arange(256)
     symbols, starts = np.empty(word_bytes, np.uint8), np.zeros(words + 1, np.int64)

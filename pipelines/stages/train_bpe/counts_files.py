@@ -1,4 +1,4 @@
-"""The files of counts that stand for documents: which are meant, whether they go together, and how much they hold."""
+"""The files of counts given instead of documents: which files these are, whether they fit together, and their size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipelines.stages.train_bpe.sample import sample_files
 
 @dataclasses.dataclass(frozen=True)
 class CountsInput:
-    """Counts of words from anywhere: their files, a hash of their content, and the sampled texts that lie beside them.
+    """Counts of words: their files, a hash of their content, and the sampled texts stored with them.
 
-    `words` and `word_bytes` are those of all files together, at most, since files may share words; `distinct_words` and
-    their bytes are of the folder or the file that holds most, at least.
+    `words` and `word_bytes` are upper bounds, since files may share words; `distinct_words` and `distinct_word_bytes`
+    are lower bounds: those of the largest folder or file.
     """
 
     files: tuple[inputs.InputFile, ...]
@@ -33,51 +33,51 @@ class CountsInput:
 def open_counts(paths: Sequence[str], held_out: float) -> CountsInput:
     """Open folders of train-bpe and Parquet files of `word` and `count`, by name, folder or glob.
 
-    Raises InputError for others, for counts that are given twice, and for folders that held out another share.
+    Raises InputError for other files, for counts given twice, and for folders with another held-out fraction.
     """
-    paths = [each for path in paths for each in _meant(path)]
-    found = [each for path in paths for each in _opened(path, held_out)]
-    files = [file for together in found for file in together]
-    _refuse_twice(files)
+    paths = [match for path in paths for match in _expand(path)]
+    groups = [group for path in paths for group in _open(path, held_out)]
+    files = [file for group in groups for file in group]
+    _check_unique(files)
     samples = sample_files(paths)
-    sizes = [tuple(map(sum, zip(*(measure(file.path) for file in together), strict=True))) for together in found]
-    most = max(sizes)
+    sizes = [tuple(map(sum, zip(*(measure(file.path) for file in group), strict=True))) for group in groups]
+    distinct_words, distinct_word_bytes = max(sizes)
     return CountsInput(
         files=tuple(files),
         fingerprint=inputs.fingerprint_files([file.path for file in (*files, *samples)]),
         samples=tuple(samples),
         words=sum(words for words, _ in sizes),
         word_bytes=sum(word_bytes for _, word_bytes in sizes),
-        distinct_words=most[0],
-        distinct_word_bytes=most[1],
+        distinct_words=distinct_words,
+        distinct_word_bytes=distinct_word_bytes,
     )
 
 
-def _meant(path: str) -> list[str]:
-    """Return the folders that a glob means, or the path as it is, where it is none or means files."""
+def _expand(path: str) -> list[str]:
+    """Return the folders that a glob matches; the path itself if it is not a glob or matches files."""
     matches = storage.glob(path) if storage.is_glob(path) else []
     return matches if any(storage.is_folder(match) for match in matches) else [path]
 
 
-def _opened(path: str, held_out: float) -> list[list[inputs.InputFile]]:
-    """Return the files that are meant by a path; those of one inner list share no word."""
+def _open(path: str, held_out: float) -> list[list[inputs.InputFile]]:
+    """Return the files at a path in groups; the files of one group share no word."""
     if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
-        each = inputs.expand_paths([path], [".parquet"])
-        return [[inputs.InputFile(file, storage.size_bytes(file))] for file in each]
+        files = inputs.expand_paths([path], [".parquet"])
+        return [[inputs.InputFile(file, storage.size_bytes(file))] for file in files]
     folder = inputs.open_stage(path, ("train-bpe",))
-    files = folder.files("counts-", ".parquet")
-    if not files:
-        raise InputError(f"{path}: holds no counts; it was made with --engine tokenizers")
-    theirs = folder.manifest.identity.config.get("held_out", held_out)
-    if theirs != held_out:
-        raise InputError(f"{path}: counted apart a share of {theirs} of the documents; give --held-out {theirs}")
-    return [files]
+    counts = folder.files("counts-", ".parquet")
+    if not counts:
+        raise InputError(f"{path}: contains no counts")
+    fraction = folder.manifest.identity.config.get("held_out", held_out)
+    if fraction != held_out:
+        raise InputError(f"{path}: was counted with a held-out fraction of {fraction}; use --held-out {fraction}")
+    return [counts]
 
 
-def _refuse_twice(files: Sequence[inputs.InputFile]) -> None:
-    seen: set[str] = set()
+def _check_unique(files: Sequence[inputs.InputFile]) -> None:
+    paths: set[str] = set()
     for file in files:
-        name = storage.real_path(file.path)
-        if name in seen:
-            raise InputError(f"{file.path}: is given to --counts twice, and its words would count double; give it once")
-        seen.add(name)
+        path = storage.real_path(file.path)
+        if path in paths:
+            raise InputError(f"{file.path}: is given to --counts twice and would count double; give it once")
+        paths.add(path)

@@ -99,7 +99,7 @@ def make_card(
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
     description = Description(len(tokens) + 1, lengths, splits_as_gpt2=True)
     name = "the new tokenizer"
-    encoder = quickest_encoder(tokenizer_json, name, forgets_after=_MAX_CACHED_WORDS)
+    encoder = quickest_encoder(tokenizer_json, name, max_texts=_MAX_CACHED_WORDS)
     corpus, own_words = CorpusTotals(), WordTally(encoder, description.size, threads=threads)
     tally_words(words(), corpus, own_words)
     with ThreadPoolExecutor(1) as pool:
@@ -126,7 +126,7 @@ def _measure_reference(
     reference: Reference, words: Callable[[], Iterable[pa.RecordBatch]], sample: Sample, threads: bool
 ) -> _Measured:
     description = describe(reference.tokenizer_json, reference.name)
-    encoder = quickest_encoder(reference.tokenizer_json, reference.name, forgets_after=_MAX_CACHED_WORDS)
+    encoder = quickest_encoder(reference.tokenizer_json, reference.name, max_texts=_MAX_CACHED_WORDS)
     tally = None
     if description.splits_as_gpt2:
         tally = WordTally(encoder, description.size, threads=threads)
