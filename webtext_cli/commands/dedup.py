@@ -14,11 +14,11 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 @click.command("dedup")
 @config_options(DedupConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, **given: Any) -> None:
+def command(shared: Shared, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 
-    Candidates are found by MinHash and verified by their true Jaccard similarity. Of each cluster the document of
-    highest score stays; dropped-*.parquet names it for each of the others, clusters.parquet lists all.
+    Candidate pairs are found by MinHash and verified by their Jaccard similarity. Of each cluster, the document with the
+    highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
 
     \b
     Example:
@@ -27,7 +27,7 @@ def command(shared: Shared, **given: Any) -> None:
     """
     from pipelines.stages.dedup.stage import dedup
 
-    config = stage_config(DedupConfig, "dedup", shared.corpus, given)
+    config = stage_config(DedupConfig, "dedup", shared.corpus, flags)
     summary = dedup(
         config,
         documents=shared.input_or("extract"),

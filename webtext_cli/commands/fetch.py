@@ -14,7 +14,7 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 @click.command("fetch")
 @config_options(FetchConfig)
 @stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
-def command(shared: Shared, **options: Any) -> None:
+def command(shared: Shared, **flags: Any) -> None:
     """Download the pages behind the links as WARC.
 
     Each link gets an outcome: ok, or dropped for a named reason. Obeys robots.txt, sends each host at most one request
@@ -27,7 +27,7 @@ def command(shared: Shared, **options: Any) -> None:
     """
     from pipelines.stages.fetch.stage import fetch
 
-    config = stage_config(FetchConfig, "fetch", shared.corpus, options)
+    config = stage_config(FetchConfig, "fetch", shared.corpus, flags)
     summary = fetch(
         config,
         links=shared.input_or("scrape"),

@@ -24,7 +24,7 @@ _WITH_MERGE = ("memory_limit_mb",)
 )
 @config_options(OverlapIndexConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
+def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 
     Use it for benchmarks that you do not have yet, and to share an index without its text: overlap-report --index reads
@@ -39,8 +39,8 @@ def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     from pipelines.stages.overlap_index.stage import overlap_index
 
     if merge:
-        _check_option_conflicts(shared, given)
-    config = stage_config(OverlapIndexConfig, "overlap-index", shared.corpus, given)
+        _check_option_conflicts(shared, flags)
+    config = stage_config(OverlapIndexConfig, "overlap-index", shared.corpus, flags)
     output = shared.stage_output("overlap-index")
     check_disjoint(output, merge)
     summary = overlap_index(
@@ -53,12 +53,12 @@ def command(shared: Shared, merge: tuple[str, ...], **given: Any) -> None:
     print_summary(summary, shared.as_json)
 
 
-def _check_option_conflicts(shared: Shared, given: dict[str, Any]) -> None:
+def _check_option_conflicts(shared: Shared, flags: dict[str, Any]) -> None:
     """Raise UsageError for documents and for options that are those of the indexes."""
     from pipelines.core.errors import UsageError
 
     if shared.input:
         raise UsageError("--input and --merge exclude each other: merging does not read documents")
     for field in dataclasses.fields(OverlapIndexConfig):
-        if given.get(field.name) is not None and field.name not in _WITH_MERGE:
+        if flags.get(field.name) is not None and field.name not in _WITH_MERGE:
             raise UsageError(f"{flag_of(field)} cannot be set with --merge: it is that of the indexes")

@@ -14,11 +14,11 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 @click.command("remove-wikipedia")
 @config_options(RemoveWikipediaConfig)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, **given: Any) -> None:
+def command(shared: Shared, **flags: Any) -> None:
     """Remove the documents of Wikipedia and its mirrors.
 
-    The paper leaves all of Wikipedia out, since many benchmarks are drawn from it. A document goes when the registered
-    domain of its URL is listed; dropped-*.parquet names each.
+    The paper removes Wikipedia, since many benchmarks consist of its text. A document is dropped if the registered domain
+    of its URL is in data/wikipedia-domains.txt or given by --domain; dropped-*.parquet lists the dropped documents.
 
     \b
     Example:
@@ -27,7 +27,7 @@ def command(shared: Shared, **given: Any) -> None:
     """
     from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 
-    config = stage_config(RemoveWikipediaConfig, "remove-wikipedia", shared.corpus, given)
+    config = stage_config(RemoveWikipediaConfig, "remove-wikipedia", shared.corpus, flags)
     summary = remove_wikipedia(
         config,
         documents=shared.input_or("dedup"),

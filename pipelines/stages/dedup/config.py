@@ -13,11 +13,16 @@ class DedupConfig:
 
     threshold: float = option(
         0.8,
-        "Documents whose shingles have at least this Jaccard similarity are near-duplicates.",
+        "Minimum Jaccard similarity of near-duplicates.",
         minimum=0.1,
         maximum=1,
     )
-    ngram: int = option(5, "Words in a shingle.", minimum=1, maximum=100)
-    num_perm: int = option(128, "Values in a MinHash signature.", minimum=16, maximum=1024)
+    ngram: int = option(5, "Words per shingle.", minimum=1, maximum=100)
+    num_perm: int = option(
+        128,
+        "Number of MinHash values per document; more values miss fewer pairs and take longer.",
+        minimum=16,
+        maximum=1024,
+    )
     seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
-    text_field: str = option("text", "The column or field that holds the text.")
+    text_field: str = option("text", "Column or field with the text.")

@@ -33,4 +33,4 @@ class OverlapIndexConfig(NgramConfig):
         identity=False,
         minimum=1,
     )
-    text_field: str = option("text", "The column or field that holds the text.")
+    text_field: str = option("text", "Column or field with the text.")
