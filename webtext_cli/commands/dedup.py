@@ -17,8 +17,8 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 def command(shared: Shared, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 
-    Candidate pairs are found by MinHash and verified by their Jaccard similarity. Of each cluster, the document with the
-    highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
+    Candidate pairs are found by MinHash and verified by their Jaccard similarity. Of each cluster, the document with
+    the highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
 
     \b
     Example:

@@ -17,8 +17,8 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 def command(shared: Shared, **flags: Any) -> None:
     """Remove the documents of Wikipedia and its mirrors.
 
-    The paper removes Wikipedia, since many benchmarks consist of its text. A document is dropped if the registered domain
-    of its URL is in data/wikipedia-domains.txt or given by --domain; dropped-*.parquet lists the dropped documents.
+    The paper removes Wikipedia, since many benchmarks consist of its text. A document is dropped if the registered
+    domain of its URL is in data/wikipedia-domains.txt or given by --domain; dropped-*.parquet lists these documents.
 
     \b
     Example:
