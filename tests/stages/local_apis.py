@@ -46,7 +46,7 @@ class LocalApi(http.server.ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.agents: set[str] = set()
         self.faults: list[Fault | None] = []
-        # The request of this number (from 1) gets no answer until it is released.
+        # The request of this number (from 1) gets no response until it is released.
         self.hold_at = 0
         self.held = threading.Event()
         self.release = threading.Event()
@@ -175,7 +175,7 @@ class ArcticShift(LocalApi):
     """Search by subreddit or URL in order of time, and submissions by their ids.
 
     `auto` is how many records `limit=auto` brings; with `inclusive`, `after` and `before` mean their own second too.
-    `slow_above` is the limit above which a query is given up. The order within a second differs from query to query.
+    `slow_above` is the limit above which a query times out. The order within a second differs from query to query.
     """
 
     def __init__(self, posts: list[Post] | None = None) -> None:
@@ -194,21 +194,21 @@ class ArcticShift(LocalApi):
             ids = query["ids"].split(",")
             if len(ids) > 500:
                 return 400, {"data": None, "error": "Too many ids"}
-            found = [post for post in self.posts if post["id"] in ids]
+            posts = [post for post in self.posts if post["id"] in ids]
         elif path == "/api/posts/search":
             limit = self.auto if query["limit"] == "auto" else int(query["limit"])
             if limit > self.slow_above:
                 return 422, {"data": None, "error": "Timeout. Maybe slow down a bit"}
-            found = self._search(query)[:limit]
+            posts = self._search(query)[:limit]
         else:
             return 404, {"error": "Not found"}
-        return 200, {"data": [{field: post.get(field) for field in fields} for post in found]}
+        return 200, {"data": [{field: post.get(field) for field in fields} for post in posts]}
 
     def _search(self, query: dict[str, str]) -> list[Post]:
         after, before = int(query["after"]) + (not self.inclusive), int(query["before"]) - (not self.inclusive)
-        found = [post for post in self.posts if after <= post["created_utc"] <= before and _matches(post, query)]
+        posts = [post for post in self.posts if after <= post["created_utc"] <= before and _matches(post, query)]
         turn = len(self.requests)
-        return sorted(found, key=lambda post: (post["created_utc"], zlib.crc32(f"{turn} {post['id']}".encode())))
+        return sorted(posts, key=lambda post: (post["created_utc"], zlib.crc32(f"{turn} {post['id']}".encode())))
 
 
 def _matches(post: Post, query: dict[str, str]) -> bool:
@@ -237,8 +237,8 @@ def post(number: int, url: str, score: int = 10, **fields: Any) -> Post:
     }
 
 
-def make_clients_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the score clients forget earlier servers and credentials, and ask servers on loopback without pauses."""
+def reset_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reset the score clients, and send requests without delays."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)

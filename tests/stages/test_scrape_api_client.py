@@ -80,7 +80,7 @@ def test_request_rate_and_user_agent(api: ArcticShift, clock: _Clock) -> None:
         ({"Retry-After": "soon"}, 1.0),
     ],
 )
-def test_429_is_waited_for(api: ArcticShift, clock: _Clock, headers: dict[str, str], wait_s: float) -> None:
+def test_retry_after_a_429(api: ArcticShift, clock: _Clock, headers: dict[str, str], wait_s: float) -> None:
     api.faults = [Fault(429, headers, b'{"data":null,"error":"Too many requests"}')]
     assert len(_ask(_client(api, clock))) == 1
     assert sum(clock.slept) == pytest.approx(wait_s)
@@ -236,5 +236,5 @@ def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:
         ("", None),
     ],
 )
-def test_times_to_wait(text: str, wait_s: float | None) -> None:
+def test_requested_wait(text: str, wait_s: float | None) -> None:
     assert requested_wait_s({"X-RateLimit-Reset": text}, _NOW) == wait_s

@@ -58,17 +58,17 @@ def _posts(seconds: list[int], **fields: Any) -> list[Post]:
 def _search_all(api: ArcticShift, query: dict[str, str] | None = None) -> list[str]:
     """Return the ids of all pages, each checked to begin where the previous one ended."""
     search = Search(ApiClient(api.address, sleep=lambda _: None), query or {"subreddit": "python"}, _WINDOW)
-    found: list[Post] = []
+    posts: list[Post] = []
     while True:
         page = search.next_page()
-        found += page.records
+        posts += page.records
         if page.last:
-            assert [each["created_utc"] for each in found] == sorted(each["created_utc"] for each in found)
-            return [each["id"] for each in found]
+            assert [post["created_utc"] for post in posts] == sorted(post["created_utc"] for post in posts)
+            return [post["id"] for post in posts]
 
 
 def _ids(posts: list[Post]) -> list[str]:
-    return sorted(each["id"] for each in posts)
+    return sorted(post["id"] for post in posts)
 
 
 @pytest.mark.parametrize("inclusive", [False, True])
@@ -88,21 +88,21 @@ def _ids(posts: list[Post]) -> list[str]:
     ],
     ids=len,
 )
-def test_pages_neither_lose_nor_double(api: ArcticShift, seconds: list[int], inclusive: bool) -> None:
+def test_pages_neither_lose_nor_duplicate_submissions(api: ArcticShift, seconds: list[int], inclusive: bool) -> None:
     api.posts = _posts(seconds)
     api.inclusive = inclusive
-    found = _search_all(api)
-    assert sorted(found) == _ids(api.posts)
+    ids = _search_all(api)
+    assert sorted(ids) == _ids(api.posts)
     assert len(api.requests) <= len(seconds) // 50 + 3
 
 
-def test_the_window_holds_whatever_the_api_means_by_after_and_before(api: ArcticShift) -> None:
+def test_the_window_is_exact_whether_or_not_after_is_inclusive(api: ArcticShift) -> None:
     api.posts = _posts([-2, -1, 0, 1, 99_998, 99_999, 100_000, 100_001])
     for api.inclusive in (False, True):
         assert sorted(_search_all(api)) == _ids(api.posts)[2:6]
 
 
-def test_more_of_one_second_than_a_page_holds(api: ArcticShift) -> None:
+def test_more_submissions_in_one_second_than_fit_a_page(api: ArcticShift) -> None:
     api.posts = _posts([5] * 50 + [6] * 150 + [7] * 10)
     api.auto = 250
     assert sorted(_search_all(api)) == _ids(api.posts)
@@ -111,7 +111,7 @@ def test_more_of_one_second_than_a_page_holds(api: ArcticShift) -> None:
         _search_all(api)
 
 
-def test_a_second_that_needs_the_largest_limit_after_a_slow_time(api: ArcticShift) -> None:
+def test_a_second_that_needs_the_largest_limit_after_slow_queries(api: ArcticShift) -> None:
     api.posts = _posts([number // 40 for number in range(400)])
     slow = Fault(422, body=b'{"data":null,"error":"Timeout. Maybe slow down a bit"}')
     api.faults = [slow] * 3
@@ -130,7 +130,7 @@ def test_a_query_that_stays_too_slow(api: ArcticShift) -> None:
         _search_all(api)
 
 
-def test_a_server_of_another_kind(api: ArcticShift) -> None:
+def test_servers_that_are_not_an_arctic_shift(api: ArcticShift) -> None:
     for body, message in (
         (b'{"data": [{"id": "a"}]}', "python: the response has a submission without id or created_utc"),
         (b'{"data": [{"id": "a", "created_utc": 9}, {"id": "b", "created_utc": 8}]}', "not sorted by time"),
@@ -140,7 +140,7 @@ def test_a_server_of_another_kind(api: ArcticShift) -> None:
             _search_all(api)
 
 
-def test_links_to_a_domain_are_those_to_its_host(api: ArcticShift) -> None:
+def test_domain_queries_match_only_the_host(api: ArcticShift) -> None:
     wanted = [
         "http://example.com/a",
         "https://example.com/?b",
@@ -155,12 +155,12 @@ def test_links_to_a_domain_are_those_to_its_host(api: ArcticShift) -> None:
         "http://example.org/",
     ]
     api.posts = [post(number, url) for number, url in enumerate([*wanted, *others])]
-    found = [id for query in domain_queries("example.com") for id in _search_all(api, query)]
-    assert sorted(found) == _ids(api.posts[: len(wanted)])
+    ids = [id for query in domain_queries("example.com") for id in _search_all(api, query)]
+    assert sorted(ids) == _ids(api.posts[: len(wanted)])
     assert len(domain_queries("www.example.com")) == 4
 
 
-def test_self_posts_are_told_by_their_thread(api: ArcticShift) -> None:
+def test_self_posts_are_recognized_by_their_thread(api: ArcticShift) -> None:
     thread = "https://www.reddit.com/r/Python/comments/"
     api.posts = [
         post(1, f"{thread}60001/title/"),
@@ -171,7 +171,7 @@ def test_self_posts_are_told_by_their_thread(api: ArcticShift) -> None:
         post(6, None),  # type: ignore[arg-type]
     ]
     search = Search(ApiClient(api.address), subreddit_queries("python")[0], _WINDOW)
-    is_self = {each["id"]: each["is_self"] for each in search.next_page().records}
+    is_self = {record["id"]: record["is_self"] for record in search.next_page().records}
     assert [id for id, it_is in is_self.items() if it_is] == ["60001", "60003", "60005"]
 
 
@@ -185,7 +185,7 @@ def _scrape(api: ArcticShift, output: Path, **config: Any) -> tuple[Any, list[st
     return summary, notes.notes
 
 
-def test_a_run_keeps_its_listings_and_asks_nothing_again(api: ArcticShift, tmp_path: Path) -> None:
+def test_stored_listings_are_not_requested_again(api: ArcticShift, tmp_path: Path) -> None:
     api.posts = [
         *_posts(list(range(0, 500, 2))),
         *[post(2000 + n, f"http://example.org/{n}", n, subreddit="news") for n in range(5)],
@@ -208,11 +208,11 @@ def test_a_run_keeps_its_listings_and_asks_nothing_again(api: ArcticShift, tmp_p
         "title",
         "url",
     }
-    asked, before = len(api.requests), (tmp_path / "out" / "manifest.json").read_bytes()
+    requests, before = len(api.requests), (tmp_path / "out" / "manifest.json").read_bytes()
     api.posts.clear()
     next((tmp_path / "out").glob("links-*.parquet")).unlink()
     _scrape(api, tmp_path / "out", subreddits=("r/Python", "news", "python", "empty"))
-    assert len(api.requests) == asked
+    assert len(api.requests) == requests
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
     with pytest.raises(ChangedRunError, match="subreddits was"):
         _scrape(api, tmp_path / "out", subreddits=("news",))
@@ -233,7 +233,7 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
     ]
 
 
-def test_nothing_found_and_nothing_that_can_be_found(api: ArcticShift, tmp_path: Path) -> None:
+def test_empty_listings_and_conflicting_options(api: ArcticShift, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no submissions of nosuch; check the name and the dates"):
         _scrape(api, tmp_path / "out", subreddits=("nosuch",))
     with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
@@ -248,7 +248,7 @@ def test_nothing_found_and_nothing_that_can_be_found(api: ArcticShift, tmp_path:
         _scrape(api, tmp_path / "a", subreddits=("a",), listing="top")
 
 
-def test_the_window_ends_before_scores_are_fresh_and_stays_for_the_run(
+def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
     api: ArcticShift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = _START + 40 * 3600
@@ -260,7 +260,7 @@ def test_the_window_ends_before_scores_are_fresh_and_stays_for_the_run(
     api.faults = [Fault(404, body=b'{"error": "down"}')]
     with pytest.raises(InputError, match="down"):
         _scrape(api, tmp_path / "out", subreddits=("python",))
-    # The run goes on an hour later, with the window that it began with.
+    # The run resumes an hour later, with the window of its start.
     monkeypatch.setattr(listings.time, "time", lambda: now + 3600.0)
     summary, notes = _scrape(api, tmp_path / "out", subreddits=("python",))
     assert summary.records_in == 2
@@ -274,7 +274,7 @@ def test_the_window_ends_before_scores_are_fresh_and_stays_for_the_run(
     monkeypatch.undo()
 
 
-def test_an_api_that_fails_for_long_leaves_what_came(api: ArcticShift, tmp_path: Path) -> None:
+def test_pages_before_a_failure_are_kept(api: ArcticShift, tmp_path: Path) -> None:
     api.posts = _posts(list(range(350)))
     api.faults = [None, None, Fault(403, body=b'{"error": "no more"}')]
     with pytest.raises(InputError, match=r"refused with status 403 \(no more\)"):
@@ -298,7 +298,7 @@ def _kill_when_held(api: ArcticShift, output: Path, at: int) -> None:
     api.release.set()
 
 
-def test_kill_9_in_the_middle_of_a_window_asks_for_no_page_again(api: ArcticShift, tmp_path: Path) -> None:
+def test_no_page_is_requested_twice_after_kill_9(api: ArcticShift, tmp_path: Path) -> None:
     api.posts = _posts([number // 3 for number in range(640)])
     api.posts += [post(2000 + n, f"http://example.org/{n}", subreddit="news") for n in range(250)]
     _scrape(api, tmp_path / "whole", subreddits=("python", "news"))
@@ -318,7 +318,7 @@ def test_kill_9_in_the_middle_of_a_window_asks_for_no_page_again(api: ArcticShif
     assert _rows(tmp_path / "whole") == _rows(tmp_path / "out")
 
 
-def test_scores_fetched_after_a_refusal_leave_the_listing_as_it_is(
+def test_refreshing_scores_after_a_refusal_keeps_the_listing(
     api: ArcticShift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 100)
@@ -329,7 +329,7 @@ def test_scores_fetched_after_a_refusal_leave_the_listing_as_it_is(
     searches = len(api.requests)
     listing = (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes()
     # By now the archive knows the scores, and has lost half of the posts.
-    api.posts = [{**each, "score": 7} for each in api.posts[::2]]
+    api.posts = [{**post, "score": 7} for post in api.posts[::2]]
     summary, _ = _scrape(api, tmp_path / "out", subreddits=("python",), refresh_scores="arctic-shift")
     assert {path for path, _ in api.requests[searches:]} == {"/api/posts/ids"}
     assert (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes() == listing

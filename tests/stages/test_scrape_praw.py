@@ -66,7 +66,7 @@ def _rows(output: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(output.glob("links-*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-def test_a_listing_makes_the_same_links_as_a_dump_of_it(reddit: Reddit, tmp_path: Path) -> None:
+def test_a_listing_gives_the_same_links_as_a_dump(reddit: Reddit, tmp_path: Path) -> None:
     parent = {"id": "zz", "url": "http://outside.com/", "is_self": False, "author": "nobody", "subreddit": "news"}
     posts = [
         _post("1a", "http://example.com/?a=1&utm_source=x"),
@@ -88,7 +88,7 @@ def test_a_listing_makes_the_same_links_as_a_dump_of_it(reddit: Reddit, tmp_path
     assert {row["url"] for row in _rows(tmp_path / "api")} == {"http://example.com/?a=1", "http://outside.com/"}
 
 
-def test_pages_are_followed_up_to_the_limit_and_the_end_of_reddit(reddit: Reddit, tmp_path: Path) -> None:
+def test_pages_are_followed_up_to_both_limits(reddit: Reddit, tmp_path: Path) -> None:
     numbers = range(36**2, 36**2 + 1200)
     reddit.posts["/r/python/new"] = [_post(f"{n:x}", f"http://example.com/{n}") for n in numbers]
     assert _scrape(tmp_path / "some", limit=250).records_in == 250
@@ -96,17 +96,17 @@ def test_pages_are_followed_up_to_the_limit_and_the_end_of_reddit(reddit: Reddit
     assert _scrape(tmp_path / "all").records_in == 1000
 
 
-def test_the_listing_stays_and_is_not_asked_for_again(reddit: Reddit, tmp_path: Path) -> None:
+def test_a_stored_listing_is_not_requested_again(reddit: Reddit, tmp_path: Path) -> None:
     reddit.posts["/r/python/new"] = [_post("1a", "http://example.com/a"), _post("1b", "http://example.com/b")]
     _scrape(tmp_path / "out")
-    asked = len(reddit.requests)
+    requests = len(reddit.requests)
     manifest = (tmp_path / "out" / "manifest.json").read_bytes()
     assert "listing-00000.ndjson.zst" in [file.name for file in read_manifest(str(tmp_path / "out")).files]
     reddit.posts["/r/python/new"].insert(0, _post("1c", "http://example.com/c"))
     # A shard that is lost is made from the same listing, so that the links are of one moment.
     next((tmp_path / "out").glob("links-*.parquet")).unlink()
     _scrape(tmp_path / "out")
-    assert len(reddit.requests) == asked
+    assert len(reddit.requests) == requests
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
     with open_decompressed(str(tmp_path / "out" / "listing-00000.ndjson.zst")) as stream:
         text = stream.read().decode()
@@ -134,22 +134,22 @@ def test_several_subreddits_and_r_all(reddit: Reddit, tmp_path: Path) -> None:
         ("TestSubreddit.test_search", "all", "search"),
     ],
 )
-def test_recorded_answers_of_reddit(
+def test_recorded_responses_of_reddit(
     reddit: Reddit, shared_data: Path, cassette: str, subreddit: str, listing: str
 ) -> None:
     recorded = json.loads((shared_data / "praw_cassettes" / f"{cassette}.json").read_text())
     (body,) = (
-        each["response"]["body"]["string"].encode()
-        for each in recorded["interactions"]
-        if f"/{listing}" in each["request"]["uri"]
+        interaction["response"]["body"]["string"].encode()
+        for interaction in recorded["interactions"]
+        if f"/{listing}" in interaction["request"]["uri"]
     )
     path = f"/r/{subreddit}/search/" if listing == "search" else f"/r/{subreddit}/{listing}"
     reddit.recorded[path] = body
     posts = [child["data"] for child in json.loads(body)["data"]["children"]]
     lines = listing_lines(connect(), subreddit, listing, limit=1000, query="praw oauth search")
-    found = [parse_line(line) for line in lines]
-    assert len(found) == len(posts) > 5
-    for answer, submission in zip(posts, found, strict=True):
+    submissions = [parse_line(line) for line in lines]
+    assert len(submissions) == len(posts) > 5
+    for answer, submission in zip(posts, submissions, strict=True):
         for field in ("id", "score", "url", "subreddit", "title", "over_18", "is_self"):
             assert getattr(submission, field) == answer[field]
         assert submission.created_utc == int(answer["created_utc"])
@@ -165,22 +165,22 @@ def test_recorded_links(reddit: Reddit, tmp_path: Path, shared_data: Path) -> No
     assert summary.records_out == len({post["url"] for post in posts if not post["is_self"]}) > 50
 
 
-def test_what_is_asked_for(reddit: Reddit, tmp_path: Path) -> None:
+def test_requests_of_each_listing(reddit: Reddit, tmp_path: Path) -> None:
     for path in ("new", "hot", "top", "controversial", "search/"):
         reddit.posts[f"/r/python/{path}"] = [_post("1a", "http://example.com/a")]
     for listing in ("new", "hot", "top", "controversial", "search"):
         timed = {} if listing in ("new", "hot") else {"time_filter": "year"}
         timed |= {"query": "title:a b"} if listing == "search" else {}
         _scrape(tmp_path / listing, listing=listing, limit=50, **timed)
-    asked = {path.rstrip("/").rsplit("/", 1)[-1]: query for path, query in reddit.requests}
-    assert asked["new"] == asked["hot"] == {"limit": "50", "raw_json": "1"}
-    assert asked["top"] == asked["controversial"] == {"limit": "50", "raw_json": "1", "t": "year"}
-    assert asked["search"].items() >= {"q": "title:a b", "t": "year", "restrict_sr": "True"}.items()
+    queries = {path.rstrip("/").rsplit("/", 1)[-1]: query for path, query in reddit.requests}
+    assert queries["new"] == queries["hot"] == {"limit": "50", "raw_json": "1"}
+    assert queries["top"] == queries["controversial"] == {"limit": "50", "raw_json": "1", "t": "year"}
+    assert queries["search"].items() >= {"q": "title:a b", "t": "year", "restrict_sr": "True"}.items()
     assert reddit.agents == {next(iter(reddit.agents))}
     assert "test of webtext" in next(iter(reddit.agents))
 
 
-def test_a_listing_that_was_cut_is_named_also_by_a_run_that_goes_on(reddit: Reddit, tmp_path: Path) -> None:
+def test_truncated_listings_are_noted_also_when_resuming(reddit: Reddit, tmp_path: Path) -> None:
     numbers = range(36**2, 36**2 + 1200)
     reddit.posts["/r/python/new"] = [_post(f"{n:x}", f"http://example.com/{n}") for n in numbers]
     reddit.posts["/r/rust/new"] = reddit.posts["/r/python/new"][:899]
@@ -191,33 +191,33 @@ def test_a_listing_that_was_cut_is_named_also_by_a_run_that_goes_on(reddit: Redd
         _scrape(tmp_path / "out", notes, subreddits=names)
     assert [note.split(",")[0] for note in notes.notes] == ["r/python/new: truncated at 1000 submissions"]
     assert "No listing covers the whole history" in notes.notes[0]
-    asked = len(reddit.requests)
+    requests = len(reddit.requests)
     reddit.posts["/r/nosuch/new"] = [_post(f"9{n}", f"http://example.org/{n}") for n in range(7)]
-    again = _Notes()
-    assert _scrape(tmp_path / "out", again, subreddits=names).records_in == 1000 + 899 + 3 + 7
-    assert len(reddit.requests) == asked + 1
-    assert notes.notes[0] in again.notes
+    resumed = _Notes()
+    assert _scrape(tmp_path / "out", resumed, subreddits=names).records_in == 1000 + 899 + 3 + 7
+    assert len(reddit.requests) == requests + 1
+    assert notes.notes[0] in resumed.notes
     exact = _Notes()
     _scrape(tmp_path / "exact", exact, subreddits=("news",), limit=3)
     assert [note.split(",")[0] for note in exact.notes] == ["r/news/new: truncated at 3 submissions"]
 
 
-def test_429_is_waited_for(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_a_429(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: slept.append(seconds))
     reddit.posts["/r/python/new"] = [_post(f"1{n:02}", f"http://example.com/{n}") for n in range(150)]
     limited = Fault(429, {"x-ratelimit-remaining": "0", "x-ratelimit-used": "600", "x-ratelimit-reset": "3"}, b"{}")
     reddit.faults = [Fault(429, {"Retry-After": "21"}, b"{}"), None, limited, Fault(429, body=b"{}")]
     assert _scrape(tmp_path / "out").records_in == 150
-    # Ours by Retry-After; ours by Reddit's own header; PRAW's by the same; ours for a second failure in a row; PRAW's,
-    # since no time has passed here.
+    # From our client: Retry-After, Reddit's own header, and the back-off of a second failure. From PRAW, after the
+    # second and the last: the rate limit, since no time passes here.
     assert slept == [21.0, 3.0, pytest.approx(3.0, abs=0.5), 2.0, pytest.approx(3.0, abs=0.5)]
     reddit.faults = [Fault(429, {"Retry-After": "86400"}, b"{}")]
     with pytest.raises(InputError, match=r"too many requests \(429\); re-run the same command"):
         _scrape(tmp_path / "long")
 
 
-def test_broken_answers_are_asked_for_again(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_responses_are_retried(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
     reddit.posts["/r/python/new"] = [_post(f"1{n:02}", f"http://example.com/{n}") for n in range(250)]
     reddit.faults = [
@@ -235,7 +235,7 @@ def test_broken_answers_are_asked_for_again(reddit: Reddit, tmp_path: Path, monk
     assert len(reddit.faults) == 100 - 5 * 3
 
 
-def test_a_reddit_out_of_reach_is_noted_and_soon_given_up(
+def test_an_unreachable_reddit_gets_few_attempts(
     reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ini = "[DEFAULT]\noauth_url=http://127.0.0.1:9\nreddit_url=http://127.0.0.1:9\n"
@@ -248,7 +248,7 @@ def test_a_reddit_out_of_reach_is_noted_and_soon_given_up(
     assert notes.notes == ["Reddit: no response (connection refused); retrying in 1 s, attempt 2 of 3"]
 
 
-def test_a_token_that_expires_in_the_middle(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_token_is_renewed(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reddit_api.time, "sleep", lambda seconds: None)
     reddit.posts["/r/python/new"] = [_post(f"1{n:03}", f"http://example.com/{n}") for n in range(500)]
     reddit.requests_a_token = 2
@@ -304,7 +304,7 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
         ({"source": "urls", "time_filter": "day"}, "--subreddit has no meaning with --source urls; leave it out"),
     ],
 )
-def test_what_a_listing_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_conflicting_listing_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _scrape(tmp_path / "out", **options)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from local_apis import ArcticShift, LocalApi, Reddit, make_clients_anew
+from local_apis import ArcticShift, LocalApi, Reddit, reset_clients
 from scrape_run import Notes, read_links, read_table, records, result_bytes, run_scrape, write_dump
 
 from pipelines.core.errors import ChangedRunError, InputError
@@ -27,7 +27,7 @@ _FRESH, _GOOD = "2023-08", "2023-05"
 
 @pytest.fixture(autouse=True)
 def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_clients_anew(monkeypatch)
+    reset_clients(monkeypatch)
 
 
 @dataclasses.dataclass

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_apis import ArcticShift, Fault, Reddit, make_clients_anew, post
+from local_apis import ArcticShift, Fault, Reddit, post, reset_clients
 from scrape_run import run_scrape
 
 from pipelines.core.errors import InputError, UsageError
@@ -16,7 +16,7 @@ from pipelines.stages.scrape.scores import batch_size, check_service, fetch_scor
 
 @pytest.fixture(autouse=True)
 def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_clients_anew(monkeypatch)
+    reset_clients(monkeypatch)
 
 
 def _credentials(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +33,9 @@ def _posts(count: int) -> list[dict[str, Any]]:
 def test_arctic_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = _posts(500)
     with ArcticShift(posts).serving() as api:
-        ids = [each["id"] for each in posts]
+        ids = [post["id"] for post in posts]
         assert batch_size("arctic-shift") == 500
-        assert fetch_scores("arctic-shift", ids, api.address) == {each["id"]: each["score"] for each in posts}
+        assert fetch_scores("arctic-shift", ids, api.address) == {post["id"]: post["score"] for post in posts}
         assert len(api.requests) == 1
         assert fetch_scores("arctic-shift", ["60001", "t3_60002", "zzz"], api.address) == {"60001": 4, "60002": 5}
         posts[1]["score"] = None
@@ -46,12 +46,12 @@ def test_arctic_shift(monkeypatch: pytest.MonkeyPatch) -> None:
             fetch_scores("arctic-shift", ["a"] * 501, api.address)
 
 
-def test_arctic_shift_is_asked_for_less_when_it_is_slow() -> None:
+def test_slow_queries_are_halved() -> None:
     posts = _posts(200)
     slow = Fault(422, body=b'{"data":null,"error":"Query timed out"}')
     with ArcticShift(posts).serving() as api:
         api.faults = [slow, None, Fault(500, body=b"oops")]
-        assert len(fetch_scores("arctic-shift", [each["id"] for each in posts], api.address)) == 200
+        assert len(fetch_scores("arctic-shift", [post["id"] for post in posts], api.address)) == 200
         assert [len(query["ids"].split(",")) for _, query in api.requests] == [200, 100, 100, 100]
 
 
@@ -60,11 +60,11 @@ def test_reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         _credentials(reddit.address, tmp_path, monkeypatch)
         reddit.posts["/r/python/new"] = posts = _posts(100)
         assert batch_size("praw") == 100
-        ids = [each["id"] for each in posts]
-        assert fetch_scores("praw", ids, "") == {each["id"]: each["score"] for each in posts}
+        ids = [post["id"] for post in posts]
+        assert fetch_scores("praw", ids, "") == {post["id"]: post["score"] for post in posts}
         assert len(reddit.requests) == 1
         assert fetch_scores("praw", ["t3_60001", "nosuch"], "") == {"60001": 4}
-        # The token ran out, then half an answer came, then none.
+        # An expired token, then a truncated response, then a rate limit.
         reddit.requests_a_token = 1
         assert fetch_scores("praw", ["60007"], "") == {"60007": 10}
         reddit.requests_a_token = 10**9
@@ -85,7 +85,7 @@ def test_reddit_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             fetch_scores("praw", ["60001"], "")
 
 
-def test_missing_credentials_show_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_service("arctic-shift")
     with Reddit().serving() as reddit:
         _credentials(reddit.address, tmp_path, monkeypatch)
@@ -95,6 +95,6 @@ def test_missing_credentials_show_before_anything_is_read(tmp_path: Path, monkey
     monkeypatch.delenv("praw_client_id")
     with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
         check_service("praw")
-    # Even before the file is looked for.
+    # Even before the file is opened.
     with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
         run_scrape([tmp_path / "missing.zst"], tmp_path / "out", refresh_scores="praw")

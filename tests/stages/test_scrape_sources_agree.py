@@ -79,7 +79,7 @@ def test_the_four_sources_agree(
     reddit: Reddit, arctic_shift: ArcticShift, posts: list[Post], tmp_path: Path, karma: str
 ) -> None:
     dump = tmp_path / "RS_2017-11.json"
-    dump.write_text("".join(json.dumps(each) + "\n" for each in posts))
+    dump.write_text("".join(json.dumps(post) + "\n" for post in posts))
     dropped, links = _scrape(tmp_path / "dump", [dump], karma=karma)
     assert dropped["self_post"] == 1
     assert dropped["not_http"] == 2
@@ -93,7 +93,7 @@ def test_the_four_sources_agree(
     for name in ("praw", "archive"):
         listings = sorted((tmp_path / name).glob("listing-*"))
         assert _scrape(tmp_path / f"{name}-again", listings, karma=karma) == (dropped, links)
-    # A list of URLs knows no scores: it holds those that the others found.
+    # A list of URLs has no scores: it contains the links of the others.
     urls = tmp_path / "urls.txt"
     urls.write_text("".join(row["original_url"] + "\n" for row in links))
     _, from_list = _scrape(tmp_path / "urls", [urls], source="urls")
