@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -46,12 +47,13 @@ def test_help_imports_nothing_heavy_and_no_command() -> None:
 
 def test_help_answers_in_a_fifth_of_a_second() -> None:
     def seconds() -> float:
-        started = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "webtext_cli", "--help"], capture_output=True, check=True)
-        return time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # The best of several: other work on the machine must not fail the test, a heavy import must.
-    assert min(seconds() for _ in range(5)) < 0.2
+    # Processor time, and the best of three: a heavy import must fail the test, other load on the machine must not.
+    assert min(seconds() for _ in range(3)) < 0.2
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -113,7 +115,7 @@ def test_the_generated_docs_are_current() -> None:
         (["dedup", "-i", "."], 2, "error: .: input and output (./dedup) overlap"),
         (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: input and output (c) overlap"),
         (["dedup", "--threshold", "nan"], 2, "threshold = nan is not a finite number"),
-        (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder (if it is a stage's, run that stage first)"),
+        (["remove-wikipedia"], 1, "error: ./dedup: no such file or folder (if a stage writes it, run that stage first)"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )
