@@ -1,4 +1,4 @@
-# Two commands are all that is needed: `make demo` and `make test`. Each makes .venv and installs what it needs.
+# `make demo` and `make test` create .venv and install what they need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,20 +9,20 @@ DEMO_CORPUS ?= demo-corpus
 .PHONY: help setup demo test test-all lint format bench docs clean
 
 help:
-	@echo "make demo      run the whole line on a small real web, offline (about 3 minutes)"
-	@echo "make test      lint, types, contracts and tests"
-	@echo "make test-all  the same with the slow tests"
-	@echo "make setup     the installation alone, into $(VENV)"
+	@echo "make demo      run the whole pipeline on a small local web, offline (about 3 minutes)"
+	@echo "make test      lint, type checks, import contract and tests"
+	@echo "make test-all  the same, with slow tests"
+	@echo "make setup     install into $(VENV) only"
 	@echo "make lint      ruff, mypy --strict, the import contract"
-	@echo "make bench     every benchmark"
-	@echo "make docs      write the generated pages of docs/"
-	@echo "make clean     remove $(VENV), the demo's corpus and caches"
+	@echo "make bench     run all benchmarks"
+	@echo "make docs      update the generated parts of docs/"
+	@echo "make clean     remove $(VENV), the demo corpus and caches"
 
 setup: $(READY)
 
-# pip is brought to the pinned version first: older ones (23.2) fail on the extras that newspaper4k and trafilatura name.
+# Install the pinned pip first: older versions (23.2) fail on the extras of newspaper4k and trafilatura.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; name another with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
+	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; use another one with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
