@@ -32,8 +32,8 @@ from webtext_cli.options import Shared, config_options, config_path, stage_confi
 def command(shared: Shared, tokenizer: str | None, location: str | None, **flags: Any) -> None:
     """Encode documents into token shards.
 
-    Writes train-*.bin and held-out-*.bin of a fixed number of tokens each, which nanoGPT reads as they are (llm.c and
-    NumPy with --format), a table of the documents in each, and tokens.json, which describes them.
+    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each, for nanoGPT (or llm.c or NumPy, with
+    --format), a table of the documents in each file, and tokens.json, which describes them.
 
     \b
     Example:

@@ -38,8 +38,8 @@ from webtext_cli.options import (
 def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, **flags: Any) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
-    The folder holds one tokenizer in the form of each library that reads such, the counts of all words, which --counts
-    takes up again, and a report card. Ids are laid out as in GPT-2: 256 bytes, the merges, <|endoftext|> last.
+    Writes the tokenizer in the format of every common library, the counts of all words (for --counts), and a report
+    card. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
     Example:
