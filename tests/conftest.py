@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# How long an example takes depends on what else the machine does, so it decides nothing here.
+# The time of an example depends on other load on the machine.
 settings.register_profile("webtext", deadline=None)
 settings.load_profile("webtext")
 
-# A shell that runs the tests in the background ignores Ctrl-C, and every program that a test starts would inherit that.
+# Started in the background of a shell, the tests ignore Ctrl-C, and programs that they start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -24,10 +24,10 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real inputs, which is not part of the repository; tests that need it skip where it is missing."""
+    """The folder of real inputs, which is not part of the repository; tests that need it are skipped if it is missing."""
     folder = Path(os.environ.get("WEBTEXT_TEST_DATA", _REPOSITORY.parent / "shared" / "data"))
     if not folder.is_dir():
-        pytest.skip(f"real inputs are not here: {folder} (name another folder with WEBTEXT_TEST_DATA)")
+        pytest.skip(f"no real inputs: {folder} does not exist (set WEBTEXT_TEST_DATA to another folder)")
     return folder
 
 

@@ -26,7 +26,7 @@ _WORDS = (
 
 
 def words_text(seed: int, words: int) -> str:
-    """Return some words, always the same for a seed."""
+    """Return random words, the same for equal seeds."""
     source = random.Random(seed)
     return " ".join(source.choice(_WORDS) for _ in range(words))
 
@@ -45,8 +45,8 @@ def _split(text: str) -> list[str]:
 
 
 def pages() -> dict[str, bytes]:
-    """Return the pages by URL: nine a site, the last two of each a copy and a near copy of alpha's."""
-    found = {}
+    """Return the pages by URL: nine per site, the last two of each a copy and a near-copy of alpha's."""
+    pages = {}
     for number, site in enumerate(_SITES):
         for page in range(9):
             text = words_text(100 * number + page, 240)
@@ -55,9 +55,9 @@ def pages() -> dict[str, bytes]:
             if page == 8:
                 text = words_text(1, 240) + f" seen at site {number}"
             title = "A page" if page == 7 else f"Page {page} of {site}"
-            found[f"http://{site}/page-{page}.html"] = _page(title, text)
-    found["http://alpha.com/empty.html"] = _page("", "")
-    return found
+            pages[f"http://{site}/page-{page}.html"] = _page(title, text)
+    pages["http://alpha.com/empty.html"] = _page("", "")
+    return pages
 
 
 def write_dumps(folder: Path) -> list[str]:
@@ -97,7 +97,7 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """A proxy that has the pages itself: absolute URIs for http, a tunnel that ends here for https."""
+    """A proxy that serves the pages itself: absolute URIs for http, a tunnel that ends here for https."""
 
     server: _Proxy
     origin = ""
@@ -124,7 +124,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class _Tunnelled(_Handler):
-    """Answers the requests that come through a tunnel."""
+    """Answers the requests inside a tunnel."""
 
     def __init__(self, tunnel: ssl.SSLSocket, origin: str, client: tuple[str, int], server: _Proxy) -> None:
         self.origin = origin
@@ -133,7 +133,7 @@ class _Tunnelled(_Handler):
 
 class _Proxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # with the usual 5, many connections at once wait a second for their second try
+    request_queue_size = 128  # with the default of 5, many simultaneous connections wait a second for their retry
 
     def __init__(self, pages: Mapping[str, bytes], content_type: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -146,9 +146,9 @@ class _Proxy(http.server.ThreadingHTTPServer):
 def served(
     pages: Mapping[str, bytes], folder: Path, content_type: str = "text/html; charset=utf-8"
 ) -> Iterator[dict[str, str]]:
-    """Serve pages under their own URLs from loopback, and yield the environment in which a program finds them there.
+    """Serve pages under their own URLs from loopback, and yield the environment that sends a program's requests there.
 
-    The certificate of the authority that vouches for the https pages is written into `folder`.
+    The certificate of the authority of the https pages is written to `folder`.
     """
     server = _Proxy(pages, content_type)
     certificate = folder / "authority.pem"

@@ -158,3 +158,15 @@ def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest
     (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2
     assert "[tokenize] tokenizer is not a string" in capsys.readouterr().err
+
+
+def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: Path) -> None:
+    text = '[overlap-report.benchmark]\n"mine/test" = "b.txt"\nabsolute = "/data/c.txt"\nlambada = true\n'
+    (tmp_path / "webtext.toml").write_text(text)
+    config = CorpusConfig(str(tmp_path))
+    assert config.files("overlap-report") == [f"mine/test={tmp_path}/b.txt", "absolute=/data/c.txt", "lambada"]
+    assert config.file_paths("overlap-report")["lambada"] is None
+    for value in ('["mine=b.txt"]', '"mine=b.txt"', "{ mine = 3 }", "{ mine = false }"):
+        (tmp_path / "webtext.toml").write_text(f"[overlap-report]\nbenchmark = {value}\n")
+        with pytest.raises(UsageError, match=r'benchmark is not a table; write benchmark = { NAME = "PATH" }'):
+            CorpusConfig(str(tmp_path)).files("overlap-report")

@@ -136,3 +136,20 @@ def test_quiet_shows_only_notes(capsys: pytest.CaptureFixture[str]) -> None:
     progress.note("a shard is damaged")
     progress.finish(complete=True)
     assert capsys.readouterr().err == "note: a shard is damaged\n"
+
+
+def test_brief_progress_shows_only_work_in_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    progress = PlainProgress(brief=True)
+    progress.start("fetch: shards", 100, "records")
+    progress.note("a long note " + "word " * 50)
+    now[0] += 10
+    progress.advance(50)
+    progress.finish(complete=True)
+    note, line = capsys.readouterr().err.splitlines()
+    assert len(note) < 120
+    assert note.endswith(" ...")
+    assert line.startswith("fetch: shards: 50 of 100 records (50%)")
