@@ -24,7 +24,7 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real inputs, which is not part of the repository; tests that need it are skipped if it is missing."""
+    """The folder of real inputs, which is not in the repository; tests that need it are skipped if it is missing."""
     folder = Path(os.environ.get("WEBTEXT_TEST_DATA", _REPOSITORY.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no real inputs: {folder} does not exist (set WEBTEXT_TEST_DATA to another folder)")
