@@ -15,6 +15,7 @@ from typing import Any
 import requests
 import urllib3.exceptions
 from requests.cookies import RequestsCookieJar
+from urllib3.exceptions import LocationValueError
 
 from pipelines.core.errors import exception_chain
 from pipelines.stages.fetch.addresses import PrivateAddressError
@@ -24,23 +25,12 @@ from pipelines.stages.fetch.transport import Attempt, Client
 
 _CHUNK_BYTES = 1 << 16
 
-# All that a broken server, network or URL can make requests, urllib3 and the standard library raise.
-_ERRORS = (
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    http.client.HTTPException,
-    OSError,
-    ValueError,
-    PrivateAddressError,
-)
+# All that a broken server, network or URL can make requests (whose errors are OSErrors), urllib3 and the standard
+# library raise.
+_ERRORS = (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HTTPError, PrivateAddressError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
-_TLS_ERRORS = (ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
-_BAD_URLS = (
-    requests.exceptions.InvalidURL,
-    urllib3.exceptions.LocationValueError,
-    UnicodeError,
-    http.client.InvalidURL,
-)
+_TLS_ERRORS = (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
+_BAD_URLS = (UnicodeError, http.client.InvalidURL, requests.exceptions.InvalidURL, LocationValueError)
 _MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 # The value of WARC-Truncated by drop reason.

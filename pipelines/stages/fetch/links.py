@@ -62,7 +62,10 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
         if not _has_list_name(path) and storage.exists(path) and not storage.is_folder(path):
             raise InputError(f"{path}: is not a list of URLs; use {_FORMATS}, or the folder of `webtext scrape`")
     if len(paths) == 1 and not _is_list(paths[0]):
-        return _open_scraped(inputs.open_stage(paths[0], ("scrape",)))
+        folder = inputs.open_stage(paths[0], ("scrape",))
+        files = enumerate(folder.files("links-", ".parquet"))
+        link_shards = tuple(LinkShard(index, (file,)) for index, file in files)
+        return LinkInput("links", link_shards, folder.fingerprint, folder.manifest.records_out)
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
@@ -93,12 +96,6 @@ def _is_list(path: str) -> bool:
     if not storage.is_folder(path) or has_manifest(path) or is_unfinished(path):
         return False
     return bool(storage.list_folder(path))
-
-
-def _open_scraped(folder: inputs.StageFolder) -> LinkInput:
-    files = folder.files("links-", ".parquet")
-    link_shards = tuple(LinkShard(index, (file,)) for index, file in enumerate(files))
-    return LinkInput("links", link_shards, folder.fingerprint, folder.manifest.records_out)
 
 
 def _open_lists(paths: Sequence[str], shard_bytes: int) -> LinkInput:

@@ -35,9 +35,6 @@ REASONS = {
     "http_unexpected": "a status other than 200 or 203",
 }
 
-_NOT_FOUND = {404, 410}
-_FORBIDDEN = {401, 402, 403, 407, 451}
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
@@ -71,9 +68,9 @@ class Outcome:
 
 def status_reason(status: int) -> str:
     """Return the drop reason for a status other than success."""
-    if status in _NOT_FOUND:
+    if status in (404, 410):
         return "http_not_found"
-    if status in _FORBIDDEN:
+    if status in (401, 402, 403, 407, 451):
         return "http_forbidden"
     if status == 429:
         return "http_rate_limited"

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -64,11 +63,10 @@ class Segment:
         """The size of the WARC file, 0 if there is none."""
         return sum(file.size_bytes for file in self.files if file.name.endswith(_WARC))
 
-    def read_outcomes(self, columns: list[str] | None = None) -> pa.Table:
+    def read_outcomes(self) -> pa.Table:
         """Return the outcomes."""
-        schema = SEGMENT_SCHEMA if columns is None else pa.schema([SEGMENT_SCHEMA.field(name) for name in columns])
         path = storage.join(self.folder, _file_name(self.number, _OUTCOMES))
-        return pa.Table.from_batches(shards.read_batches(path, columns), schema)
+        return pa.Table.from_batches(shards.read_batches(path), SEGMENT_SCHEMA)
 
 
 class SegmentWriter:
@@ -85,11 +83,9 @@ class SegmentWriter:
     def __enter__(self) -> SegmentWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         # If an error ended the crawl, it is the one to report, even if the disk is full and this fails too.
-        with contextlib.suppress(*(() if error is None else (WebtextError,))):
+        with contextlib.suppress(*(() if error_type is None else (WebtextError,))):
             self.flush()
 
     def append(self, records: bytes) -> int:

@@ -83,7 +83,7 @@ def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResu
     segments = open_segments(folder)
     done = bytearray(len(links))
     for segment in segments:
-        for link in segment.read_outcomes(["link"])["link"].to_pylist():
+        for link in segment.read_outcomes()["link"].to_pylist():
             done[link] = 1
     progress.advance(sum(done))
     with SegmentWriter(folder, segments[-1].number + 1 if segments else 0) as writer:

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.transport import Client
@@ -31,9 +30,7 @@ class Threads:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for _ in self._threads:
             self._visits.put(None)
         self._client.close()

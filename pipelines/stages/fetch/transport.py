@@ -188,12 +188,12 @@ class _Connection(HTTPConnection):
         if not public:
             raise PrivateAddressError(f"{self.host} is {resolved[0][4][0]}")
         deadline = time.monotonic() + (self.timeout if isinstance(self.timeout, int | float) else _CONNECT_TIMEOUT_S)
-        for index, (family, kind, protocol, _, address) in enumerate(public):
+        for index, entry in enumerate(public):
             share_s = max(0.01, deadline - time.monotonic()) / (len(public) - index)
             try:
-                return _connect_socket(family, kind, protocol, address, share_s, self.timeout)
+                return _connect_socket(entry, share_s, self.timeout)
             except TimeoutError as error:
-                problem: Exception = ConnectTimeoutError(self, f"no connection to {address[0]} in time")
+                problem: Exception = ConnectTimeoutError(self, f"no connection to {entry[4][0]} in time")
                 problem.__cause__ = error
             except OSError as error:
                 problem = NewConnectionError(self, str(error))
@@ -216,9 +216,9 @@ class _TlsPool(HTTPSConnectionPool):
 _POOLS = {"http": _Pool, "https": _TlsPool}
 
 
-def _connect_socket(
-    family: int, kind: int, protocol: int, address: Any, connect_s: float, timeout_s: Any
-) -> socket.socket:
+def _connect_socket(entry: Any, connect_s: float, timeout_s: Any) -> socket.socket:
+    """Connect to an entry of `socket.getaddrinfo`."""
+    family, kind, protocol, _, address = entry
     connection = socket.socket(family, kind, protocol)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

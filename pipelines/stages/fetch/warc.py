@@ -7,11 +7,11 @@ body are renamed to `X-Archive-Orig-...`.
 from __future__ import annotations
 
 import datetime as dt
+import http.client
 import io
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -33,15 +33,21 @@ def exchange_records(exchange: Exchange) -> bytes:
     stream = io.BytesIO()
     writer = WARCWriter(stream, gzip=True, warc_version=_VERSION)
     date = exchange.started_at.strftime(_DATE)
-    headers = {"WARC-Record-ID": _record_id("response", exchange.url, date), "WARC-Date": date}
-    if exchange.peer is not None:
-        headers["WARC-IP-Address"] = exchange.peer
-    if response.truncated is not None:
-        headers["WARC-Truncated"] = response.truncated
-    status_line = _status_and_headers(response)
-    response_record = _record(writer, exchange.url, "response", headers, status_line, response.body or b"")
-    headers = {"WARC-Record-ID": _record_id("request", exchange.url, date), "WARC-Date": date}
-    request_record = _record(writer, exchange.url, "request", headers, _request_line_and_headers(exchange), b"")
+
+    def make_record(kind: str, head: StatusAndHeaders, body: bytes, headers: dict[str, str | None]) -> Any:
+        headers = {"WARC-Record-ID": _record_id(kind, exchange.url, date), "WARC-Date": date, **headers}
+        return writer.create_warc_record(
+            exchange.url,
+            kind,
+            payload=io.BytesIO(body),
+            length=len(body),
+            warc_headers_dict={name: value for name, value in headers.items() if value is not None},
+            http_headers=head,
+        )
+
+    headers = {"WARC-IP-Address": exchange.peer, "WARC-Truncated": response.truncated}
+    response_record = make_record("response", _status_and_headers(response), response.body or b"", headers)
+    request_record = make_record("request", _request_line_and_headers(exchange), b"", {})
     writer.write_request_response_pair(request_record, response_record)
     return stream.getvalue()
 
@@ -58,18 +64,12 @@ def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str
     return stream.getvalue()
 
 
-def _record(writer: Any, url: str, kind: str, warc: dict[str, str], http: StatusAndHeaders, body: bytes) -> Any:
-    return writer.create_warc_record(
-        url, kind, payload=io.BytesIO(body), length=len(body), warc_headers_dict=warc, http_headers=http
-    )
-
-
 def _record_id(kind: str, url: str, date: str) -> str:
     return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{kind} {date} {url}')}>"
 
 
 def _status_and_headers(response: Response) -> StatusAndHeaders:
-    reason = _ascii(response.reason) or _standard_reason(response.status)
+    reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
     return StatusAndHeaders(
         f"{response.status} {reason}", list(_stored_headers(response)), protocol=response.http_version
     )
@@ -99,7 +99,3 @@ def _request_line_and_headers(exchange: Exchange) -> StatusAndHeaders:
 def _ascii(value: str) -> str:
     """Return a header value with other bytes percent-encoded; http.client reads bytes as Latin-1."""
     return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
-
-
-def _standard_reason(status: int) -> str:
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
