@@ -16,12 +16,12 @@ import pytest
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
-from pipelines.core.executor import LocalExecutor
-from pipelines.core.run import RunOptions, Summary, TaskResult
+from pipelines.core.executor import LocalExecutor, SerialExecutor
+from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.scanning import ScanTask, scan_shard
+from pipelines.stages.overlap_report.scanning import scan_shard
 from pipelines.stages.overlap_report.stage import overlap_report
 from webtext_cli.main import main
 
@@ -124,7 +124,7 @@ def test_options_of_words_are_those_of_the_plain_reference(tmp_path: Path, optio
     assert [(hit["example"], hit["position"], hit["ngram"]) for hit in hits] == expected
 
 
-def test_a_test_set_is_held_against_its_own_train_set(tmp_path: Path) -> None:
+def test_a_test_set_is_compared_with_its_own_train_set(tmp_path: Path) -> None:
     corpus, test, train = _texts(5, 5, 200), _texts(8, 6), _texts(9, 7, 200)
     documents = _documents(tmp_path / "docs.parquet", corpus)
     named = [f"b:test={_jsonl(tmp_path / 'test.jsonl', test)}", f"b:train={_jsonl(tmp_path / 'train.jsonl', train)}"]
@@ -164,7 +164,7 @@ def test_common_ngrams_are_listed_and_can_be_left_out(tmp_path: Path) -> None:
     assert report["benchmarks"][0]["own_train"]["overlapping"] == 1
 
 
-def test_what_each_shard_holds_is_written(tmp_path: Path) -> None:
+def test_the_matches_of_each_shard_are_written(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     _documents(tmp_path / "docs" / "a.parquet", ["one two three one two three", "x"], url=["https://a.example/1", None])
     _documents(tmp_path / "docs" / "b.parquet", ["one two three", "two three four"], url=["https://b.example/1", None])
@@ -255,7 +255,7 @@ def test_scores_are_compared_on_clean_and_overlapping_examples(tmp_path: Path) -
         _report(tmp_path / "other", documents, [f"b={benchmark}"], ngram=3, scores=[str(scores)])
 
 
-def test_a_run_that_failed_goes_on_with_what_was_put_right(tmp_path: Path) -> None:
+def test_a_failed_run_resumes_with_corrected_inputs(tmp_path: Path) -> None:
     documents = _documents(tmp_path / "docs.parquet", ["one two three"])
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z"])
     (tmp_path / "scores.jsonl").write_text('{"right": true}\n')
@@ -292,7 +292,7 @@ def test_planted_copies_are_found(tmp_path: Path) -> None:
     assert report["self_test"]["unplanted_found"] == 0
 
 
-def test_samples_stand_beside_held_out_documents(tmp_path: Path) -> None:
+def test_samples_are_compared_with_held_out_documents(tmp_path: Path) -> None:
     texts = [*_texts(200, 9), "a sample with words of its own kind"]
     documents = _documents(tmp_path / "docs.parquet", texts)
     ids = [f"docs-{number}" for number in range(len(texts))]
@@ -346,11 +346,11 @@ def test_no_held_out_document_is_an_error(tmp_path: Path) -> None:
     documents = _documents(tmp_path / "docs.parquet", ["one two three"])
     named = [f"b={_jsonl(tmp_path / 'b.jsonl', ['one two three'])}"]
     sampled = _jsonl(tmp_path / "samples.jsonl", ["one two three"])
-    with pytest.raises(InputError, match="leaves no document to show beside the samples"):
+    with pytest.raises(InputError, match="selects no document to compare with the samples"):
         _report(tmp_path / "out", documents, named, ngram=3, held_out=1e-9, samples=sampled)
 
 
-def test_an_index_is_probed_as_often_as_is_said(tmp_path: Path) -> None:
+def test_an_index_is_probed_as_often_as_requested(tmp_path: Path) -> None:
     documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
     overlap_index(
         OverlapIndexConfig(ngram=3), documents=str(documents), output=str(tmp_path / "index"), options=RunOptions()
@@ -389,21 +389,28 @@ def test_probes_need_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     documents = _documents(tmp_path / "docs.parquet", ["one two three"])
     given = ["overlap-report", "-i", str(documents), "-o", str(tmp_path / "out"), "--benchmark", f"b={benchmark}"]
     assert main([*given, "--probes", "5"]) == 2
-    assert "--probes asks an index" in capsys.readouterr().err
+    assert "--probes needs an index" in capsys.readouterr().err
 
 
-def test_a_benchmark_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its text is read again for the passages; other lines than those that were indexed would be quoted."""
+def test_a_benchmark_that_changes_during_the_run_is_refused(tmp_path: Path) -> None:
+    """Its text is read again for the passages, which would quote lines other than those that were indexed."""
     documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z"])
 
-    def changing(task: ScanTask) -> TaskResult:
-        _jsonl(benchmark, ["x y z", "one two three"])
-        return scan_shard(task)
+    class _ChangingExecutor(SerialExecutor):
+        def map(self, function: Any, *arguments: Any) -> Any:
+            if function is scan_shard:
+                _jsonl(benchmark, ["x y z", "one two three"])
+            return super().map(function, *arguments)
 
-    monkeypatch.setattr("pipelines.stages.overlap_report.stage.scan_shard", changing)
-    with pytest.raises(WebtextError, match=r"b\.jsonl: was changed while it was read; run .* with --overwrite"):
-        _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
+    with pytest.raises(WebtextError, match=r"b\.jsonl: was changed during the run; re-run .* with --overwrite"):
+        overlap_report(
+            OverlapReportConfig(ngram=3),
+            documents=str(documents),
+            benchmarks=[f"b={benchmark}"],
+            output=str(tmp_path / "out"),
+            options=RunOptions(executor=_ChangingExecutor()),
+        )
 
 
 def test_a_benchmark_may_be_called_samples(tmp_path: Path) -> None:
@@ -416,7 +423,7 @@ def test_a_benchmark_may_be_called_samples(tmp_path: Path) -> None:
         _report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
 
 
-def test_paths_are_no_part_of_what_a_report_is(tmp_path: Path) -> None:
+def test_paths_are_not_part_of_the_identity(tmp_path: Path) -> None:
     documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
     for folder in ("a", "b"):
@@ -432,7 +439,7 @@ def test_benchmarks_too_large_for_memory_are_refused(tmp_path: Path, monkeypatch
     documents = _documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])
     monkeypatch.setattr("pipelines.stages.overlap_report.stage.available_memory_bytes", lambda: 10)
-    with pytest.raises(InputError, match=r"have 1 different n-grams.* take fewer --workers"):
+    with pytest.raises(InputError, match=r"have 1 distinct n-grams.* use fewer --workers"):
         _report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
 
 

@@ -18,15 +18,15 @@ import pytest
 import zstandard
 
 from pipelines.core.errors import InputError, UsageError
-from pipelines.stages.overlap_report import example_files
 from pipelines.stages.overlap_report.benchmarks import (
     Benchmark,
     ExampleBatch,
     parse_benchmarks,
     read_example_batches,
+    separate_train_splits,
     split_role,
-    with_own_train,
 )
+from pipelines.stages.overlap_report.example_files import ReadLimits
 
 
 def _one(value: str) -> Benchmark:
@@ -34,8 +34,8 @@ def _one(value: str) -> Benchmark:
     return benchmark
 
 
-def _batches(value: str, example: str = "auto") -> list[ExampleBatch]:
-    batches = list(read_example_batches(_one(value), example))
+def _batches(value: str, example: str = "auto", **limits: int) -> list[ExampleBatch]:
+    batches = list(read_example_batches(_one(value), example, ReadLimits(**limits)))
     number = 0
     for batch in batches:
         assert batch.first == number
@@ -46,13 +46,13 @@ def _batches(value: str, example: str = "auto") -> list[ExampleBatch]:
     return batches
 
 
-def _examples(value: str, example: str = "auto") -> list[tuple[str, str]]:
-    batches = _batches(value, example)
-    return [pair for each in batches for pair in zip(each.places, each.texts.to_pylist(), strict=True)]
+def _examples(value: str, example: str = "auto", **limits: int) -> list[tuple[str, str]]:
+    batches = _batches(value, example, **limits)
+    return [pair for batch in batches for pair in zip(batch.places, batch.texts.to_pylist(), strict=True)]
 
 
-def _texts(value: str, example: str = "auto") -> list[str]:
-    return [text for _, text in _examples(value, example)]
+def _texts(value: str, example: str = "auto", **limits: int) -> list[str]:
+    return [text for _, text in _examples(value, example, **limits)]
 
 
 def _jsonl(path: Path, *records: Any) -> Path:
@@ -79,17 +79,14 @@ def _plain_examples(text: str, example: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("example", ["line", "paragraph", "document"])
 @pytest.mark.parametrize("seed", range(6))
-def test_plain_text_is_cut_as_the_reference_cuts_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, seed: int
-) -> None:
+def test_plain_text_is_split_like_the_reference(tmp_path: Path, example: str, seed: int) -> None:
     chosen = random.Random(seed)
     pieces = ["one", " two", "\n", "\n\n", "\r\n", " \t", "\u00e9\u4e2d", "\n \n", "x" * 40, "\u3000"]
     text = "".join(chosen.choices(pieces, k=400))
     (tmp_path / "b.txt").write_bytes(text.encode())
     expected = [(f"b.txt:{line}", each) for line, each in _plain_examples(text, example)]
     for block_bytes in (1, 7, 64, 1 << 20):
-        monkeypatch.setattr(example_files, "_BLOCK_BYTES", block_bytes)
-        assert _examples(f"b={tmp_path / 'b.txt'}", example) == expected
+        assert _examples(f"b={tmp_path / 'b.txt'}", example, block_bytes=block_bytes) == expected
 
 
 def test_auto_is_a_line_of_text_and_a_record_of_the_others(tmp_path: Path) -> None:
@@ -145,18 +142,17 @@ def test_a_byte_order_mark_and_a_missing_last_line_end(tmp_path: Path) -> None:
     assert _examples(f"b={tmp_path / 'empty.txt'}", "document") == []
 
 
-def test_batches_are_bounded_and_no_example_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_bounded_and_no_example_is_split(tmp_path: Path) -> None:
     texts = [f"{number} " + "x" * (number % 50) for number in range(20_000)]
     (tmp_path / "b.txt").write_text("\n".join(texts))
     _jsonl(tmp_path / "b.jsonl", *({"text": text} for text in texts))
     pq.write_table(pa.table({"text": texts}), tmp_path / "b.parquet")
-    monkeypatch.setattr(example_files, "MOST_BYTES", 1000)
     for name in ("b.txt", "b.jsonl", "b.parquet"):
-        batches = _batches(f"b={tmp_path / name}")
+        batches = _batches(f"b={tmp_path / name}", batch_bytes=1000)
         assert [text for each in batches for text in each.texts.to_pylist()] == texts
         assert max(sum(map(len, each.texts.to_pylist())) for each in batches) <= 1000
     (tmp_path / "long.txt").write_text("y" * 5000 + "\nz\n")
-    assert [len(each.texts) for each in _batches(f"b={tmp_path / 'long.txt'}")] == [1, 1]
+    assert [len(batch.texts) for batch in _batches(f"b={tmp_path / 'long.txt'}", batch_bytes=1000)] == [1, 1]
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -176,16 +172,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak + arrow < 48 << 20
 
 
-def test_two_gigabytes_in_one_example_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example_files, "_MOST_TEXT_BYTES", 1000)
+def test_two_gigabytes_in_one_example_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("word\n" * 500)
-    assert len(_texts(f"b={tmp_path / 'b.txt'}")) == 500
+    assert len(_texts(f"b={tmp_path / 'b.txt'}", example_bytes=1000)) == 500
     for example in ("document", "paragraph"):
-        with pytest.raises(InputError, match=r"b\.txt: has an example of 2 GiB or more; cut the file, or choose"):
-            _texts(f"b={tmp_path / 'b.txt'}", example)
+        with pytest.raises(InputError, match=r"b\.txt: has an example of 2 GiB or more; split the file, or use"):
+            _texts(f"b={tmp_path / 'b.txt'}", example, example_bytes=1000)
     (tmp_path / "long.txt").write_text("w" * 2000)
     with pytest.raises(InputError, match=r"long\.txt: has an example of 2 GiB or more"):
-        _texts(f"b={tmp_path / 'long.txt'}")
+        _texts(f"b={tmp_path / 'long.txt'}", example_bytes=1000)
 
 
 RECORDS = [
@@ -235,7 +230,7 @@ def test_every_type_of_text_in_parquet(tmp_path: Path, kind: pa.DataType) -> Non
         ("id", "has no text 'id'; its texts are: story"),
         ("answers", "has no text 'answers'"),
         ("answers.start", r"has no text 'answers\.start'"),
-        ("question+nothing", r"has no text 'question\+nothing'; .*name one as --benchmark b:FIELD=PATH"),
+        ("question+nothing", r"has no text 'question\+nothing'; .*choose one with --benchmark b:FIELD=PATH"),
     ],
 )
 def test_a_missing_field_is_named_with_those_there_are(tmp_path: Path, field: str, message: str) -> None:
@@ -246,7 +241,7 @@ def test_a_missing_field_is_named_with_those_there_are(tmp_path: Path, field: st
             _texts(f"b:{field}={tmp_path / name}")
 
 
-def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path) -> None:
+def test_unreadable_examples_are_reported_with_their_place(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"one\ntwo\n\xff three\n")
     with pytest.raises(InputError, match=r"b\.txt: is not UTF-8, in line 3 \(invalid start byte\)"):
         _texts(f"b={tmp_path / 'b.txt'}")
@@ -259,7 +254,7 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"b\.parquet:2: is not UTF-8"):
         _texts(f"b={tmp_path / 'b.parquet'}")
     (tmp_path / "b.json").write_text("{}")
-    with pytest.raises(InputError, match=r"b\.json: is one JSON value; write a record a line"):
+    with pytest.raises(InputError, match=r"b\.json: is a single JSON value; write one record per line"):
         _texts(f"b={tmp_path / 'b.json'}")
 
 
@@ -279,7 +274,7 @@ def test_names_splits_and_fields(tmp_path: Path) -> None:
     assert parts("b/test") == ("b", "test", "text")
     assert _one(f"b:dev={path}").label == "b/dev"
     (tmp_path / "b.txt").write_text("x\n")
-    with pytest.raises(UsageError, match=r"the field .trian., and plain text has none; .* named as b/trian=PATH"):
+    with pytest.raises(UsageError, match=r"the field .trian., but plain text has no fields; .* as b/trian=PATH"):
         _one(f"b:trian={tmp_path / 'b.txt'}")
     assert _one(f"b={tmp_path}/b.js?nl").files == (str(path),)
     assert [split_role(_one(f"{left}={path}")) for left in ("b", "b:dev", "b:validation", "b:Train", "b/extra")] == [
@@ -294,13 +289,13 @@ def test_names_splits_and_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("b:=x", "'b:=x' is not of the form NAME=PATH"),
-        ("b:train:=x", "is not of the form"),
-        ("b:one:two=x", "is not of the form"),
-        ("b/=x", "is not of the form"),
-        ("b/one/two=x", "is not of the form"),
-        ("=x", "is not of the form"),
-        ("b=", "is not of the form"),
+        ("b:=x", "'b:=x' is neither of the form NAME=PATH"),
+        ("b:train:=x", "is neither of the form"),
+        ("b:one:two=x", "is neither of the form"),
+        ("b/=x", "is neither of the form"),
+        ("b/one/two=x", "is neither of the form"),
+        ("=x", "is neither of the form"),
+        ("b=", "is neither of the form"),
         ("b/test:train=x", "names two splits, test and train"),
     ],
 )
@@ -309,11 +304,11 @@ def test_a_name_of_another_form_is_refused(value: str, message: str) -> None:
         parse_benchmarks([value])
 
 
-def test_train_splits_stand_beside_the_others_of_their_name(tmp_path: Path) -> None:
+def test_train_splits_are_separated_from_the_others_of_their_name(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\n")
     lefts = ("a/test", "A:train", "a:valid", "b:train", "c", "c/train", "d")
     benchmarks = parse_benchmarks([f"{left}={tmp_path / 'b.txt'}" for left in lefts])
-    audited, own = with_own_train(benchmarks)
+    audited, own = separate_train_splits(benchmarks)
     assert [each.label for each in audited] == ["a/test", "a/valid", "b/train", "c", "d"]
     assert {label: [each.label for each in trains] for label, trains in own.items()} == {
         "a/test": ["A/train"],

@@ -31,7 +31,8 @@ def _write(
     value: str, output: Path, overlapping: list[bool], example: str = "auto", known: dict[str, Entry] | None = None
 ) -> tuple[CleanBenchmark, dict[str, bytes]]:
     (benchmark,) = parse_benchmarks([value], known)
-    written = write_clean_benchmark(benchmark, example, np.array(overlapping, np.bool_), str(output))
+    (folder,) = clean_folders([benchmark.label])
+    written = write_clean_benchmark(benchmark, example, np.array(overlapping, np.bool_), str(output), folder)
     for entry in written.files:
         path = output / entry.name
         assert (entry.size_bytes, entry.sha256) == (path.stat().st_size, storage.sha256_of(str(path)))
@@ -45,12 +46,12 @@ def test_lines_of_text_go_and_all_else_stays_byte_for_byte(tmp_path: Path) -> No
     (tmp_path / "b.txt").write_bytes(b"".join(lines))
     written, found = _write(f"b/test={tmp_path / 'b.txt'}", tmp_path / "out", [False, True, True, False])
     assert found == {"clean/b-test/b.txt": b"".join([lines[0], lines[1], lines[3], lines[5]])}
-    assert (written.kept, written.left_out) == (2, 2)
+    assert (written.kept, written.removed) == (2, 2)
     _, found = _write(f"b={tmp_path / 'b.txt'}", tmp_path / "all", [False] * 4)
     assert found == {"clean/b/b.txt": b"".join(lines)}
     written, found = _write(f"b={tmp_path / 'b.txt'}", tmp_path / "none", [True] * 4)
     assert found == {"clean/b/b.txt": b"\n \t\n"}
-    assert (written.kept, written.left_out) == (0, 4)
+    assert (written.kept, written.removed) == (0, 4)
 
 
 def test_paragraphs_and_documents_of_text(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_paragraphs_and_documents_of_text(tmp_path: Path) -> None:
     assert found == {"clean/b/a.txt": b"\n1\n1\n\n \n3\n3\n", "clean/b/b.txt": b"5\n"}
     written, found = _write(value, tmp_path / "three", [True, False], "document")
     assert found == {"clean/b/b.txt": b"4\n\n5\n"}
-    assert (written.kept, written.left_out) == (1, 1)
+    assert (written.kept, written.removed) == (1, 1)
 
 
 def test_records_of_jsonl_stay_byte_for_byte(tmp_path: Path) -> None:
@@ -79,14 +80,14 @@ def test_records_of_jsonl_stay_byte_for_byte(tmp_path: Path) -> None:
         value, kept = f"b={tmp_path / name}", f"clean/b/{name.removesuffix('.gz')}"
         written, found = _write(value, tmp_path / f"o-{name}", [True, False, False])
         assert found == {kept: b"".join(lines[1:])}
-        assert (written.kept, written.left_out) == (2, 1)
+        assert (written.kept, written.removed) == (2, 1)
         _, found = _write(value, tmp_path / f"l-{name}", [False, True, False, False], "line")
         assert found == {kept: b"".join(lines[1:])}
         _, found = _write(value, tmp_path / f"p-{name}", [False, False, True], "paragraph")
         assert found == {kept: b"".join(lines[:3])}
         written, found = _write(value, tmp_path / f"d-{name}", [True], "document")
         assert found == {}
-        assert (written.kept, written.left_out) == (0, 3)
+        assert (written.kept, written.removed) == (0, 3)
 
 
 def test_rows_of_parquet_keep_all_their_columns(tmp_path: Path) -> None:
@@ -111,12 +112,12 @@ def test_rows_of_parquet_keep_all_their_columns(tmp_path: Path) -> None:
     assert table.to_pylist() == [row for row, left_out in zip(rows, overlapping, strict=True) if not left_out]
     assert table.schema.equals(pq.read_schema(tmp_path / "b.parquet"), check_metadata=True)
     assert table.schema.field("question").type == pa.large_string()
-    assert (written.kept, written.left_out) == (overlapping.count(False), overlapping.count(True))
+    assert (written.kept, written.removed) == (overlapping.count(False), overlapping.count(True))
     by_line = [each for row in overlapping for each in (False, row)]
     _write(value, tmp_path / "lines", by_line, "line")
     assert pq.read_table(tmp_path / "lines" / "clean" / "b" / "b.parquet").equals(table)
     written, found = _write(value, tmp_path / "document", [True], "document")
-    assert (found, written.kept, written.left_out) == ({}, 0, 5000)
+    assert (found, written.kept, written.removed) == ({}, 0, 5000)
 
 
 def test_what_is_written_has_just_the_clean_examples(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_files_of_like_names_are_all_written(tmp_path: Path) -> None:
 
 def test_a_benchmark_that_changed_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\ny\n")
-    with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were audited; it was changed, run"):
+    with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were audited; it was changed, re-run"):
         _write(f"b={tmp_path / 'b.txt'}", tmp_path / "out", [True] * 3)
 
 
@@ -234,5 +235,5 @@ def test_a_set_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch: pyt
     assert list(found) == ["clean/own-test/own-test.parquet"]
     table = pq.read_table(tmp_path / "out" / "clean" / "own-test" / "own-test.parquet")
     assert table.to_pylist() == [row for row in rows if row["n"] % 7]
-    assert (written.kept, written.left_out) == (table.num_rows, 2500 - table.num_rows)
+    assert (written.kept, written.removed) == (table.num_rows, 2500 - table.num_rows)
     hub._load.cache_clear()

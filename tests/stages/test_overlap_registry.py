@@ -24,7 +24,7 @@ from pipelines.stages.overlap_report.registry import (
     known_benchmarks,
     list_benchmarks,
     loose_name,
-    nearest,
+    nearest_names,
 )
 
 needs_datasets = pytest.mark.skipif(
@@ -73,7 +73,7 @@ def test_names_are_matched_loosely() -> None:
         assert find_entry(name) is known_benchmarks()["wikitext-103"]
     assert find_entry("lm1b") is find_entry("1BW") is known_benchmarks()["1bw"]
     assert find_entry("nothing-such") is None
-    assert nearest("wikitxt-13") == ["wikitext-103", "wikitext-2"]
+    assert nearest_names("wikitxt-13") == ["wikitext-103", "wikitext-2"]
     entry = find_entry("Wikitext2")
     assert entry is not None
     figures = entry.paper
@@ -83,7 +83,7 @@ def test_names_are_matched_loosely() -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(
-        UsageError, match=r"'wikitxt' is not of the form NAME=PATH, .*\(near: wikitext.*--list-benchmarks"
+        UsageError, match=r"'wikitxt' is neither of the form NAME=PATH, .*\(similar: wikitext.*--list-benchmarks"
     ):
         parse_benchmarks(["wikitxt"])
     with pytest.raises(UsageError, match="gsm8k has no split 'valid'; it has: test, train"):
@@ -148,9 +148,9 @@ def test_without_the_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError) as caught:
         list(read_example_batches(benchmark, "auto"))
     assert str(caught.value) == (
-        "--benchmark wikitext-103: a benchmark that is given without a file needs the datasets library; pip install "
+        "--benchmark wikitext-103: a benchmark without a file needs the datasets library; pip install "
         "'webtext-kit[benchmarks]', or download the file (https://huggingface.co/datasets/Salesforce/wikitext) and "
-        "give --benchmark wikitext-103=PATH"
+        "use --benchmark wikitext-103=PATH"
     )
     with pytest.raises(InputError, match="needs the datasets library"):
         _ = benchmark.fingerprint

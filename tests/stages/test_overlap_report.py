@@ -357,4 +357,4 @@ def test_the_command_refuses_what_contradicts_itself(tmp_path: Path, capsys: pyt
     assert main(["overlap-report", "--corpus", str(tmp_path), "-i", "x", "--index", "y", "--benchmark", "a=b"]) == 2
     assert "--index and --input exclude each other" in capsys.readouterr().err
     assert main(["overlap-report", "--corpus", str(tmp_path)]) == 2
-    assert "no benchmark is given; name one with --benchmark NAME=PATH" in capsys.readouterr().err
+    assert "overlap-report: no benchmark; name one with --benchmark NAME=PATH" in capsys.readouterr().err

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.algorithms.ngrams.index_builder import IndexBuilder
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, words
 from pipelines.core.run import RunOptions
+from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report import self_test
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.stage import overlap_report
@@ -101,18 +103,22 @@ def test_texts_are_cut_at_a_space_where_there_is_one() -> None:
     assert self_test._beginning(" " + "a" * 20_001) == (" " + "a" * 19_999, True)
 
 
-def test_batches_find_what_each_text_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_scanned_in_batches(tmp_path: Path) -> None:
     examples = [_numbered(8 + number % 5, f"e{number}y") for number in range(150)]
     documents = [f"other words and {example} and more" for example in examples[:7]]
     whole = _self_test(tmp_path / "whole", examples, documents)
     assert [row["recall"] for row in whole["kinds"].values()][:3] == [1] * 3
-    monkeypatch.setattr(self_test, "_SCANNED_TEXTS", 7)
-    assert _self_test(tmp_path / "parts", examples, documents) == whole
+    builder = IndexBuilder(8, _DEFAULT)
+    builder.add(*text_arrays(pa.array(examples)))
+    index, _ = builder.finish()
+    at_once, in_batches = (self_test.find_ngrams(index, [*documents, *examples], size) for size in (1000, 7))
+    assert [ids.tolist() for ids in in_batches] == [ids.tolist() for ids in at_once]
+    assert [len(ids) for ids in at_once] == [1 + number % 5 for number in (*range(7), *range(150))]
 
 
 def test_copies_of_long_texts_are_made_in_little_time() -> None:
     text = _numbered(3_000)
-    for copy in self_test._COPIES.values():
+    for copy in self_test.COPIES.values():
         start = time.perf_counter()
         copy(text, _DEFAULT)
         assert time.perf_counter() - start < 0.25

@@ -67,7 +67,8 @@ def command(
       webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """
     from pipelines.core import storage
-    from pipelines.stages.overlap_report.stage import REPORT, overlap_report
+    from pipelines.stages.overlap_report.layout import REPORT
+    from pipelines.stages.overlap_report.stage import overlap_report
 
     if index is None and not shared.input:
         index = config_path(shared.corpus, "overlap-report", "index")

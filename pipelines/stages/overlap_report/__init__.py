@@ -1,1 +1,1 @@
-"""Report which n-grams of a benchmark the corpus holds (section 4)."""
+"""Report which n-grams of a benchmark the corpus contains (section 4)."""

@@ -1,4 +1,4 @@
-"""Benchmarks from the Hugging Face hub, by the `datasets` library, which keeps them in its own cache."""
+"""Benchmarks from the Hugging Face hub, loaded by the `datasets` library into its own cache."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.core.errors import InputError
-from pipelines.stages.overlap_report.example_files import Texts, batch_texts, in_parts, split_records
 from pipelines.stages.overlap_report.registry import Entry
-from pipelines.stages.overlap_report.text_fields import TextField, text_columns
 
 _BATCH_ROWS = 1024
-_KEPT_OPEN = 8
+_MAX_OPEN = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +29,13 @@ class HubSplit:
 
     @property
     def name(self) -> str:
-        """The data set, its config and its split: what places and messages name."""
+        """The data set, its config and its split, as in places and messages."""
         parts = (self.entry.dataset, self.entry.config, self.split)
         return "/".join(part for part in parts if part is not None)
 
 
 def hub_fingerprint(source: HubSplit) -> str:
-    """Return a hash of the data set's name, config and split and of the fingerprint that the library gives it."""
+    """Return a hash of the data set's name, config, split, and its fingerprint by the library."""
     entry = source.entry
     parts = [entry.dataset, entry.config, source.split, entry.files, entry.revision, _load(source)._fingerprint]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -52,53 +50,38 @@ def hub_schema(source: HubSplit) -> pa.Schema:
 def hub_batches(source: HubSplit, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data set, at most 1,024 at a time, read from the library's cache."""
     dataset = _load(source)
-    chosen = dataset if columns is None else dataset.select_columns(columns)
-    for table in chosen.with_format("arrow").iter(_BATCH_ROWS):
+    if columns is not None:
+        dataset = dataset.select_columns(columns)
+    for table in dataset.with_format("arrow").iter(_BATCH_ROWS):
         yield from table.combine_chunks().to_batches()
 
 
-def hub_examples(source: HubSplit, field: TextField, example: str) -> Iterator[Texts]:
-    """Yield the examples of a data set, as `file_examples` does those of a file.
-
-    Raises InputError where the library is not installed, or cannot get the data set, with the way out.
-    """
-    schema = hub_schema(source)
-    columns = field.columns(schema)
-    if columns is None:
-        raise field.wrong(source.name, text_columns(schema))
-    return in_parts(split_records(source.name, _records(source, field, columns), example))
-
-
-def _records(source: HubSplit, field: TextField, columns: list[str]) -> Iterator[Texts]:
-    row = 1
-    for batch in hub_batches(source, columns):
-        yield batch_texts(source.name, batch, field, row)
-        row += batch.num_rows
-
-
-@functools.lru_cache(maxsize=_KEPT_OPEN)
+@functools.lru_cache(maxsize=_MAX_OPEN)
 def _load(source: HubSplit) -> Any:
-    """Return the data set of a split, downloaded where the library's cache does not have it yet."""
+    """Return the data set of a split, downloaded if it is not in the library's cache.
+
+    Raises InputError, with the way out, if the library is not installed or cannot load the data set.
+    """
     try:
         import datasets
     except ImportError as error:
         raise InputError(
-            f"--benchmark {source.entry.name}: a benchmark that is given without a file needs the datasets library; "
-            f"pip install 'webtext-kit[benchmarks]', or {_with_a_file(source)}"
+            f"--benchmark {source.entry.name}: a benchmark without a file needs the datasets library; "
+            f"pip install 'webtext-kit[benchmarks]', or {_file_hint(source)}"
         ) from error
     try:
         with _quiet(datasets):
             return datasets.load_dataset(**_arguments(source))
-    except _refusals(datasets) as error:
+    except _load_errors(datasets) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
         raise InputError(
             f"--benchmark {source.entry.name}: cannot load {source.name} from the Hugging Face hub ({reason}); "
-            f"check the network, or {_with_a_file(source)}"
+            f"check the network, or {_file_hint(source)}"
         ) from error
 
 
-def _refusals(datasets: Any) -> tuple[type[Exception], ...]:
-    """Return what the library raises where it cannot get a set: no network, no such set, or one made by a script."""
+def _load_errors(datasets: Any) -> tuple[type[Exception], ...]:
+    """Return what the library raises if it cannot load a set: no network, no such set, or one that needs a script."""
     # The bases of the hub's error are OSError and the general error of the HTTP client that this version uses.
     http_errors = importlib.import_module("huggingface_hub.errors").HfHubHTTPError.__bases__
     return (OSError, ValueError, RuntimeError, pa.ArrowException, datasets.exceptions.DatasetsError, *http_errors)
@@ -112,13 +95,13 @@ def _arguments(source: HubSplit) -> dict[str, Any]:
     return {"path": entry.dataset, "name": entry.config, "split": source.split, "revision": entry.revision}
 
 
-def _with_a_file(source: HubSplit) -> str:
-    return f"download the file ({source.entry.homepage}) and give --benchmark {source.entry.name}=PATH"
+def _file_hint(source: HubSplit) -> str:
+    return f"download the file ({source.entry.homepage}) and use --benchmark {source.entry.name}=PATH"
 
 
 @contextlib.contextmanager
 def _quiet(datasets: Any) -> Iterator[None]:
-    """Keep the library's bars and its warnings of each try off the terminal: what fails is said once, as an error."""
+    """Hide the library's progress bars and retry warnings: a failure is reported once, as an error."""
     logging: Any = importlib.import_module("huggingface_hub.utils.logging")
     bars, verbosity = datasets.are_progress_bars_disabled(), logging.get_verbosity()
     datasets.disable_progress_bars()

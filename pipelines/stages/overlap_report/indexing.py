@@ -1,4 +1,4 @@
-"""The benchmarks' n-grams: an exact index for each way to count, as work files that every scanning task maps."""
+"""The exact indexes of the benchmarks' n-grams, one per way to count, as work files that every scanning task maps."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngrams.index import NgramIndex
+from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, count_examples
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core import progress, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_report.benchmarks import Benchmark, ExampleBatch, read_example_batches
+from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
+from pipelines.stages.overlap_report.layout import EXAMPLE_COUNTS, index_name, places_name
 
-_EXAMPLE_COUNTS = "examples.json"
 _PLACES_SCHEMA = pa.schema([pa.field("place", pa.string(), nullable=False)])
-# The sizes that the paper's time and the field use: GPT-2 counted 8-grams, GPT-3 13-grams.
+# The sizes in use at the paper's time: GPT-2 counted 8-grams, GPT-3 13-grams.
 _SENSITIVITY_NGRAMS = (8, 13)
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """An index: the words of an n-gram, how words are made, and whether it is of the samples, not of the benchmarks.
+    """An index: the words of an n-gram, the normalization, and whether it is of the samples, not of the benchmarks.
 
-    The report's own has the number 0; the others only tell which of their n-grams the corpus holds.
+    Number 0 is the index of the report; of the others, only the n-grams that are in the corpus are recorded.
     """
 
     number: int
@@ -45,35 +48,36 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class StoredIndex:
-    """An index as it lies in work files, whose hash tells it from one that was there before."""
+    """An index in work files; its hash distinguishes it from an earlier one in the same place."""
 
-    folder: str
-    work: str
+    output: str
     number: int
     sha256: str
 
 
-class Extent(NamedTuple):
-    """Which examples of the index are a benchmark's: from `first`, up to `last` but without it."""
+@dataclasses.dataclass(frozen=True)
+class IndexedBenchmark:
+    """A benchmark in the index: the n-gram at each of its words (-1 for none), and the first word of each example."""
 
-    first: int
-    last: int
+    benchmark: Benchmark
+    number: int
+    ids: npt.NDArray[Any]
+    words: npt.NDArray[np.int64]
+
+    def counts(self, found: Flags) -> ExampleCounts:
+        """Count the n-grams of each example, and those that are found."""
+        return count_examples(self.ids, self.words, found)
 
 
-def variants_of(n: int, normalization: Normalization, *, sensitivity: bool, samples: bool) -> list[Variant]:
-    """Return the indexes: that of the report, for the table of sensitivity all ways to count, and that of samples."""
-    ways = [(n, normalization)]
+def list_variants(n: int, normalization: Normalization, *, sensitivity: bool, samples: bool) -> list[Variant]:
+    """Return the index of the report, those of all ways to count for the sensitivity, and that of the samples."""
+    settings = [(n, normalization)]
     if sensitivity:
         options = itertools.product(_SENSITIVITY_NGRAMS, ("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
-        each = ((n, Normalization(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
-        ways += [way for way in each if way != ways[0]]
-    variants = [Variant(number, *way) for number, way in enumerate(ways)]
-    return [*variants, Variant(len(ways), n, normalization, of_samples=True)] if samples else variants
-
-
-def places_name(work: str, number: int) -> str:
-    """Return the name of the work file that says where the examples of a benchmark stand."""
-    return f"{work}/places-{number:05d}.parquet"
+        every = ((n, Normalization(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
+        settings += [setting for setting in every if setting != settings[0]]
+    variants = [Variant(number, *setting) for number, setting in enumerate(settings)]
+    return [*variants, Variant(len(settings), n, normalization, of_samples=True)] if samples else variants
 
 
 def write_indexes(
@@ -82,110 +86,119 @@ def write_indexes(
     example: str,
     variants: Sequence[Variant],
     output: str,
-    work: str,
 ) -> TaskResult:
-    """Write the index of each variant, and where the examples of the benchmarks stand.
+    """Write the index of each variant, and the places of the benchmarks' examples.
 
-    Raises InputError for a benchmark without an example, or where none has the words of an n-gram.
+    Raises InputError for a benchmark without examples, or without an example of the length of an n-gram.
     """
     files: list[FileEntry] = []
     counts: list[int] = []
     for variant in variants:
         builder = IndexBuilder(variant.n, variant.normalization)
-        texts, before = (samples, len(benchmarks)) if variant.of_samples else (benchmarks, 0)
-        for number, benchmark in enumerate(texts, before):
-            batches = read_example_batches(benchmark, example)
+        texts, first = (samples, len(benchmarks)) if variant.of_samples else (benchmarks, 0)
+        for number, benchmark in enumerate(texts, first):
             if variant.number and not variant.of_samples:
-                _add(builder, batches)
+                for batch in read_example_batches(benchmark, example):
+                    builder.add(*text_arrays(batch.texts))
                 continue
-            file, examples_read = _add_first(builder, benchmark, batches, output, work, number)
-            files.append(file)
+            places, examples_read = _add_with_places(builder, benchmark, example, output, number)
+            files.append(places)
             counts.append(examples_read)
         index, examples = builder.finish()
         if not variant.number:
-            _require_ngrams(benchmarks, counts, examples, variant.n)
-        files += _write(index, examples, output, _stem(work, variant.number))
-    # No counts of the task, which the summary would show.
-    files.append(shards.write_file(output, f"{work}/{_EXAMPLE_COUNTS}", json.dumps(counts).encode()))
+            for indexed in _slice_examples(benchmarks, counts, examples):
+                _check_has_ngrams(indexed, variant.n)
+        files += _write_arrays([*index._asdict().items(), *examples._asdict().items()], output, variant.number)
+    # As a file, because counts of the task would be part of the summary.
+    files.append(shards.write_file(output, EXAMPLE_COUNTS, json.dumps(counts).encode()))
     return TaskResult(files=tuple(files))
 
 
-def read_extents(output: str, work: str, benchmarks: int) -> tuple[list[Extent], list[Extent]]:
-    """Return which examples of their index are those of each benchmark, and of each of the samples."""
-    counts: list[int] = storage.read_json(storage.join(output, f"{work}/{_EXAMPLE_COUNTS}"))
-    return _extents(counts[:benchmarks]), _extents(counts[benchmarks:])
+def read_example_counts(output: str) -> list[int]:
+    """Return the number of examples of each benchmark, then of each of the samples."""
+    counts: list[int] = storage.read_json(storage.join(output, EXAMPLE_COUNTS))
+    return counts
 
 
-def _extents(counts: Sequence[int]) -> list[Extent]:
-    ends = list(itertools.accumulate(counts))
-    return [Extent(first, last) for first, last in zip([0, *ends], ends, strict=False)]
+def load_benchmarks(stored: StoredIndex, benchmarks: Sequence[Benchmark]) -> list[IndexedBenchmark]:
+    """Return the benchmarks as they are in an index."""
+    return _slice_examples(benchmarks, read_example_counts(stored.output), _load_examples(stored))
 
 
-def stored_index(files: Sequence[FileEntry], output: str, work: str, variant: Variant) -> StoredIndex:
-    """Return where the index of a variant lies."""
-    stem = _stem(work, variant.number)
-    parts = sorted((file.name, file.sha256) for file in files if file.name.startswith(f"{stem}-"))
-    return StoredIndex(output, work, variant.number, hashlib.sha256(repr(parts).encode()).hexdigest())
+def load_samples(stored: StoredIndex, samples: Sequence[Benchmark]) -> list[IndexedBenchmark]:
+    """Return the samples as they are in their index."""
+    return _slice_examples(samples, read_example_counts(stored.output)[-len(samples) :], _load_examples(stored))
+
+
+def stored_index(files: Sequence[FileEntry], output: str, variant: Variant) -> StoredIndex:
+    """Return the index of a variant among the files that `write_indexes` wrote."""
+    prefix = index_name(variant.number, "").removesuffix(".npy")
+    parts = sorted((file.name, file.sha256) for file in files if file.name.startswith(prefix))
+    return StoredIndex(output, variant.number, hashlib.sha256(repr(parts).encode()).hexdigest())
 
 
 @functools.lru_cache(maxsize=32)
 def load_index(stored: StoredIndex) -> NgramIndex:
-    """Return an index, mapped into memory where the files are local; once in a process."""
-    return NgramIndex(*(_array(stored, field) for field in NgramIndex._fields))
+    """Return an index, memory-mapped where the files are local; loaded once per process."""
+    return NgramIndex(*(_load_array(stored, field) for field in NgramIndex._fields))
 
 
-def load_examples(stored: StoredIndex) -> Examples:
-    """Return which n-gram begins at each word of each example."""
-    return Examples(*(_array(stored, field) for field in Examples._fields))
+def ngram_texts(index: NgramIndex, ids: npt.NDArray[np.int64]) -> pa.StringArray:
+    """Return the words of n-grams, separated by single spaces."""
+    # Slices of a memory map take several times as long as those of a plain array.
+    in_memory = NgramIndex(*map(np.asarray, index))
+    return pa.array([ngram_text(in_memory, id) for id in ids.tolist()], pa.string())
 
 
-def _array(stored: StoredIndex, field: str) -> npt.NDArray[Any]:
-    return storage.read_array(storage.join(stored.folder, f"{_stem(stored.work, stored.number)}-{field}.npy"))
+def _load_examples(stored: StoredIndex) -> Examples:
+    return Examples(*(_load_array(stored, field) for field in Examples._fields))
 
 
-def _stem(work: str, number: int) -> str:
-    return f"{work}/index-{number:02d}"
+def _load_array(stored: StoredIndex, field: str) -> npt.NDArray[Any]:
+    return storage.read_array(storage.join(stored.output, index_name(stored.number, field)))
 
 
-def _add(builder: IndexBuilder, batches: Iterator[ExampleBatch]) -> None:
-    for batch in batches:
-        builder.add(*text_arrays(batch.texts))
+def _slice_examples(
+    benchmarks: Sequence[Benchmark], counts: Sequence[int], examples: Examples
+) -> list[IndexedBenchmark]:
+    indexed = []
+    first = 0
+    for number, (benchmark, count) in enumerate(zip(benchmarks, counts, strict=False)):
+        words = np.asarray(examples.words[first : first + count + 1])
+        indexed.append(IndexedBenchmark(benchmark, number, examples.ids[words[0] : words[-1]], words - words[0]))
+        first += count
+    return indexed
 
 
-def _add_first(
-    builder: IndexBuilder, benchmark: Benchmark, batches: Iterator[ExampleBatch], output: str, work: str, number: int
+def _add_with_places(
+    builder: IndexBuilder, benchmark: Benchmark, example: str, output: str, number: int
 ) -> tuple[FileEntry, int]:
-    """Add a benchmark; write where its examples stand."""
-    examples = 0
-    with shards.write_shard(output, places_name(work, number), _PLACES_SCHEMA) as places:
-        for batch in batches:
+    """Add a benchmark and write the places of its examples; return the file and the number of examples."""
+    with shards.write_shard(output, places_name(number), _PLACES_SCHEMA) as places:
+        for batch in read_example_batches(benchmark, example):
             builder.add(*text_arrays(batch.texts))
             column = pa.array(batch.places, pa.string())
             places.writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_PLACES_SCHEMA))
-            examples += len(batch.texts)
             progress.advance(len(batch.texts))
-    if not examples:
-        raise InputError(f"{benchmark.source}: the benchmark {benchmark.label} is empty: it holds no example at all")
-    return places.entry, examples
+    if not places.writer.records:
+        raise InputError(f"{benchmark.source}: the benchmark {benchmark.label} is empty: it has no examples")
+    return places.entry, places.writer.records
 
 
-def _require_ngrams(benchmarks: Sequence[Benchmark], counts: Sequence[int], examples: Examples, n: int) -> None:
-    for benchmark, extent in zip(benchmarks, _extents(counts), strict=True):
-        first, last = examples.words[extent.first], examples.words[extent.last]
-        if not (examples.ids[first:last] >= 0).any():
-            longest = int(np.diff(examples.words[extent.first : extent.last + 1]).max())
-            raise InputError(
-                f"{benchmark.source}: all {extent.last - extent.first:,} examples of the benchmark {benchmark.label} "
-                f"are too short: the longest has {longest} words, an n-gram needs {n}; lower --ngram, or join lines "
-                "with --example paragraph or document"
-            )
+def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
+    if not (indexed.ids >= 0).any():
+        benchmark, longest = indexed.benchmark, int(np.diff(indexed.words).max())
+        raise InputError(
+            f"{benchmark.source}: all {len(indexed.words) - 1:,} examples of the benchmark {benchmark.label} are too "
+            f"short: the longest has {longest} words, an n-gram needs {n}; lower --ngram, or join lines with --example "
+            "paragraph or document"
+        )
 
 
-def _write(index: NgramIndex, examples: Examples, output: str, stem: str) -> list[FileEntry]:
-    arrays = [*index._asdict().items(), *examples._asdict().items()]
+def _write_arrays(arrays: Iterable[tuple[str, npt.NDArray[Any]]], output: str, variant: int) -> list[FileEntry]:
     files = []
     for field, array in arrays:
-        name = f"{stem}-{field}.npy"
+        name = index_name(variant, field)
         with storage.atomic_write(storage.join(output, name), durable=False) as stream:
             np.lib.format.write_array(stream, array, allow_pickle=False)
         files.append(FileEntry(name, stream.size_bytes, stream.sha256))

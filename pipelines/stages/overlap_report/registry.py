@@ -1,4 +1,4 @@
-"""The benchmarks that are known by name, of data/benchmarks.toml: where they are, and what the paper says of them."""
+"""The known benchmarks of data/benchmarks.toml: their data sets, and their figures in the paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.core.config import read_tables
 from pipelines.core.resources import data_path
 
-_NEAREST = 3
+_MAX_SIMILAR = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +26,11 @@ class PaperFigures:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A benchmark that is known by name.
+    """A known benchmark.
 
-    `dataset` and `config` name it on the Hugging Face hub; `files`, with `{split}` in it, its files where they have to
-    be named, and `format` what these are. The first of `splits` is the one that is audited. `field` is that of a
-    benchmark's text as `--benchmark NAME:FIELD` takes it.
+    `dataset` and `config` identify it on the Hugging Face hub; `files`, with `{split}`, and their `format`, where the
+    files have to be named. The first of `splits` is audited by default. `field` is that of its text, in the form of
+    `--benchmark NAME:FIELD`.
     """
 
     name: str
@@ -57,24 +57,23 @@ def known_benchmarks(path: str | None = None) -> Mapping[str, Entry]:
 
 
 def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | None:
-    """Return the benchmark that a name means, whatever its case, hyphens, underscores and dots, or None."""
-    wanted = loose_name(name)
+    """Return the benchmark of a name, ignoring case, hyphens, underscores and dots, or None."""
     for entry in (known_benchmarks() if known is None else known).values():
-        if wanted in (loose_name(each) for each in (entry.name, *entry.aliases)):
+        if loose_name(name) in map(loose_name, (entry.name, *entry.aliases)):
             return entry
     return None
 
 
-def nearest(name: str, known: Mapping[str, Entry] | None = None) -> list[str]:
-    """Return the names of known benchmarks that are most like a name, at most three."""
+def nearest_names(name: str, known: Mapping[str, Entry] | None = None) -> list[str]:
+    """Return the names of the known benchmarks that are most similar to a name, at most three."""
     entries = (known_benchmarks() if known is None else known).values()
-    named = {loose_name(each): entry.name for entry in entries for each in (entry.name, *entry.aliases)}
-    found = difflib.get_close_matches(loose_name(name), named, n=2 * _NEAREST, cutoff=0.5)
-    return list(dict.fromkeys(named[each] for each in found))[:_NEAREST]
+    names = {loose_name(alias): entry.name for entry in entries for alias in (entry.name, *entry.aliases)}
+    matches = difflib.get_close_matches(loose_name(name), names, n=2 * _MAX_SIMILAR, cutoff=0.5)
+    return list(dict.fromkeys(names[match] for match in matches))[:_MAX_SIMILAR]
 
 
 def list_benchmarks(known: Mapping[str, Entry] | None = None) -> list[dict[str, Any]]:
-    """Return a row for each known benchmark, for a table or as JSON."""
+    """Return a row per known benchmark, for a table or as JSON."""
     return [
         {
             "name": entry.name,
@@ -93,7 +92,7 @@ def list_benchmarks(known: Mapping[str, Entry] | None = None) -> list[dict[str, 
 
 
 def loose_name(name: str) -> str:
-    """Return what is left of a name without case, hyphens, underscores, dots and spaces."""
+    """Return a name in lower case without hyphens, underscores, dots and spaces."""
     return re.sub(r"[-_. ]", "", name.lower())
 
 

@@ -1,4 +1,4 @@
-"""Streams documents past the indexes of the benchmarks' n-grams: what each shard of the corpus holds of them."""
+"""Streams documents past the indexes of the benchmarks' n-grams and records the matches of each shard."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import pyarrow.compute as pc
 
 from pipelines.algorithms.ngrams.index import NgramIndex, scan
 from pipelines.algorithms.ngrams.overlap_counts import SOURCES, CorpusCounts
-from pipelines.core import inputs, progress, shards
+from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.document_filter import urls_of, with_text
 from pipelines.core.document_split import document_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
-from pipelines.stages.overlap_report.indexing import StoredIndex, load_index
-from pipelines.stages.overlap_report.ngram_texts import ngram_texts
+from pipelines.stages.overlap_report.indexing import Flags, StoredIndex, load_index, ngram_texts
+from pipelines.stages.overlap_report.layout import IGNORED, found_name, own_train_name
 
-SOURCE_TYPE = pa.struct([pa.field("id", pa.string(), nullable=False), pa.field("url", pa.string())])
+_SOURCE_TYPE = pa.struct([pa.field("id", pa.string(), nullable=False), pa.field("url", pa.string())])
 MATCH_SCHEMA = pa.schema(
     [
         pa.field("ngram_id", pa.int64(), nullable=False),
         pa.field("ngram", pa.string(), nullable=False),
         pa.field("count", pa.int64(), nullable=False),
         pa.field("documents", pa.int64(), nullable=False),
-        pa.field("sources", pa.list_(SOURCE_TYPE), nullable=False),
+        pa.field("sources", pa.list_(_SOURCE_TYPE), nullable=False),
     ]
 )
 OVERLAPPING_SCHEMA = pa.schema(
@@ -44,115 +45,136 @@ OVERLAPPING_SCHEMA = pa.schema(
     ]
 )
 _FOUND_SCHEMA = pa.schema([pa.field("ngram_id", pa.int64(), nullable=False)])
-_ROWS_WRITTEN = 8192
+_BATCH_ROWS = 8192
 _BATCH_BYTES = 4 << 20
-_GIVEN_BACK_AFTER_BYTES = 64 << 20
+_RELEASE_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class ScanTask:
-    """A shard to hold against indexes, of which the first is the report's own; `held_out` documents are left out."""
+class ScanContext:
+    """The indexes to scan for, of which the first is that of the report; `held_out` documents are dropped."""
 
-    shard: inputs.DocumentShard
     indexes: tuple[StoredIndex, ...]
     held_out: float
     output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.shard.name
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnTrainTask:
-    """The train split of a benchmark, to hold against the report's index."""
+class _ShardMatches:
+    """The n-grams of the indexes that are in a shard."""
 
-    number: int
-    benchmark: Benchmark
-    example: str
-    index: StoredIndex
-    output: str
-    work: str
+    def __init__(self, indexes: Sequence[NgramIndex]) -> None:
+        self._indexes = indexes
+        self.counts = CorpusCounts(len(indexes[0].hashes))
+        self.found_in_variants = [np.zeros(len(index.hashes), np.bool_) for index in indexes[1:]]
+        self.sources: dict[int, dict[str, Any]] = {}
+        self.documents = self.text_bytes = self.ngrams = self.overlapping_documents = 0
 
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"own-train-{self.number:05d}"
+    def add(self, batch: pa.RecordBatch, overlapping: shards.ShardWriter) -> None:
+        """Scan a batch of documents, and list those that overlap."""
+        data, starts = text_arrays(batch.column("text"))
+        hits = scan(self._indexes[0], data, starts)
+        for row in self.counts.add(self.documents, hits.documents, hits.ids).tolist():
+            source = {"id": batch.column("id")[row].as_py(), "url": urls_of(batch.slice(row, 1))[0]}
+            self.sources[self.documents + row] = source
+        for index, found in zip(self._indexes[1:], self.found_in_variants, strict=True):
+            found[scan(index, data, starts).ids] = True
+        hit_counts = np.bincount(hits.documents, minlength=batch.num_rows)
+        self.overlapping_documents += _list_overlapping(overlapping, batch, hit_counts, hits.ngram_counts)
+        self.documents += batch.num_rows
+        self.text_bytes += int(starts[-1]) - int(starts[0])
+        self.ngrams += int(hits.ngram_counts.sum())
 
 
-def scan_shard(task: ScanTask) -> TaskResult:
-    """Write what a shard holds of each n-gram, the documents that overlap, and what was dropped.
+def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
+    """Write the matches of a shard, the documents that overlap, and the dropped ones.
 
-    Of the indexes after the first it only writes which n-grams are there, as work files.
+    For the indexes after the first, only the n-grams that are in the shard are written, as work files.
     """
-    indexes = [load_index(stored) for stored in task.indexes]
-    counted = CorpusCounts(len(indexes[0].hashes))
-    found = [np.zeros(len(index.hashes), np.bool_) for index in indexes[1:]]
-    sources: dict[int, dict[str, Any]] = {}
-    documents = text_bytes = given_back_at = ngrams = overlapping_documents = 0
+    indexes = [load_index(stored) for stored in context.indexes]
+    matches = _ShardMatches(indexes)
+    released_at = 0
     with (
         shards.write_shard(
-            task.output, shards.shard_name("overlapping", task.shard.index), OVERLAPPING_SCHEMA
-        ) as lists,
-        shards.write_shard(task.output, shards.shard_name("dropped", task.shard.index), DROPPED_SCHEMA) as dropped,
+            context.output, shards.shard_name("overlapping", shard.index), OVERLAPPING_SCHEMA
+        ) as overlapping,
+        shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped.writer)
-        for batch in corpus_batches(task.shard, task.held_out, drops):
-            data, starts = text_arrays(batch.column("text"))
-            hits = scan(indexes[0], data, starts)
-            for row in counted.add(documents, hits.documents, hits.ids).tolist():
-                sources[documents + row] = _source(batch, row)
-            for index, flags in zip(indexes[1:], found, strict=True):
-                flags[scan(index, data, starts).ids] = True
-            overlapping = np.bincount(hits.documents, minlength=batch.num_rows)
-            overlapping_documents += list_overlapping(lists.writer, batch, overlapping, hits.ngram_counts)
-            documents += batch.num_rows
-            text_bytes += int(starts[-1]) - int(starts[0])
-            ngrams += int(hits.ngram_counts.sum())
+        for batch in read_corpus(shard, context.held_out, drops):
+            matches.add(batch, overlapping.writer)
             progress.advance(batch.num_rows)
-            if text_bytes - given_back_at > _GIVEN_BACK_AFTER_BYTES:
-                # What was read before would stay with the allocator: a hundred megabytes in each worker.
+            if matches.text_bytes - released_at > _RELEASE_BYTES:
+                # Otherwise the allocator keeps what was read: a hundred megabytes per worker.
                 pa.default_memory_pool().release_unused()
-                given_back_at = text_bytes
-    matches = _write_matches(task, indexes[0], counted, sources)
-    flagged = [_write_found(task, number, flags) for number, flags in enumerate(found, 1)]
+                released_at = matches.text_bytes
+    variants = [
+        _write_found(context.output, found_name(shard.index, variant), found)
+        for variant, found in enumerate(matches.found_in_variants, 1)
+    ]
     return TaskResult(
-        records_in=inputs.count_records_in(drops, documents),
-        records_out=documents,
+        records_in=inputs.count_records_in(drops, matches.documents),
+        records_out=matches.documents,
         dropped=drops.counts,
-        counts={"corpus_ngrams": ngrams, "text_bytes": text_bytes, "overlapping_documents": overlapping_documents},
-        files=(matches, lists.entry, dropped.entry, *flagged),
+        counts={
+            "corpus_ngrams": matches.ngrams,
+            "text_bytes": matches.text_bytes,
+            "overlapping_documents": matches.overlapping_documents,
+        },
+        files=(_write_matches(shard, context.output, indexes[0], matches), overlapping.entry, dropped.entry, *variants),
     )
 
 
-def corpus_batches(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a shard that have a text and are not held out; the others are listed as drops."""
+def read_corpus(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a shard with text that are not held out; list the others as drops."""
     for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
         batch = with_text(batch, drops)
         if held_out and batch.num_rows:
-            flags = pa.array(held_out_mask(split_keys(batch, document_keys(batch, shard)), held_out))
-            apart = batch.filter(flags)
-            for id, url in zip(apart.column("id").to_pylist(), urls_of(apart), strict=True):
+            is_held_out = pa.array(held_out_mask(split_keys(batch, document_keys(batch, shard)), held_out))
+            dropped = batch.filter(is_held_out)
+            for id, url in zip(dropped.column("id").to_pylist(), urls_of(dropped), strict=True):
                 drops.add("held_out", id, url)
-            batch = batch.filter(pc.invert(flags))
+            batch = batch.filter(pc.invert(is_held_out))
         if batch.num_rows:
             yield batch
 
 
-def scan_own_train(task: OwnTrainTask) -> TaskResult:
-    """Write which n-grams of the index stand in the train split of a benchmark, as a work file."""
-    index = load_index(task.index)
-    flags = np.zeros(len(index.hashes), np.bool_)
-    for batch in read_example_batches(task.benchmark, task.example):
-        flags[scan(index, *text_arrays(batch.texts)).ids] = True
+def clean_shard(shard: inputs.DocumentShard, context: tuple[StoredIndex, str]) -> TaskResult:
+    """Write `documents-N.parquet`, the documents of a shard without overlap, and `removed-N.parquet`, the others.
+
+    N-grams that are ignored do not count. Held-out documents are treated like others.
+    """
+    stored, output = context
+    index = load_index(stored)
+    is_counted = ~storage.read_array(storage.join(output, IGNORED))
+    schema = inputs.document_schema(shard)
+    with (
+        shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
+        shards.write_shard(output, shards.shard_name("removed", shard.index), OVERLAPPING_SCHEMA) as removed,
+    ):
+        for batch in read_corpus(shard, 0.0, Drops()):
+            hits = scan(index, *text_arrays(batch.column("text")))
+            hit_counts = np.bincount(hits.documents[is_counted[hits.ids]], minlength=batch.num_rows)
+            _list_overlapping(removed.writer, batch, hit_counts, hits.ngram_counts)
+            kept.writer.write_batch(batch.filter(pa.array(hit_counts == 0)))
+            progress.advance(batch.num_rows)
+    counts = {"clean_documents": kept.writer.records, "overlapping_documents_left_out": removed.writer.records}
+    return TaskResult(counts=counts, files=(kept.entry, removed.entry))
+
+
+def scan_own_train(number: int, context: tuple[Sequence[Benchmark], str, StoredIndex]) -> TaskResult:
+    """Write which n-grams of the index are in a train split, as a work file."""
+    trains, example, stored = context
+    index = load_index(stored)
+    found = np.zeros(len(index.hashes), np.bool_)
+    for batch in read_example_batches(trains[number], example):
+        found[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
-    return TaskResult(files=(_write_flags(task.output, f"{task.work}/{task.name}.parquet", flags),))
+    name = storage.join(WORK, f"{own_train_name(number)}.parquet")
+    return TaskResult(files=(_write_found(stored.output, name, found),))
 
 
-def read_found(paths: Sequence[str], ngrams: int) -> npt.NDArray[np.bool_]:
-    """Return which of the n-grams any of the work files names."""
+def read_found(paths: Sequence[str], ngrams: int) -> Flags:
+    """Return which of the n-grams are in any of the work files."""
     found = np.zeros(ngrams, np.bool_)
     for path in paths:
         for batch in shards.read_batches(path, ["ngram_id"]):
@@ -160,62 +182,49 @@ def read_found(paths: Sequence[str], ngrams: int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def found_name(work: str, shard: int, variant: int) -> str:
-    """Return the name of the work file that says what a shard holds of the n-grams of a variant."""
-    return f"{work}/found-{variant:02d}-{shard:05d}.parquet"
-
-
-def _source(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    return {"id": batch.column("id")[row].as_py(), "url": urls_of(batch.slice(row, 1))[0]}
-
-
-def list_overlapping(
+def _list_overlapping(
     writer: shards.ShardWriter,
     batch: pa.RecordBatch,
-    overlapping: npt.NDArray[np.int64],
-    ngrams: npt.NDArray[np.int64],
+    hit_counts: npt.NDArray[np.int64],
+    ngram_counts: npt.NDArray[np.int64],
 ) -> int:
-    """List the documents of a batch that hold n-grams of benchmarks, `overlapping` of `ngrams`; return their number."""
-    rows = np.flatnonzero(overlapping)
+    """List the documents of a batch with hits; return their number."""
+    rows = np.flatnonzero(hit_counts)
     if len(rows):
-        chosen = batch.take(pa.array(rows))
+        documents = batch.take(pa.array(rows))
         columns = [
-            chosen.column("id"),
-            pa.array(urls_of(chosen), pa.string()),
-            pa.array(ngrams[rows]),
-            pa.array(overlapping[rows].astype(np.int64)),
+            documents.column("id"),
+            pa.array(urls_of(documents), pa.string()),
+            pa.array(ngram_counts[rows]),
+            pa.array(hit_counts[rows].astype(np.int64)),
         ]
         writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=OVERLAPPING_SCHEMA))
     return len(rows)
 
 
-def _write_matches(
-    task: ScanTask, index: NgramIndex, counted: CorpusCounts, sources: dict[int, dict[str, Any]]
-) -> FileEntry:
-    held = np.flatnonzero(counted.counts)
-    with shards.write_shard(task.output, shards.shard_name("matches", task.shard.index), MATCH_SCHEMA) as matches:
-        for start in range(0, len(held), _ROWS_WRITTEN):
-            ids = held[start : start + _ROWS_WRITTEN]
-            listed = [
-                [sources[document] for document in row[row >= 0].tolist()] for row in counted.sources[ids][:, :SOURCES]
+def _write_matches(shard: inputs.DocumentShard, output: str, index: NgramIndex, matches: _ShardMatches) -> FileEntry:
+    counts = matches.counts
+    found = np.flatnonzero(counts.counts)
+    with shards.write_shard(output, shards.shard_name("matches", shard.index), MATCH_SCHEMA) as written:
+        for start in range(0, len(found), _BATCH_ROWS):
+            ids = found[start : start + _BATCH_ROWS]
+            sources = [
+                [matches.sources[document] for document in row[row >= 0].tolist()]
+                for row in counts.sources[ids][:, :SOURCES]
             ]
             columns = [
                 pa.array(ids),
                 ngram_texts(index, ids),
-                pa.array(counted.counts[ids]),
-                pa.array(counted.documents[ids]),
-                pa.array(listed, pa.list_(SOURCE_TYPE)),
+                pa.array(counts.counts[ids]),
+                pa.array(counts.documents[ids]),
+                pa.array(sources, pa.list_(_SOURCE_TYPE)),
             ]
-            matches.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
-    return matches.entry
+            written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
+    return written.entry
 
 
-def _write_found(task: ScanTask, variant: int, flags: npt.NDArray[np.bool_]) -> FileEntry:
-    return _write_flags(task.output, found_name(task.work, task.shard.index, variant), flags)
-
-
-def _write_flags(output: str, name: str, flags: npt.NDArray[np.bool_]) -> FileEntry:
+def _write_found(output: str, name: str, found: Flags) -> FileEntry:
     with shards.write_shard(output, name, _FOUND_SCHEMA) as written:
-        ids = pa.array(np.flatnonzero(flags))
+        ids = pa.array(np.flatnonzero(found))
         written.writer.write_batch(pa.RecordBatch.from_arrays([ids], schema=_FOUND_SCHEMA))
     return written.entry

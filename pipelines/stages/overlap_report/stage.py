@@ -1,7 +1,7 @@
-"""Holds every n-gram of the benchmarks against the corpus, or its Bloom filter, and writes the report.
+"""Compares every n-gram of the benchmarks with the corpus, or with its Bloom filter, and writes the report.
 
-With the corpus the audit is exact: the benchmarks' n-grams are few, so they are indexed, with their words, and the
-corpus streams past them once. Paper, section 4.
+With the corpus, the audit is exact: the n-grams of the benchmarks are few, so they are indexed with their words, and
+the corpus streams past them once. Paper, section 4.
 """
 
 from __future__ import annotations
@@ -13,59 +13,60 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.format import format_bytes
 from pipelines.core.machine import available_memory_bytes
 from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.reports.overlap import render_overlap_report
-from pipelines.stages.overlap_report import samples
-from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, with_own_train
+from pipelines.stages.overlap_report.benchmarks import parse_benchmarks, separate_train_splits
 from pipelines.stages.overlap_report.clean_benchmarks import clean_names
-from pipelines.stages.overlap_report.cleaning import CleanTask, clean_shard
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.holdings import Holdings
+from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
+from pipelines.stages.overlap_report.filter_index import FilterIndex, open_filter
 from pipelines.stages.overlap_report.indexing import (
+    Flags,
     StoredIndex,
-    Variant,
+    load_benchmarks,
     load_index,
+    read_example_counts,
     stored_index,
     write_indexes,
 )
-from pipelines.stages.overlap_report.probing import Answers, open_filter
-from pipelines.stages.overlap_report.reporting import (
+from pipelines.stages.overlap_report.layout import (
+    CLEAN,
+    HELD_OUT_SAMPLE,
+    HITS,
+    IGNORED,
+    PAGE,
+    REPORT,
+    found_name,
+    own_train_name,
+)
+from pipelines.stages.overlap_report.report import (
     Audit,
     Corpus,
+    Findings,
     make_report,
-    parts_of,
-    require_scores,
     sample_figures,
     sensitivity_table,
 )
-from pipelines.stages.overlap_report.scanning import (
-    OwnTrainTask,
-    ScanTask,
-    found_name,
-    read_found,
-    scan_own_train,
-    scan_shard,
-)
+from pipelines.stages.overlap_report.samples import HELD_OUT, SAMPLES, join_held_out, sample_held_out
+from pipelines.stages.overlap_report.scanning import ScanContext, clean_shard, read_found, scan_own_train, scan_shard
+from pipelines.stages.overlap_report.scores import Metrics, parse_scores, read_scores
 from pipelines.stages.overlap_report.self_test import measure_recall
 
-REPORT, HITS, PAGE, CLEAN = "report.json", "hits.parquet", "report.html", "clean"
 STAGE = Stage("overlap-report", 2, (REPORT, PAGE, HITS, CLEAN))
+# The phases that depend on the benchmarks: an unfinished run resumes with other benchmarks by repeating them.
+_BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "probe", "report")
+# Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
+_SCAN_BYTES, _MERGE_BYTES = 60, 100
+# Above this share of examples that are too short, the user is told.
 _NOTED_TOO_SHORT = 0.25
-_IGNORED = "ignored.npy"
-# The name of the fingerprint of a model's samples.
-_SAMPLES = "samples"
-# All that hangs on the benchmarks: a run that was not finished goes on with others by doing this anew.
-_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "probe", "report")
-# What counting takes: in each worker, and where the shards are joined.
-_BYTES_AN_NGRAM_SCANNED, _BYTES_AN_NGRAM_HELD = 60, 100
-# What the summary leaves to report.json.
-_LONG = ("passages", "histogram")
+# What is in report.json but not in the summary.
+_NOT_IN_SUMMARY = ("passages", "histogram")
 
 
 def overlap_report(
@@ -79,270 +80,209 @@ def overlap_report(
     scores: Sequence[str] = (),
     samples: str | None = None,
 ) -> Summary:
-    """Write `report.json`, `report.html`, `hits.parquet`, and what each shard of the documents holds.
+    """Write `report.json`, `report.html`, `hits.parquet`, and the matches of each shard of the documents.
 
-    `benchmarks` are `NAME[/SPLIT][:SPLIT][:FIELD]=PATH`, or names of the registry; `scores` are `NAME[/SPLIT]=PATH`;
-    `samples` the path of generated texts. With `index`, the folder of overlap-index, its Bloom filter answers in the
-    documents' place, and `documents` is not read. The summary's `benchmarks` are those of the report. Raises UsageError
+    `benchmarks` are `NAME[/SPLIT][:SPLIT][:FIELD]=PATH`, or names of known benchmarks; `scores` are
+    `NAME[/SPLIT]=PATH`; `samples` is the path of generated texts. With `index`, a folder of overlap-index, its Bloom
+    filter is queried and `documents` is not read. The summary's `benchmarks` are those of the report. Raises UsageError
     for a benchmark of another form, InputError for one without an example that is long enough. Paper, section 4.
     """
-    audited, trains = with_own_train(parse_benchmarks(benchmarks))
-    audit = Audit(config, tuple(audited), trains, tuple(scores), _samples(samples))
-    fingerprints = _fingerprints(audit)
+    audited, trains = separate_train_splits(parse_benchmarks(benchmarks))
+    audit = Audit(
+        config=config,
+        benchmarks=tuple(audited),
+        trains=trains,
+        scores=tuple(parse_scores(scores, audited)),
+        samples=() if samples is None else tuple(parse_benchmarks([f"{SAMPLES}={samples}"])),
+    )
+    source = filter_index = None
     if index is not None:
-        return _report_from_index(audit, index, fingerprints, output, options)
-    if config.probes is not None:
-        raise UsageError("--probes asks an index for made-up n-grams, and none is given; give --index or leave it out")
-    if documents is None:
-        raise UsageError("overlap-report: neither documents nor an index are given; name one with --input or --index")
-    source = inputs.open_documents(documents, config.text_field)
-    read = {"documents": source.fingerprint}
-    with stage_run(STAGE, config, read, output, options, shard_inputs=fingerprints, global_phases=_PHASES) as run:
-        if not run.finished:
+        audit.check_needs_no_documents()
+        filter_index = open_filter(index)
+        filter_index.check_options(config.ngram, config.normalization)
+        fingerprint = {"index": filter_index.fingerprint}
+    elif config.probes is not None:
+        raise UsageError("--probes needs an index to query; add --index, or remove --probes")
+    elif documents is None:
+        raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
+    else:
+        source = inputs.open_documents(documents, config.text_field)
+        fingerprint = {"documents": source.fingerprint}
+    fingerprints = audit.fingerprints()
+    with stage_run(
+        STAGE, config, fingerprint, output, options, shard_inputs=fingerprints, global_phases=_BENCHMARK_PHASES
+    ) as run:
+        if not run.finished and filter_index is not None:
+            _report_from_index(audit, filter_index, fingerprints, run)
+        elif not run.finished and source is not None:
             _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
-
-
-def _samples(path: str | None) -> tuple[Benchmark, ...]:
-    return () if path is None else tuple(parse_benchmarks([f"{samples.SAMPLES}={path}"]))
-
-
-def _fingerprints(audit: Audit) -> dict[str, str]:
-    """Return what the report is made of, in the order that it shows."""
-    trains = [each for splits in audit.trains.values() for each in splits]
-    named = {f"benchmark {each.label}": each.fingerprint for each in (*audit.benchmarks, *trains)}
-    sampled = {_SAMPLES: audit.samples[0].fingerprint} if audit.samples else {}
-    scored = {}
-    for number, value in enumerate(audit.scores):
-        label, _, path = value.partition("=")
-        if not label or not path:
-            raise UsageError(f"--scores: {value!r} is not of the form NAME=PATH or NAME/SPLIT=PATH")
-        scored[f"scores {number} {label}"] = inputs.fingerprint_files([path])
-    return {**named, **sampled, **scored, "benchmarks": " ".join(each.label for each in audit.benchmarks)}
-
-
-def _require_unchanged(audit: Audit, fingerprints: Mapping[str, str]) -> None:
-    """Raise InputError where a file is no longer what was indexed: it is read again for the report."""
-    read = [(f"benchmark {benchmark.label}", benchmark) for benchmark in audit.benchmarks]
-    for name, benchmark in [*read, *((_SAMPLES, each) for each in audit.samples[:1])]:
-        if benchmark.hub is None and benchmark.fingerprint != fingerprints[name]:
-            raise InputError(
-                f"{benchmark.source}: was changed while it was read; run `webtext overlap-report` again "
-                "with --overwrite"
-            )
-
-
-def _require_memory(ngrams: int, workers: int) -> None:
-    """Raise InputError, before the corpus is read, where what is counted of so many n-grams does not fit in memory."""
-    needed, available = ngrams * (_BYTES_AN_NGRAM_SCANNED * workers + _BYTES_AN_NGRAM_HELD), available_memory_bytes()
-    if available is not None and needed > available:
-        raise InputError(
-            f"overlap-report: the benchmarks have {ngrams:,} different n-grams, which take {needed / 1e9:.1f} GB with "
-            f"{workers} workers, and {available / 1e9:.1f} GB of memory are free; take fewer --workers, or audit the "
-            "benchmarks one by one"
-        )
 
 
 def _report_from_documents(
     audit: Audit, source: inputs.DocumentInput, fingerprints: Mapping[str, str], run: StageRun
 ) -> None:
-    audit = _with_held_out(audit, source, run)
-    config, work = audit.config, storage.basename(run.work)
-    variants = audit.variants
-    indexed = _index(audit, run)
-    indexes = tuple(stored_index(indexed.files, run.output, work, variant) for variant in variants)
+    audit = _add_held_out(audit, source, run)
+    config, output = audit.config, run.output
+    indexes = _index_benchmarks(audit, run)
     ngrams = len(load_index(indexes[0]).hashes)
-    _require_memory(ngrams, run.workers)
-    require_scores(audit, indexes[0])
-    tasks = [ScanTask(shard, indexes, config.held_out, run.output, work) for shard in source.shards]
-    entries = run.map(scan_shard, tasks, phase="scan", work=True, total=source.records)
-    run.once("scanned", lambda: _account(entries, work))
-    own = _own_train(audit, indexes[0], run)
-    held = Holdings.read(_named(entries, "matches-", run.output), ngrams)
-    ignored = held.above(config.ignore_common)
+    _check_memory(ngrams, run.workers)
+    scores = _read_scores(audit, output)
+    context = ScanContext(indexes, config.held_out, output)
+    entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=source.records)
+    run.once("scanned", lambda: result_files(entries))
+    own_train = _scan_own_train(audit, indexes[0], run)
+    paths = [storage.join(output, shards.shard_name("matches", shard.index)) for shard in source.shards]
+    matches = CorpusMatches.read(paths, ngrams)
+    findings = Findings(matches, matches.in_more_than(config.ignore_common), own_train)
     if config.write_clean == "corpus":
-        _write_clean_corpus(source, indexes[0], ignored, run)
-
-    def total(name: str) -> int:
-        return int(sum(entry.counts[name] for entry in entries))
-
+        _write_clean_corpus(source, indexes[0], findings.ignored, run)
+    overlapping = _total(entries, "overlapping_documents")
     corpus = Corpus(
-        "exact",
-        source.fingerprint,
-        sum(entry.records_out for entry in entries),
-        total("text_bytes"),
-        None if config.ignore_common else total("overlapping_documents"),
+        method="exact",
+        fingerprint=source.fingerprint,
+        documents=sum(entry.records_out for entry in entries),
+        text_bytes=_total(entries, "text_bytes"),
+        overlapping=None if config.ignore_common else overlapping,
     )
 
     def write() -> TaskResult:
-        _require_unchanged(audit, fingerprints)
-        report, files = make_report(audit, indexes[0], held, ignored, corpus, own)
-        found = _found(variants, indexes, entries, held, run)
+        audit.check_unchanged(fingerprints)
+        report, files = make_report(audit, indexes[0], findings, corpus, scores)
+        found = _read_variants(indexes, matches, len(source.shards))
         if config.sensitivity:
-            report["sensitivity"] = sensitivity_table(audit, variants, indexes, found)
+            report["sensitivity"] = sensitivity_table(audit, audit.variants, indexes, found)
         if audit.samples:
             report["samples"] = sample_figures(audit, indexes[-1], found[-1])
         if config.self_test:
-            parts, index = parts_of(audit, indexes[0]), load_index(indexes[0])
-            report["self_test"] = measure_recall(parts, config.example, index, source.shards, config.held_out)
-        return _written(report, files, run.output)
+            benchmarks = load_benchmarks(indexes[0], audit.benchmarks)
+            report["self_test"] = measure_recall(
+                benchmarks, config.example, load_index(indexes[0]), source.shards, config.held_out
+            )
+        return _write_report(report, files, output)
 
-    _announce_clean(audit, run)
+    _declare_clean_benchmarks(audit, run)
     run.once("report", write, unit="examples")
 
 
-def _report_from_index(
-    audit: Audit, index: str, fingerprints: dict[str, str], output: str, options: RunOptions
-) -> Summary:
-    config = audit.config
-    _refuse_what_needs_documents(config)
-    answers = open_filter(index)
-    answers.require(config.ngram, config.normalization)
-    read = {"index": answers.fingerprint}
-    with stage_run(STAGE, config, read, output, options, shard_inputs=fingerprints, global_phases=_PHASES) as run:
-        if not run.finished:
-            indexed, work = _index(audit, run), storage.basename(run.work)
-            stored = [stored_index(indexed.files, output, work, variant) for variant in audit.variants]
-            require_scores(audit, stored[0])
-            own = _own_train(audit, stored[0], run)
-            _require_unchanged(audit, fingerprints)
-            _announce_clean(audit, run)
-            run.once("probe", lambda: _probe(audit, answers, stored, own, run), unit="n-grams")
-        return _finish(audit, run)
+def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Mapping[str, str], run: StageRun) -> None:
+    indexes = _index_benchmarks(audit, run)
+    scores = _read_scores(audit, run.output)
+    own_train = _scan_own_train(audit, indexes[0], run)
+    audit.check_unchanged(fingerprints)
+
+    def write() -> TaskResult:
+        matches = CorpusMatches(filter_index.contains(load_index(indexes[0])))
+        certificate = filter_index.certificate(audit.config.probes)
+        corpus = Corpus(
+            method="bloom",
+            fingerprint=filter_index.corpus,
+            documents=filter_index.documents,
+            error_bound=certificate["error_bound"],
+            certificate=certificate,
+        )
+        findings = Findings(matches, matches.in_more_than(None), own_train)
+        report, files = make_report(audit, indexes[0], findings, corpus, scores)
+        if audit.samples:
+            found = filter_index.contains(load_index(indexes[-1]))
+            report["samples"] = sample_figures(audit, indexes[-1], found)
+        result = _write_report(report, files, run.output)
+        return dataclasses.replace(result, records_in=corpus.documents, records_out=corpus.documents)
+
+    _declare_clean_benchmarks(audit, run)
+    run.once("probe", write, unit="n-grams")
 
 
-def _announce_clean(audit: Audit, run: StageRun) -> None:
-    """Say which files the report writes in `clean/`, so that they are known for ours where the run is killed there."""
-    if audit.config.write_clean == "benchmark":
-        run.declare_outputs(clean_names(audit.benchmarks))
-
-
-def _probe(
-    audit: Audit,
-    answers: Answers,
-    stored: Sequence[StoredIndex],
-    own: Mapping[str, npt.NDArray[np.bool_]],
-    run: StageRun,
-) -> TaskResult:
-    held = Holdings(answers.contains(load_index(stored[0])))
-    certificate = answers.certificate(audit.config.probes)
-    corpus = Corpus(
-        "bloom",
-        answers.corpus,
-        answers.documents,
-        error_bound=certificate["error_bound"],
-        certificate=certificate,
-    )
-    report, files = make_report(audit, stored[0], held, held.above(None), corpus, own)
-    if audit.samples:
-        report["samples"] = sample_figures(audit, stored[-1], answers.contains(load_index(stored[-1])))
-    written = _written(report, files, run.output)
-    return dataclasses.replace(written, records_in=answers.documents, records_out=answers.documents)
-
-
-def _refuse_what_needs_documents(config: OverlapReportConfig) -> None:
-    given = {
-        "--ignore-common": config.ignore_common is not None,
-        "--held-out": config.held_out > 0,
-        "--sensitivity": config.sensitivity,
-        "--self-test": config.self_test,
-        "--write-clean corpus": config.write_clean == "corpus",
-    }
-    for flag, is_given in given.items():
-        if is_given:
-            raise UsageError(
-                f"{flag} needs the documents, and with --index they are not read; leave one of the two out"
-            )
-
-
-def _with_held_out(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> Audit:
-    """Put held-out documents beside the samples, where there are samples."""
+def _add_held_out(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> Audit:
+    """Add a sample of held-out documents to the samples of a model."""
     share = audit.config.held_out
     if not audit.samples or not share:
         return audit
-    work = storage.basename(run.work)
-    tasks = [samples.HeldOutTask(shard, share, run.output, work) for shard in source.shards]
-    entries = run.map(samples.sample_held_out, tasks, phase="held-out", work=True, total=source.records)
-    paths = [storage.join(run.output, file.name) for entry in entries for file in entry.files]
-    name = f"{work}/held-out.parquet"
-    run.once("held-out-sample", lambda: samples.join_held_out(paths, run.output, name), work=True)
-    held_out = parse_benchmarks([f"{samples.HELD_OUT}={storage.join(run.output, name)}"])
+    context = (share, run.output)
+    run.map(sample_held_out, source.shards, context, phase="held-out", work=True, total=source.records)
+    run.once("held-out-sample", lambda: join_held_out(source.shards, run.output), work=True)
+    held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(run.output, HELD_OUT_SAMPLE)}"])
     return dataclasses.replace(audit, samples=(*audit.samples, *held_out))
 
 
-def _index(audit: Audit, run: StageRun) -> ShardEntry:
+def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[StoredIndex, ...]:
+    """Build the indexes; return them in the order of the variants."""
+
     def write() -> TaskResult:
-        work = storage.basename(run.work)
-        return write_indexes(audit.benchmarks, audit.samples, audit.config.example, audit.variants, run.output, work)
+        return write_indexes(audit.benchmarks, audit.samples, audit.config.example, audit.variants, run.output)
 
-    return run.once("benchmarks", write, work=True, unit="examples")
-
-
-def _account(entries: Sequence[ShardEntry], work: str) -> TaskResult:
-    """Make what the scanning tasks wrote part of the result; their work files are not."""
-    written = (file for entry in entries for file in entry.files)
-    return TaskResult(files=tuple(file for file in written if not file.name.startswith(f"{work}/")))
+    entry = run.once("benchmarks", write, work=True, unit="examples")
+    return tuple(stored_index(entry.files, run.output, variant) for variant in audit.variants)
 
 
-def _named(entries: Sequence[ShardEntry], prefix: str, output: str) -> list[str]:
-    files = (file.name for entry in entries for file in entry.files)
-    return [storage.join(output, name) for name in files if name.startswith(prefix)]
+def _check_memory(ngrams: int, workers: int) -> None:
+    """Raise InputError, before the corpus is read, if the counts of so many n-grams do not fit in memory."""
+    needed, free = ngrams * (_SCAN_BYTES * workers + _MERGE_BYTES), available_memory_bytes()
+    if free is not None and needed > free:
+        raise InputError(
+            f"overlap-report: the benchmarks have {ngrams:,} distinct n-grams, which take {format_bytes(needed)} with "
+            f"{workers} workers, but {format_bytes(free)} of memory are free; use fewer --workers, or audit the "
+            "benchmarks one by one"
+        )
 
 
-def _own_train(audit: Audit, index: StoredIndex, run: StageRun) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return which n-grams stand in the train splits of each benchmark that has one, by label."""
-    work = storage.basename(run.work)
-    labelled = [(label, train) for label, splits in audit.trains.items() for train in splits]
-    tasks = [
-        OwnTrainTask(number, train, audit.config.example, index, run.output, work)
-        for number, (_, train) in enumerate(labelled)
-    ]
-    if not tasks:
-        return {}
-    entries = run.map(scan_own_train, tasks, phase="own-train", work=True, unit="examples")
-    ngrams = len(load_index(index).hashes)
+def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
+    """Read the scores before the corpus, so that wrong ones are refused at once."""
+    counts = read_example_counts(output)
+    labels = [benchmark.label for benchmark in audit.benchmarks]
+    return read_scores(audit.scores, dict(zip(labels, counts, strict=False)))
+
+
+def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[str, Flags]:
+    """Return which n-grams are in the train splits of each benchmark that has one, by label."""
+    labeled = [(label, train) for label, splits in audit.trains.items() for train in splits]
+    entries = run.map(
+        scan_own_train,
+        range(len(labeled)),
+        ([train for _, train in labeled], audit.config.example, stored),
+        name=own_train_name,
+        phase="own-train",
+        work=True,
+        unit="examples",
+    )
     paths: dict[str, list[str]] = {}
-    for (label, _), entry in zip(labelled, entries, strict=True):
+    for (label, _), entry in zip(labeled, entries, strict=True):
         paths.setdefault(label, []).append(storage.join(run.output, entry.files[0].name))
-    return {label: read_found(each, ngrams) for label, each in paths.items()}
+    ngrams = len(load_index(stored).hashes)
+    return {label: read_found(files, ngrams) for label, files in paths.items()}
 
 
-def _write_clean_corpus(
-    source: inputs.DocumentInput,
-    index: StoredIndex,
-    ignored: npt.NDArray[np.bool_],
-    run: StageRun,
-) -> None:
-    name = f"{storage.basename(run.work)}/{_IGNORED}"
-
-    def write() -> TaskResult:
+def _write_clean_corpus(source: inputs.DocumentInput, stored: StoredIndex, ignored: Flags, run: StageRun) -> None:
+    def write_ignored() -> TaskResult:
         data = io.BytesIO()
         np.lib.format.write_array(data, ignored, allow_pickle=False)
-        return TaskResult(files=(shards.write_file(run.output, name, data.getvalue()),))
+        return TaskResult(files=(shards.write_file(run.output, IGNORED, data.getvalue()),))
 
-    run.once("ignored", write, work=True)
-    tasks = [CleanTask(shard, index, name, run.output) for shard in source.shards]
-    run.map(clean_shard, tasks, phase="clean", total=source.records)
+    run.once("ignored", write_ignored, work=True)
+    run.map(clean_shard, source.shards, (stored, run.output), phase="clean", total=source.records)
 
 
-def _found(
-    variants: Sequence[Variant],
-    indexes: Sequence[StoredIndex],
-    entries: Sequence[ShardEntry],
-    held: Holdings,
-    run: StageRun,
-) -> list[npt.NDArray[np.bool_]]:
-    """Return which n-grams of each index the corpus holds."""
-    work = storage.basename(run.work)
-    found = [held.found]
-    for variant, stored in zip(variants[1:], indexes[1:], strict=True):
-        names = (found_name(work, number, variant.number) for number in range(len(entries)))
-        paths = [storage.join(run.output, name) for name in names]
+def _total(entries: Sequence[ShardEntry], name: str) -> int:
+    return int(sum(entry.counts[name] for entry in entries))
+
+
+def _read_variants(indexes: Sequence[StoredIndex], matches: CorpusMatches, source_shards: int) -> list[Flags]:
+    """Return which n-grams of each index are in the corpus."""
+    found = [matches.found]
+    for stored in indexes[1:]:
+        names = (found_name(shard, stored.number) for shard in range(source_shards))
+        paths = [storage.join(stored.output, name) for name in names]
         found.append(read_found(paths, len(load_index(stored).hashes)))
     return found
 
 
-def _written(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
+def _declare_clean_benchmarks(audit: Audit, run: StageRun) -> None:
+    """Declare the files in `clean/`, so that they belong to the stage even after a kill."""
+    if audit.config.write_clean == "benchmark":
+        run.declare_outputs(clean_names(audit.benchmarks))
+
+
+def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
     text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return TaskResult(
         files=(
@@ -354,18 +294,15 @@ def _written(report: dict[str, Any], files: Sequence[FileEntry], output: str) ->
 
 
 def _finish(audit: Audit, run: StageRun) -> Summary:
-    """Finish the run; say of which benchmarks a large part could not overlap at all."""
+    """Finish the run; note the benchmarks of which many examples are too short to overlap."""
     report = storage.read_json(storage.join(run.output, REPORT))
     for benchmark, row in zip(audit.benchmarks, report["benchmarks"], strict=True):
         if row["too_short"] > row["examples"] * _NOTED_TOO_SHORT:
-            hint = (
-                "; --example paragraph joins lines"
-                if benchmark.is_plain_text and audit.config.example in ("auto", "line")
-                else ""
-            )
+            has_lines = benchmark.is_plain_text and audit.config.example in ("auto", "line")
+            hint = "; --example paragraph joins lines" if has_lines else ""
             run.note(
                 f"{benchmark.label}: {row['too_short']:,} of {row['examples']:,} examples have fewer than "
                 f"{audit.config.ngram} words, so they cannot overlap{hint}"
             )
-    rows = [{name: value for name, value in row.items() if name not in _LONG} for row in report["benchmarks"]]
+    rows = [{name: value for name, value in row.items() if name not in _NOT_IN_SUMMARY} for row in report["benchmarks"]]
     return run.finish({"benchmarks": rows})

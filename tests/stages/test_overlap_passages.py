@@ -1,7 +1,8 @@
-"""The passages of a report: those that the plain way has, whatever the text; and soon, however long it is."""
+"""The passages of a report: those of a plain reference, for any text, in time that does not grow with their number."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -15,8 +16,10 @@ import pytest
 from pipelines.algorithms.ngrams.overlap_counts import longest_runs
 from pipelines.algorithms.ngrams.words import Normalization, word_spans
 from pipelines.stages.overlap_report.benchmarks import parse_benchmarks
-from pipelines.stages.overlap_report.holdings import Holdings
-from pipelines.stages.overlap_report.results import Audited, passages
+from pipelines.stages.overlap_report.config import OverlapReportConfig
+from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
+from pipelines.stages.overlap_report.indexing import IndexedBenchmark
+from pipelines.stages.overlap_report.passages import longest_passages
 
 _NORMALIZATIONS = [
     Normalization(apostrophes, letters, lines)
@@ -59,7 +62,12 @@ def _text(chosen: random.Random, pieces: int) -> str:
     return chosen.choice(["", "", "\U0001f600" * chosen.randrange(230, 250)]) + text
 
 
-def _audited(path: Path, texts: list[str], normalization: Normalization, n: int) -> Audited:
+def _passages(indexed: IndexedBenchmark, normalization: Normalization, found: np.ndarray) -> list[dict[str, Any]]:
+    config = OverlapReportConfig(ngram=3, **dataclasses.asdict(normalization))
+    return longest_passages(indexed, config, CorpusMatches(found), found)
+
+
+def _indexed(path: Path, texts: list[str], normalization: Normalization, n: int) -> IndexedBenchmark:
     """Return examples of texts with made-up n-grams, all of them different: one for each word that begins one."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (benchmark,) = parse_benchmarks([f"b={path}"])
@@ -68,7 +76,7 @@ def _audited(path: Path, texts: list[str], normalization: Normalization, n: int)
     words = np.array([0, *itertools.accumulate(counts)], np.int64)
     for start, end in itertools.pairwise(words.tolist()):
         ids[max(start, end - n + 1) : end] = -1
-    return Audited(benchmark, 0, ids, words)
+    return IndexedBenchmark(benchmark, 0, ids, words)
 
 
 @pytest.mark.parametrize("normalization", _NORMALIZATIONS)
@@ -77,10 +85,10 @@ def test_passages_are_those_of_the_plain_way(tmp_path: Path, normalization: Norm
     n = 3
     for share in (0.5, 0.9, 0.997):
         texts = [_text(chosen, chosen.choice([2, 10, 120, 900])) for _ in range(20)]
-        each = _audited(tmp_path / "b.jsonl", texts, normalization, n)
-        found = np.array([chosen.random() < share for _ in each.ids])
-        runs = longest_runs(each.ids, each.words, found, 24)
-        rows = passages(each, "auto", n, normalization, Holdings(found), found)
+        indexed = _indexed(tmp_path / "b.jsonl", texts, normalization, n)
+        found = np.array([chosen.random() < share for _ in indexed.ids])
+        runs = longest_runs(indexed.ids, indexed.words, found, 24)
+        rows = _passages(indexed, normalization, found)
         expected: list[dict[str, Any]] = []
         for example, position, length in zip(*(column.tolist() for column in runs), strict=True):
             before, inside, after = _plain_passage(texts[example], position, length + n - 1, normalization)
@@ -96,20 +104,20 @@ def test_context_ends_where_the_text_or_240_characters_do(tmp_path: Path) -> Non
         (0, 1, 239, 240, 241, 242, 243, 500), ("-", "\u00b7", "\u2014", "\U0001f600")
     ):
         text = f"{character * around}a b c{character * around}"
-        each = _audited(tmp_path / "b.jsonl", [text], normalization, 3)
+        indexed = _indexed(tmp_path / "b.jsonl", [text], normalization, 3)
         found = np.ones(3, np.bool_)
-        (row,) = passages(each, "auto", 3, normalization, Holdings(found), found)
+        (row,) = _passages(indexed, normalization, found)
         assert (row["before"], row["text"], row["after"]) == _plain_passage(text, 0, 3, normalization)
 
 
 def test_many_passages_of_one_long_example_take_little_time(tmp_path: Path) -> None:
     text = "some words of a text, " * 100_000
-    each = _audited(tmp_path / "b.jsonl", [text], Normalization(), 3)
-    found = np.ones(len(each.ids), np.bool_)
+    indexed = _indexed(tmp_path / "b.jsonl", [text], Normalization(), 3)
+    found = np.ones(len(indexed.ids), np.bool_)
     found[::1000] = False
-    passages(each, "auto", 3, Normalization(), Holdings(found), found)  # compiles
+    _passages(indexed, Normalization(), found)  # compiles
     start = time.perf_counter()
-    assert len(passages(each, "auto", 3, Normalization(), Holdings(found), found)) == 24
+    assert len(_passages(indexed, Normalization(), found)) == 24
     # The plain way takes as long for each passage as it takes for one.
     once = time.perf_counter()
     word_spans(text)

@@ -1,0 +1,74 @@
+"""Writes `hits.parquet`: a row per position of a benchmark at which an n-gram of the corpus begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.ngrams.index import NgramIndex
+from pipelines.core import progress, shards, storage
+from pipelines.core.manifest import FileEntry
+from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
+from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark, StoredIndex, load_index, ngram_texts
+from pipelines.stages.overlap_report.layout import HITS, places_name
+
+HIT_SCHEMA = pa.schema(
+    [
+        pa.field("benchmark", pa.string(), nullable=False),
+        pa.field("split", pa.string()),
+        pa.field("example", pa.int64(), nullable=False),
+        pa.field("place", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("ngram", pa.string(), nullable=False),
+        pa.field("count", pa.int64()),
+        pa.field("documents", pa.int64()),
+        pa.field("document_id", pa.string()),
+        pa.field("url", pa.string()),
+    ]
+)
+_BATCH_ROWS = 65_536
+
+
+def write_hits(
+    benchmarks: Sequence[IndexedBenchmark], stored: StoredIndex, matches: CorpusMatches, found: Flags
+) -> FileEntry:
+    """Write a row per position whose n-gram is found."""
+    index = load_index(stored)
+    with shards.write_shard(stored.output, HITS, HIT_SCHEMA) as hits:
+        for indexed in benchmarks:
+            batches = shards.read_batches(storage.join(stored.output, places_name(indexed.number)))
+            places = pa.chunked_array([batch.column("place") for batch in batches], pa.string())
+            positions = np.flatnonzero((indexed.ids >= 0) & found[np.maximum(indexed.ids, 0)])
+            for start in range(0, len(positions), _BATCH_ROWS):
+                hits.writer.write_batch(
+                    _hit_rows(indexed, index, matches, places, positions[start : start + _BATCH_ROWS])
+                )
+                progress.advance(0)
+    return hits.entry
+
+
+def _hit_rows(
+    indexed: IndexedBenchmark,
+    index: NgramIndex,
+    matches: CorpusMatches,
+    places: pa.ChunkedArray,
+    positions: npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    rows = len(positions)
+    ids = np.asarray(indexed.ids[positions], np.int64)
+    examples = np.searchsorted(indexed.words, positions, side="right") - 1
+    columns = [
+        pa.repeat(pa.scalar(indexed.benchmark.name, pa.string()), rows),
+        pa.repeat(pa.scalar(indexed.benchmark.split, pa.string()), rows),
+        pa.array(examples),
+        places.take(pa.array(examples)).combine_chunks(),
+        pa.array(positions - indexed.words[examples]),
+        ngram_texts(index, ids),
+        pa.nulls(rows, pa.int64()) if matches.counts is None else pa.array(matches.counts[ids]),
+        pa.nulls(rows, pa.int64()) if matches.documents is None else pa.array(matches.documents[ids]),
+        *matches.first_sources(ids),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA)
