@@ -15,7 +15,6 @@ from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutio
 
 from pipelines.core.errors import InputError
 from pipelines.core.progress import show_progress
-from pipelines.core.retry import requested_wait_s
 from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
 from pipelines.stages.scrape.request_failures import FailureCause, failure_cause
 
@@ -219,22 +218,3 @@ def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(422, body=b'{"data":null,"error":"bad id"}')]
     with pytest.raises(InputError, match=r"status 422 \(bad id\)"):
         _ask(_client(api, clock))
-
-
-@pytest.mark.parametrize(
-    ("text", "wait_s"),
-    [
-        ("5", 5.0),
-        ("-3", 0.0),
-        ("1.5", 1.5),
-        (str(int(_NOW) - 10), 0.0),
-        (str(int(_NOW * 1000) + 2500), 2.5),
-        ("2025-11-20T00:53:30Z", 10.0),
-        ("2025-11-20T00:53:30", 10.0),
-        ("nan", None),
-        ("later", None),
-        ("", None),
-    ],
-)
-def test_requested_wait(text: str, wait_s: float | None) -> None:
-    assert requested_wait_s({"X-RateLimit-Reset": text}, _NOW) == wait_s
