@@ -48,7 +48,8 @@ def dedup(
     `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. Documents whose
     normalized texts are equal, or whose sets of word shingles have a Jaccard similarity of at least the threshold, form
     clusters (connected components). Of each cluster, the document of highest score is kept, then of earliest creation,
-    then of smallest id. `sizes` bounds the memory of a task and does not change the result. Paper, section 2.1.
+    then of smallest id. `sizes` bounds the memory of a task and does not change the result. Raises InputError if there
+    are no documents. Paper, section 2.1.
     """
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:

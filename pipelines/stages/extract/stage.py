@@ -48,7 +48,8 @@ def extract(
 
     `pages` is the folder of `webtext fetch`, or files, folders or globs of `.warc`, `.warc.gz`, `.html` and `.htm`;
     `links` is the folder of `webtext scrape` that was fetched, for score, submissions and title (None: unknown).
-    Records in are the pages with outcome `ok`, the response records, or the files. Paper, section 2.1.
+    Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
+    pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
     source = _open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.

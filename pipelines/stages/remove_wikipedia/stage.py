@@ -32,10 +32,10 @@ def remove_wikipedia(
 ) -> Summary:
     """Write the documents that are not from Wikipedia or a mirror, and a list of those that are.
 
-    A document is dropped (`wikipedia_domain`) when the registered domain of its URL is listed in `domains_file`
-    (default: data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts.
-    Documents without a URL are kept and counted as `without_url`. Raises InputError if no document has a URL. Paper,
-    section 2.1.
+    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped
+    (`wikipedia_domain`) when the registered domain of its URL is listed in `domains_file` (default:
+    data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts. Documents
+    without a URL are kept and counted as `without_url`. Raises InputError if no document has a URL. Paper, section 2.1.
     """
     listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"))
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
