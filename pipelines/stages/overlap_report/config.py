@@ -23,7 +23,7 @@ class OverlapReportConfig(NgramConfig):
     )
     held_out: float = option(
         0.0,
-        "Share of documents that `tokenize` held out: excluded from the corpus, and compared to --samples.",
+        "Share of documents that `tokenize` held out: excluded from the corpus, and shown next to --samples.",
         minimum=0.0,
         maximum=0.9,
     )
@@ -43,4 +43,4 @@ class OverlapReportConfig(NgramConfig):
         minimum=1,
         example=1_000_000,
     )
-    text_field: str = option("text", "The column or field of the documents that holds the text.")
+    text_field: str = option("text", "Column or field of the documents with the text.")
