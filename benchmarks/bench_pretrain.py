@@ -1,11 +1,11 @@
-"""`webtext pretrain` on a CPU against nanoGPT's training loop and a plain one of transformers: tokens a second.
+"""`webtext pretrain` on a CPU against nanoGPT's training loop and a plain one of transformers: tokens per second.
 
     python benchmarks/bench_pretrain.py [--rounds N] [--steps N] [--threads N] [--only NAME ...] [--flag=--FLAG ...]
 
-Two small models in float32 with 50,257 entries. In each round every trainer runs in a process of its own, one after
-the other, on the same made-up tokens with the same blocks a step; a round's speed is that of its median step, the first
-ones left out (they compile). Printed are the medians of the rounds, and the medians of the ratios within a round.
-`--flag` hands an option of `webtext pretrain` on.
+Two small models in float32 with 50,257 entries. In each round every trainer runs in its own process, one after the
+other, on the same random tokens with the same batch size; a round's speed is that of its median step after the first
+ones (which compile). Medians of the rounds are printed, and medians of the ratios within a round. `--flag` passes an
+option to `webtext pretrain`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SKIPPED_STEPS = 5
 
 
 def main() -> None:
-    """Print a table for each configuration, or, for a trainer, the seconds of its steps."""
+    """Print a table per configuration, or the seconds per step of one trainer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20, help=f"after the first {SKIPPED_STEPS}, which are left out")
+    parser.add_argument("--steps", type=int, default=20, help=f"measured steps, after the first {SKIPPED_STEPS}")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--configuration", nargs="+", choices=CONFIGURATIONS, default=["tiny", "small"])
     parser.add_argument("--only", nargs="+", choices=TRAINERS, default=list(TRAINERS))
@@ -51,7 +51,7 @@ def main() -> None:
     if options.trainer:
         sizes = CONFIGURATIONS[options.configuration[0]]
         steps = options.steps + SKIPPED_STEPS
-        print(json.dumps(times_of(options.trainer, options.tokens, sizes, steps, options.threads)))
+        print(json.dumps(measure_steps(options.trainer, options.tokens, sizes, steps, options.threads)))
         return
     print(f"torch {torch.__version__}, {options.threads} threads of {os.cpu_count()} cores; ", end="")
     print(f"load {os.getloadavg()[0]:.1f}")
@@ -60,22 +60,24 @@ def main() -> None:
 
 
 def compare(name: str, options: argparse.Namespace) -> None:
-    """Print the speeds of a configuration, and how often ours is theirs."""
+    """Print the speeds of a configuration, and how many times as fast webtext is."""
     sizes = CONFIGURATIONS[name]
     print(f"\n{name}: {', '.join(f'{key} {value:,}' for key, value in dataclasses.asdict(sizes).items())}; float32")
     speeds: dict[str, list[float]] = {trainer: [] for trainer in options.only}
     with tempfile.TemporaryDirectory() as folder:
         tokens = write_tokens(f"{folder}/tokens", max(200_000, 100 * sizes.context), 0, sizes.vocab_size)
         for number in range(options.rounds):
-            # Another one begins each round, so that none always runs behind the same neighbour.
+            # Each round starts with another trainer, so that none always follows the same one.
             shift = number % len(options.only)
             for trainer in options.only[shift:] + options.only[:shift]:
                 seconds = run_trainer(trainer, name, tokens, f"{folder}/{trainer}-{number}", options)
                 speeds[trainer].append(sizes.batch_size * sizes.context / statistics.median(seconds))
-    for trainer, each in speeds.items():
-        line = f"{trainer:17} {statistics.median(each):8,.0f} tokens/s of {' '.join(f'{one:,.0f}' for one in each)}"
+    for trainer, rounds in speeds.items():
+        line = (
+            f"{trainer:17} {statistics.median(rounds):8,.0f} tokens/s ({' '.join(f'{speed:,.0f}' for speed in rounds)})"
+        )
         if trainer in BARS and "webtext" in speeds:
-            ratios = [ours / theirs for ours, theirs in zip(speeds["webtext"], each, strict=True)]
+            ratios = [own / other for own, other in zip(speeds["webtext"], rounds, strict=True)]
             ratio = statistics.median(ratios)
             verdict = "reached" if ratio >= BARS[trainer] else "MISSED"
             line += f"; webtext is {ratio:.2f} times as fast (bar {BARS[trainer]}: {verdict})"
@@ -83,7 +85,7 @@ def compare(name: str, options: argparse.Namespace) -> None:
 
 
 def run_trainer(trainer: str, name: str, tokens: str, output: str, options: argparse.Namespace) -> list[float]:
-    """Return the seconds of the counted steps of a trainer, in a process of its own."""
+    """Run a trainer in its own process; return the seconds of its measured steps."""
     if trainer == "webtext":
         return webtext_times(CONFIGURATIONS[name], tokens, output, options)[SKIPPED_STEPS:]
     command = [sys.executable, __file__, "--trainer", trainer, "--configuration", name, "--tokens", tokens]
@@ -93,7 +95,7 @@ def run_trainer(trainer: str, name: str, tokens: str, output: str, options: argp
 
 
 def webtext_times(sizes: Sizes, tokens: str, output: str, options: argparse.Namespace) -> list[float]:
-    """Return the seconds of the steps of `webtext pretrain`, which it writes beside its model."""
+    """Return the seconds of the steps of `webtext pretrain`, from its timing.jsonl."""
     steps = options.steps + SKIPPED_STEPS
     values = {**dataclasses.asdict(sizes), "micro_batch": sizes.batch_size, "steps": steps, "warmup_steps": 2}
     values |= {"dropout": 0.0, "grad_clip": 1.0, "eval_every": steps}
@@ -107,8 +109,8 @@ def webtext_times(sizes: Sizes, tokens: str, output: str, options: argparse.Name
 
 
 def run(command: list[str], threads: int) -> str:
-    """Run a command with so many threads; return what it printed, and stop with what it complained of."""
-    # `webtext pretrain` lets threads that wait sleep; on cores that others use too, the peers would lose by spinning.
+    """Run a command with `threads` threads; return its output, or exit with its error."""
+    # `webtext pretrain` lets waiting threads sleep; the others would lose by spinning on a shared machine.
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ran.returncode:
@@ -116,8 +118,8 @@ def run(command: list[str], threads: int) -> str:
     return ran.stdout
 
 
-def times_of(trainer: str, tokens: str, sizes: Sizes, steps: int, threads: int) -> list[float]:
-    """Return the seconds of so many steps of another trainer."""
+def measure_steps(trainer: str, tokens: str, sizes: Sizes, steps: int, threads: int) -> list[float]:
+    """Return the seconds of the steps of another trainer."""
     torch.set_num_threads(threads)
     torch.manual_seed(1337)
     path = str(Path(tokens) / "train-00000.bin")
@@ -127,14 +129,14 @@ def times_of(trainer: str, tokens: str, sizes: Sizes, steps: int, threads: int) 
         losses = train_steps(path, sizes, compiled=trainer == "nanogpt-compiled")
     seconds = []
     for _ in range(steps):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         next(losses)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     return seconds
 
 
 def transformers_steps(path: str, sizes: Sizes) -> Iterator[float]:
-    """Train transformers' GPT-2 in the plainest loop, without dropout; yield the loss of each step."""
+    """Train transformers' GPT-2 in a plain loop, without dropout; yield the loss of each step."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(

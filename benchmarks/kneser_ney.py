@@ -1,7 +1,7 @@
-"""A 3-gram model with interpolated, modified Kneser-Ney smoothing (Chen and Goodman 1998) over a row of tokens.
+"""A 3-gram model with interpolated, modified Kneser-Ney smoothing (Chen and Goodman 1998).
 
-What a neural model has to beat: it counts, and knows nothing beyond two tokens back. N-grams are kept as sorted
-integers, so that 20 million tokens take some seconds and some hundred MB.
+The baseline for a neural model: it counts, and uses two tokens of context. N-grams are sorted integers, so 20 million
+tokens take seconds and some hundred MB.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _BATCH = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """The n-grams of one length: sorted keys, and what they and their contexts are worth before interpolation.
+    """The n-grams of one length: sorted keys, and the probabilities of n-grams and contexts before interpolation.
 
-    `kept` is the discounted share of an n-gram in its context; `left_over` is what the discounts of a context leave
-    to the shorter n-gram.
+    `discounted` is the discounted probability of an n-gram in its context; `backoff` is a context's weight of the
+    shorter n-gram.
     """
 
     keys: Ids
-    kept: Floats
+    discounted: Floats
     contexts: Ids
-    left_over: Floats
+    backoff: Floats
 
 
 @dataclasses.dataclass(frozen=True)
 class KneserNey:
-    """The model of a row of tokens; `first` are the probabilities without a context, [vocab_size]."""
+    """The model; `first` are the unigram probabilities, [vocab_size]."""
 
     vocab_size: int
     first: Floats
@@ -42,7 +42,7 @@ class KneserNey:
 
     @staticmethod
     def train(tokens: Ids, vocab_size: int) -> KneserNey:
-        """Count the 3-grams of a row; shorter ones count how many different tokens stand before them."""
+        """Count 3-grams; the count of a shorter n-gram is the number of different tokens that precede it."""
         if vocab_size**3 >= 1 << 63:
             raise ValueError(f"a vocabulary of {vocab_size} entries is too large for 64-bit keys")
         thirds, counts = np.unique(_keys(tokens, 3, vocab_size), return_counts=True)
@@ -63,7 +63,7 @@ class KneserNey:
         return lower if rows.shape[1] == 2 else _interpolated(self.third, rows, lower, self.vocab_size)
 
     def loss(self, tokens: Ids) -> float:
-        """Return the mean loss, in nats, of all tokens of a row but the first."""
+        """Return the mean loss, in nats, of all tokens but the first."""
         nats = -float(np.log(self.probabilities(tokens[np.newaxis, :2])).sum())
         windows = np.lib.stride_tricks.sliding_window_view(tokens, 3)
         for start in range(0, len(windows), _BATCH):
@@ -72,55 +72,57 @@ class KneserNey:
 
 
 def discounts(counts: Ids) -> Floats:
-    """Return what is taken off a count of 0, 1, 2, and 3 or more, from how often each of 1 to 4 occurs.
+    """Return the discounts of the counts 0, 1, 2, and 3 or more, from how many n-grams have the counts 1 to 4.
 
-    A count of counts of 0, as small texts have it, is taken for 1.
+    If there are none with a count, as in small texts, one is assumed.
     """
     one, two, three, four = (max(1, int((counts == number).sum())) for number in (1, 2, 3, 4))
     share = one / (one + 2 * two)
-    taken = [0.0, 1 - 2 * share * two / one, 2 - 3 * share * three / two, 3 - 4 * share * four / three]
-    # No more than what is there, and something, so that what was not seen keeps a probability.
-    return np.clip(taken, [0, 0.1, 0.1, 0.1], [0, 1, 2, 3])
+    values = [0.0, 1 - 2 * share * two / one, 2 - 3 * share * three / two, 3 - 4 * share * four / three]
+    # At most the count, and more than 0, so that unseen n-grams have a probability.
+    return np.clip(values, [0, 0.1, 0.1, 0.1], [0, 1, 2, 3])
 
 
 def _keys(tokens: Ids, length: int, vocab_size: int) -> Ids:
-    """Return each n-gram of a row as one number, the last token lowest."""
+    """Return each n-gram as an integer, with the last token in the lowest digits."""
     key = tokens[: len(tokens) - length + 1].copy()
-    for place in range(1, length):
+    for offset in range(1, length):
         key *= vocab_size
-        key += tokens[place : len(tokens) - length + 1 + place]
+        key += tokens[offset : len(tokens) - length + 1 + offset]
     return key
 
 
 def _level(keys: Ids, counts: Ids, vocab_size: int) -> Level:
-    taken = discounts(counts)[np.minimum(counts, 3)]
+    discount = discounts(counts)[np.minimum(counts, 3)]
     contexts, starts = np.unique(keys // vocab_size, return_index=True)
     totals = np.add.reduceat(counts, starts)
     sizes = np.diff(np.append(starts, len(keys)))
-    return Level(keys, (counts - taken) / np.repeat(totals, sizes), contexts, np.add.reduceat(taken, starts) / totals)
+    return Level(
+        keys, (counts - discount) / np.repeat(totals, sizes), contexts, np.add.reduceat(discount, starts) / totals
+    )
 
 
 def _without_context(counts: Ids) -> Floats:
-    """Return the probabilities of single tokens; what the discounts leave goes to all alike."""
-    taken = discounts(counts)[np.minimum(counts, 3)]
-    shares: Floats = (counts - taken + taken.sum() / len(counts)) / counts.sum()
-    return shares
+    """Return unigram probabilities; the discounted mass is distributed evenly."""
+    discount = discounts(counts)[np.minimum(counts, 3)]
+    probabilities: Floats = (counts - discount + discount.sum() / len(counts)) / counts.sum()
+    return probabilities
 
 
 def _interpolated(level: Level, rows: Ids, lower: Floats, vocab_size: int) -> Floats:
     context = _row_keys(rows[:, :-1], vocab_size)
-    kept = _found(level.keys, level.kept, context * vocab_size + rows[:, -1], 0.0)
-    # A context that was never seen leaves everything to the shorter n-gram.
-    return kept + _found(level.contexts, level.left_over, context, 1.0) * lower
+    discounted = _lookup(level.keys, level.discounted, context * vocab_size + rows[:, -1], 0.0)
+    # An unseen context gives the shorter n-gram all the weight.
+    return discounted + _lookup(level.contexts, level.backoff, context, 1.0) * lower
 
 
 def _row_keys(rows: Ids, vocab_size: int) -> Ids:
     key = rows[:, 0].copy()
-    for place in range(1, rows.shape[1]):
-        key = key * vocab_size + rows[:, place]
+    for column in range(1, rows.shape[1]):
+        key = key * vocab_size + rows[:, column]
     return key
 
 
-def _found(keys: Ids, values: Floats, wanted: Ids, otherwise: float) -> Floats:
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, values[at], otherwise)
+def _lookup(keys: Ids, values: Floats, queries: Ids, default: float) -> Floats:
+    indices = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[indices] == queries, values[indices], default)

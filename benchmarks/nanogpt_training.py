@@ -1,9 +1,9 @@
-"""nanoGPT's model and training loop, written from what it publishes: the defaults of its model.py and train.py.
+"""nanoGPT's model and training loop, reimplemented with the defaults of its model.py and train.py.
 
 Without biases, GELU by the error function, scaled_dot_product_attention, logits of all tokens and F.cross_entropy over
-them, AdamW (0.9, 0.95) with decay 0.1 on matrices and fused on a card alone, gradients clipped at 1, blocks drawn at
-random from the memory-mapped tokens, the next batch drawn between forward and backward pass. Only the number of entries
-is the same as ours, where its own would be rounded up to 50,304.
+them, AdamW (0.9, 0.95) with weight decay 0.1 on matrices, fused on CUDA only, gradients clipped at 1, random blocks
+from the memory-mapped tokens, the next batch read between forward and backward pass. Only the vocabulary is not padded
+to 50,304 entries, as in webtext.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own custom
+import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What is trained: the sizes of a model, and the blocks of a step."""
+    """The sizes of a model, and the batch size."""
 
     layers: int
     width: int
@@ -112,7 +112,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.AdamW:
 
 
 def get_batch(path: str, sizes: Sizes) -> tuple[Tensor, Tensor]:
-    """Draw blocks at random; the file is mapped anew each time, as nanoGPT does against a leak."""
+    """Read random blocks; the file is mapped again each time, as nanoGPT does to avoid a memory leak."""
     data = np.memmap(path, dtype=np.uint16, mode="r")
     ix = torch.randint(len(data) - sizes.context, (sizes.batch_size,))
     x = torch.stack([torch.from_numpy((data[i : i + sizes.context]).astype(np.int64)) for i in ix])
@@ -121,7 +121,7 @@ def get_batch(path: str, sizes: Sizes) -> tuple[Tensor, Tensor]:
 
 
 def train_steps(path: str, sizes: Sizes, *, compiled: bool) -> Iterator[float]:
-    """Train without end; yield the loss of each step."""
+    """Train forever; yield the loss of each step."""
     model: Any = NanoGPT(sizes)
     optimizer = make_optimizer(model)
     scaler = torch.amp.GradScaler("cpu", enabled=False)

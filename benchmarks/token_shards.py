@@ -1,4 +1,4 @@
-"""Token shards that are made up, for benchmarks of training alone: what the tokens say changes no time."""
+"""Random token shards for benchmarks of training, whose speed does not depend on the text."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class _NoOptions:
 
 
 def write_tokens(folder: str, train: int, held_out: int, vocab_size: int) -> str:
-    """Write a folder as `webtext tokenize` does, with so many tokens of each split; return its path."""
+    """Write a folder of `webtext tokenize` with this many tokens per split; return its path."""
     with stage_run(Stage("tokenize", 1), _NoOptions(), {}, folder, RunOptions()) as run:
         run.once("tokenize", lambda: _write(folder, {"train": train, "held-out": held_out}, vocab_size))
         run.finish()
     return folder
 
 
-def made_up_tokens(count: int, vocab_size: int, seed: int) -> npt.NDArray[np.uint16]:
-    """Return ids of which the n-th is about n times rarer than the first, as words are."""
-    drawn = np.random.default_rng(seed).random(count)
-    ids: npt.NDArray[np.uint16] = (np.exp(drawn * np.log(vocab_size)) - 1).astype(np.uint16)
+def random_tokens(count: int, vocab_size: int, seed: int) -> npt.NDArray[np.uint16]:
+    """Return ids with a Zipf-like distribution: the n-th is about n times rarer than the first."""
+    uniform = np.random.default_rng(seed).random(count)
+    ids: npt.NDArray[np.uint16] = (np.exp(uniform * np.log(vocab_size)) - 1).astype(np.uint16)
     return np.minimum(ids, vocab_size - 1)
 
 
@@ -42,10 +42,10 @@ def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
     files = [shards.write_file(folder, "tokenizer.json", tokenizer)]
     listed = {}
     for seed, (split, count) in enumerate(splits.items()):
-        file = _write_shard(folder, split, made_up_tokens(count, vocab_size, seed))
+        file = _write_shard(folder, split, random_tokens(count, vocab_size, seed))
         files.append(file)
         listed[split] = [{"name": file.name, "tokens": count, "documents": 1}]
-    about = {
+    description = {
         "format": "nanogpt",
         "dtype": "uint16",
         "header_bytes": 0,
@@ -54,7 +54,7 @@ def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
         "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
         "splits": listed,
     }
-    files.append(shards.write_file(folder, "tokens.json", json.dumps(about).encode()))
+    files.append(shards.write_file(folder, "tokens.json", json.dumps(description).encode()))
     return TaskResult(1, 1, files=tuple(files))
 
 
@@ -63,7 +63,7 @@ def _write_shard(folder: str, split: str, tokens: npt.NDArray[np.uint16]) -> Fil
 
 
 def _tokenizer(vocab_size: int) -> bytes:
-    """Return a byte-level tokenizer without merges, with as many entries as are asked for."""
+    """Return a byte-level tokenizer without merges."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     entries = (alphabet + [f"entry{number}" for number in range(vocab_size)])[: vocab_size - 1]
     tokenizer = Tokenizer(models.BPE(vocab={text: id for id, text in enumerate(entries)}, merges=[]))

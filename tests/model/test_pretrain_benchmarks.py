@@ -18,7 +18,7 @@ nanogpt_training = load_script("nanogpt_training")
 token_shards = load_script("token_shards")
 
 
-def test_made_up_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
+def test_random_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
     tokens = open_tokens(token_shards.write_tokens(str(tmp_path / "tokens"), 5_000, 40, 300))
     assert (tokens.train.tokens, tokens.held_out.tokens, tokens.vocab_size) == (5_000, 40, 300)
     ids = tokens.train.read(0, 5_000)
