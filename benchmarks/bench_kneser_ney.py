@@ -5,8 +5,8 @@
 
 FOLDER contains `text/docs.jsonl.zst` and `gpt2_vocab/` (default: $WEBTEXT_TEST_DATA). For each vocabulary, GPT-2's own
 or one of `webtext train-bpe`, the text is tokenized, the 3-grams of the train split are counted, and both models
-predict every held-out token but the first: nats per token, and bits per byte, which are comparable across vocabularies. The
-number of steps of `webtext pretrain --preset tiny` follows from the time of the first ones.
+predict every held-out token but the first: nats per token, and bits per byte, which are comparable across vocabularies.
+The number of steps of `webtext pretrain --preset tiny` follows from the time of the first ones.
 """
 
 from __future__ import annotations

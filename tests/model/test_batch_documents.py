@@ -109,7 +109,7 @@ def _expected(
 
 
 @pytest.mark.parametrize("context", [1, 16, 50, 900])
-def test_blocks_are_described_as_a_plain_walk_finds_them(
+def test_block_documents_match_a_plain_walk_over_all_tokens(
     folder: TokenFolder, rows: list[Row], tokenizer: Tokenizer, context: int
 ) -> None:
     walked = _walk(folder, rows, tokenizer)
@@ -157,7 +157,7 @@ def test_only_row_groups_with_documents_of_the_batch_are_read(
     assert not read
 
 
-def test_a_table_that_was_changed_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_damaged_document_table_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = _tokenized(tmp_path, _rows(10, 20), tokenizer, shard_tokens=100_000)
     table = tmp_path / "tokenize" / "train-00000-documents.parquet"
     table.write_bytes(table.read_bytes()[:-1])
@@ -165,7 +165,7 @@ def test_a_table_that_was_changed_is_refused(tmp_path: Path, tokenizer: Tokenize
         describe_blocks(folder, [0], 16)
 
 
-def test_a_table_without_some_of_the_tokens_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_an_incomplete_document_table_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = _tokenized(tmp_path, _rows(10, 20), tokenizer, shard_tokens=100_000)
     path = tmp_path / "tokenize" / "train-00000-documents.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
@@ -177,7 +177,7 @@ def test_a_table_without_some_of_the_tokens_is_refused(tmp_path: Path, tokenizer
         describe_blocks(changed, [0], 16)
 
 
-def test_without_tables_blocks_are_cut_at_ends_of_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_without_tables_blocks_are_split_at_end_of_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     end, (a, b) = tokenizer.token_to_id(END_OF_TEXT), encode(tokenizer, ["ab"])[:2]
     folder = open_tokens(write_token_folder(tmp_path / "t", [[a, b, end, b], [b, a, end, end, a]], [], tokenizer))
     blocks = describe_blocks(folder, [0, 1], 4)
@@ -199,7 +199,7 @@ def test_steps_are_counted_from_one() -> None:
     assert [batch_numbers(30, 8, 5, step) for step in range(1, 9)] == [order.batch(step) for step in range(8)]
 
 
-def test_a_batch_as_json_is_what_was_found(folder: TokenFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_is_printed_as_json(folder: TokenFolder, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = describe_blocks(folder, [3, 0], 50)
     print_batch(blocks, 7, as_json=True)
     shown = json.loads(capsys.readouterr().out)

@@ -19,7 +19,7 @@ from pipelines.model.training.data import BlockOrder, Split, open_tokens, spread
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
-def test_shards_read_as_one_row(lengths: list[int], data: st.DataObject) -> None:
+def test_shards_are_read_as_one_sequence(lengths: list[int], data: st.DataObject) -> None:
     row = np.arange(sum(lengths), dtype=np.uint16)
     split = Split("x", tuple(np.split(row, np.cumsum(lengths)[:-1])), 65_536)
     assert split.tokens == len(row)
@@ -33,7 +33,9 @@ def test_shards_read_as_one_row(lengths: list[int], data: st.DataObject) -> None
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 4), st.data())
-def test_blocks_are_read_together_as_each_alone(lengths: list[int], context: int, data: st.DataObject) -> None:
+def test_reading_several_blocks_equals_reading_one_by_one(
+    lengths: list[int], context: int, data: st.DataObject
+) -> None:
     row = np.arange(sum(lengths), dtype=np.uint16)
     split = Split("x", tuple(np.split(row, np.cumsum(lengths)[:-1])), 65_536)
     last = split.blocks(context) - 1
@@ -43,7 +45,7 @@ def test_blocks_are_read_together_as_each_alone(lengths: list[int], context: int
     assert found.tolist() == [row[each * context : (each + 1) * context + 1].tolist() for each in numbers]
 
 
-def test_blocks_follow_each_other_and_share_the_token_between() -> None:
+def test_consecutive_blocks_share_one_token() -> None:
     split = Split("x", (np.arange(6, dtype=np.uint16), np.arange(6, 14, dtype=np.uint16)), 14)
     assert split.blocks(4) == 3  # 13 tokens to predict
     assert split.read_blocks(range(3), 4).tolist() == [
@@ -54,11 +56,11 @@ def test_blocks_follow_each_other_and_share_the_token_between() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-def test_a_block_needs_a_token_more_than_it_reads(tokens: int, blocks: int) -> None:
+def test_a_block_has_one_token_more_than_the_context(tokens: int, blocks: int) -> None:
     assert Split("x", (np.zeros(tokens, np.uint16),), 1).blocks(4) == blocks
 
 
-def test_every_epoch_takes_each_block_once_in_another_order() -> None:
+def test_every_epoch_is_a_new_permutation() -> None:
     order = BlockOrder(blocks=10, batch_size=4, seed=5)
     taken = [number for step in range(10) for number in order.batch(step)]
     epochs = [taken[first : first + 10] for first in range(0, 40, 10)]
@@ -73,11 +75,11 @@ def test_a_step_reads_the_same_blocks_after_any_restart() -> None:
     assert steps[7] == whole.batch(7)  # also when asked again, out of order
 
 
-def test_another_seed_is_another_order() -> None:
+def test_the_seed_changes_the_order() -> None:
     assert BlockOrder(100, 50, 0).batch(0) != BlockOrder(100, 50, 1).batch(0)
 
 
-def test_the_order_is_the_one_that_was_chosen_once() -> None:
+def test_the_order_never_changes() -> None:
     # Philox's bits are the same in every version of numpy and on every machine, and so must this be.
     assert BlockOrder(8, 8, 0).batch(0) == [0, 2, 1, 5, 4, 3, 6, 7]
 
@@ -86,15 +88,13 @@ def test_the_order_is_the_one_that_was_chosen_once() -> None:
     ("blocks", "batch_size", "seed", "steps_sha256"),
     [(1000, 64, 7, "3a17f825816a070d"), (5, 16, 2**63 + 1, "56a5d9a840bdf8b0"), (70_000, 512, 3, "a8d19e950263fe51")],
 )
-def test_many_epochs_are_those_that_were_chosen_once(
-    blocks: int, batch_size: int, seed: int, steps_sha256: str
-) -> None:
+def test_the_order_of_many_epochs_never_changes(blocks: int, batch_size: int, seed: int, steps_sha256: str) -> None:
     order = BlockOrder(blocks, batch_size, seed)
     steps = [order.batch(step) for step in range(300)]
     assert hashlib.sha256(str(steps).encode()).hexdigest()[:16] == steps_sha256
 
 
-def test_first_places_are_spread_over_all_blocks() -> None:
+def test_first_positions_are_uniform_over_all_blocks() -> None:
     places = Counter(BlockOrder(4, 4, seed).batch(0)[0] for seed in range(400))
     assert min(places.values()) > 60
 

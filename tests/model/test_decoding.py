@@ -66,7 +66,7 @@ def test_the_window_moves_by_half_a_context(context: int) -> None:
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {}, {"top_k": 0}, {"top_k": 0, "top_p": 0.8}])
 @pytest.mark.parametrize("length", [1, 7, 12])
-def test_the_tokens_are_those_that_no_cache_gives_past_the_context_too(
+def test_cached_decoding_gives_the_same_tokens_beyond_the_context_too(
     model: GPT2, length: int, options: dict[str, float]
 ) -> None:
     asked = SamplingOptions(max_tokens=40, **options)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_the_tokens_are_those_that_no_cache_gives_past_the_context_too(
     assert together == [plain_sample(model, prompt, asked, seed) for seed in range(5)]
 
 
-def test_logits_are_those_that_no_cache_gives(model: GPT2) -> None:
+def test_cached_decoding_gives_the_same_logits(model: GPT2) -> None:
     texts = Decoder(model, [5, 9], 3)
     rows = [[5, 9], [5, 9], [5, 9]]
     new: dict[int, int] = {}
@@ -97,9 +97,7 @@ def test_logits_are_those_that_no_cache_gives(model: GPT2) -> None:
         (Architecture(layers=1, width=100, heads=5, context=8, vocab_size=997), 2, 6),
     ],
 )
-def test_logits_do_not_change_by_a_bit_with_what_is_drawn_beside_them(
-    architecture: Architecture, threads: int, steps: int
-) -> None:
+def test_logits_are_bitwise_independent_of_the_batch(architecture: Architecture, threads: int, steps: int) -> None:
     model = strong_model(architecture)
     prompt = [1, 2, 3, 4, 5]
 
@@ -127,7 +125,7 @@ def test_logits_do_not_change_by_a_bit_with_what_is_drawn_beside_them(
         torch.set_num_threads(before)
 
 
-def test_a_text_is_the_same_among_any_number_of_others(model: GPT2) -> None:
+def test_a_text_does_not_depend_on_the_batch_size(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=30, temperature=1.5)
     together = sample_tokens(model, [1, 2], options, range(batch_rows(CPU)), end_of_text=4)
     assert any(4 in text for text in together)
@@ -143,7 +141,7 @@ def test_a_shorter_text_is_the_beginning_of_a_longer_one(model: GPT2) -> None:
     assert len(long) == 30
 
 
-def test_a_large_vocabulary_is_cut_by_top_p_as_by_its_definition() -> None:
+def test_top_p_matches_its_definition_on_a_large_vocabulary() -> None:
     source = np.random.default_rng(0)
     for scale in (0.01, 1.0, 4.0, 12.0):
         logits = (source.standard_normal(5000) * scale).astype(np.float32)

@@ -20,12 +20,12 @@ from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
 
-def test_recomputed_layers_come_to_the_same_weights(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_activation_checkpointing_gives_the_same_bits(tokens: str, trained: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", activation_checkpointing=True)
     assert contents(tmp_path / "out") == contents(trained)
 
 
-def test_without_a_compiler_a_line_says_so_and_training_goes_on(
+def test_training_continues_without_a_working_compiler(
     tokens: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(module: torch.nn.Module) -> None:
@@ -42,7 +42,7 @@ def test_without_a_compiler_a_line_says_so_and_training_goes_on(
     assert contents(tmp_path / "out") == contents(trained)
 
 
-def test_running_out_of_memory_is_no_failure_of_the_compiler() -> None:
+def test_out_of_memory_is_not_a_compiler_failure() -> None:
     def runs_out() -> None:
         raise torch.OutOfMemoryError("none left")
 
@@ -52,7 +52,7 @@ def test_running_out_of_memory_is_no_failure_of_the_compiler() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own modules warn of each other
-def test_a_compiled_model_comes_to_the_same_losses(tokens: str, tmp_path: Path) -> None:
+def test_a_compiled_model_has_the_same_losses(tokens: str, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "plain", "dropout=0")
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "compiled", "dropout=0", compile="on", options=RunOptions(progress=progress))
@@ -61,13 +61,13 @@ def test_a_compiled_model_comes_to_the_same_losses(tokens: str, tmp_path: Path) 
         assert ours == pytest.approx(theirs, rel=1e-3)
 
 
-def test_compilation_is_chosen_for_cards() -> None:
+def test_compilation_is_automatic_on_cuda_only() -> None:
     cpu, card = torch.device("cpu"), torch.device("cuda")
     assert [is_compiled(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
     assert [is_compiled(choice, card) for choice in ("auto", "on", "off")] == [True, True, False]
 
 
-def test_bfloat16_rounds_but_learns_the_same(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_bfloat16_changes_the_loss_only_slightly(tokens: str, trained: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", precision="bf16")
     ours, theirs = metrics(trained), metrics(tmp_path / "out")
     assert ours[-1]["loss"] == pytest.approx(theirs[-1]["loss"], rel=0.02)
@@ -76,14 +76,14 @@ def test_bfloat16_rounds_but_learns_the_same(tokens: str, trained: Path, tmp_pat
         assert file.get_tensor("wte.weight").dtype == "float32"
 
 
-def test_devices_that_are_not_there_are_refused() -> None:
+def test_missing_devices_are_refused() -> None:
     if not torch.backends.mps.is_available():
         with pytest.raises(UsageError, match="--device mps: torch finds no Apple GPU"):
             select_device("mps")
     assert not device_config(torch.device("cpu"), "auto").bf16
 
 
-def test_all_of_the_held_out_split_is_measured_where_asked(tokens: str, tmp_path: Path) -> None:
+def test_eval_blocks_0_measures_the_whole_held_out_split(tokens: str, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", "eval_blocks=0", "eval_every=2", "steps=3")
     measured = [row["held_out_tokens"] for row in metrics(tmp_path / "out") if "held_out_tokens" in row]
     assert len(measured) == 3
@@ -107,14 +107,14 @@ def _continue_from(weights: Path, tokens: str, output: Path, *more: str) -> list
     return progress.notes
 
 
-def test_training_begins_with_other_weights(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_training_starts_from_initial_weights(tokens: str, trained: Path, tmp_path: Path) -> None:
     _continue_from(trained, tokens, tmp_path / "out", "steps=3")
     first, last = metrics(tmp_path / "out")[0], metrics(trained)[-1]
     assert first["held_out_loss"] == pytest.approx(last["held_out_loss"], rel=0.02)  # the last one is of all blocks
     assert metrics(tmp_path / "out")[-1]["held_out_loss"] < last["held_out_loss"]
 
 
-def test_other_weights_are_another_run(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_different_initial_weights_are_a_different_run(tokens: str, trained: Path, tmp_path: Path) -> None:
     _continue_from(trained, tokens, tmp_path / "out", "steps=3")
     with pytest.raises(ChangedRunError, match="init_from"):
         train_small(tokens, tmp_path / "out", "steps=3")

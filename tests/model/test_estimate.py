@@ -61,13 +61,13 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
 
 
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
-def test_activations_are_what_the_backward_pass_keeps(dropout: float, bf16: bool) -> None:
+def test_activation_estimate_matches_the_saved_tensors(dropout: float, bf16: bool) -> None:
     recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
     expected = estimate_training(recipe, 300, device_type="cpu", bf16=bf16).activation_bytes
     assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
 
 
-def test_with_recomputation_a_layer_keeps_its_input_and_one_is_worked_on() -> None:
+def test_activation_checkpointing_estimate_matches_the_saved_tensors() -> None:
     recipe = recipe_of("tiny", *SHAPE)
     model = model_of(recipe, 300)
     whole, one = (
@@ -79,7 +79,7 @@ def test_with_recomputation_a_layer_keeps_its_input_and_one_is_worked_on() -> No
     assert kept_bytes(model, recipe.micro_batch, bf16=False) + (whole - one) == pytest.approx(expected, rel=0.04)
 
 
-def test_weights_gradients_and_moments_are_what_torch_holds() -> None:
+def test_weight_gradient_and_moment_estimates_match_torch() -> None:
     recipe = recipe_of("tiny", *SHAPE)
     model = model_of(recipe, 300)
     optimizer = make_optimizer(model, recipe)
@@ -94,7 +94,7 @@ def test_weights_gradients_and_moments_are_what_torch_holds() -> None:
     assert expected.optimizer_bytes == sum(moment.nbytes for moment in moments)
 
 
-def test_a_checkpoint_takes_what_its_tensors_take(trained: Path) -> None:
+def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
     expected = estimate_training(recipe_of("tiny", *SMALL), 300, device_type="cpu", keep_checkpoints=2)
     checkpoints = sorted((trained / "checkpoints").iterdir())
     tensors = [
@@ -106,7 +106,7 @@ def test_a_checkpoint_takes_what_its_tensors_take(trained: Path) -> None:
     assert expected.disk_bytes == 3 * expected.checkpoint_bytes + 4 * expected.parameters
 
 
-def test_operations_and_time() -> None:
+def test_flops_and_time() -> None:
     tokens = 100_000 * 512 * 1024
     unknown = expect("gpt2")
     assert unknown.flops == pytest.approx(0.860e9 * tokens, rel=1e-3)
@@ -119,7 +119,7 @@ def test_operations_and_time() -> None:
     assert expect("gpt2", device_name="some card").seconds is None
 
 
-def test_memory_falls_with_smaller_batches_recomputation_and_several_processes() -> None:
+def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding() -> None:
     plain = expect("gpt2-xl", bf16=True)
     assert expect("gpt2-xl", "micro_batch=2", bf16=True).memory_bytes < plain.memory_bytes
     assert expect("gpt2-xl", bf16=True, activation_checkpointing=True).activation_bytes < 0.2 * plain.activation_bytes
@@ -129,7 +129,7 @@ def test_memory_falls_with_smaller_batches_recomputation_and_several_processes()
     assert expect("gpt2-xl", bf16=True, processes=8).weights_bytes == plain.weights_bytes
 
 
-def test_logits_take_less_compiled_and_only_a_part_of_them_on_a_cpu() -> None:
+def test_logits_estimate_when_compiled_and_on_a_cpu() -> None:
     logits = 16 * 1024 * 50_257
     assert expect("gpt2", bf16=True).logits_bytes == 12 * logits
     assert expect("gpt2", bf16=True, compiled=True).logits_bytes == 4 * logits
@@ -138,7 +138,7 @@ def test_logits_take_less_compiled_and_only_a_part_of_them_on_a_cpu() -> None:
     assert expect("tiny", device_type="cpu", vocab_size=300).logits_bytes == 4 * (4 * 128 * 300 + 2 * 300 * 128)
 
 
-def test_the_terminal_is_told_each_part() -> None:
+def test_estimate_lines() -> None:
     lines = describe_estimate(expect("gpt2", bf16=True, device_name="NVIDIA H200"))
     assert lines[0].startswith("peak memory estimate: about ")
     assert "weights 745 MB, gradients 498 MB, Adam's moments 996 MB, activations " in lines[0]
@@ -158,26 +158,26 @@ def test_the_terminal_is_told_each_part() -> None:
     ("device_type", "where", "way_out"),
     [("cuda", "the GPU has 2 GB free", "micro_batch=..."), ("cpu", "this machine has 2 GB free", "--preset")],
 )
-def test_plainly_too_little_memory_is_refused(device_type: str, where: str, way_out: str) -> None:
+def test_clearly_insufficient_memory_is_refused(device_type: str, where: str, way_out: str) -> None:
     with pytest.raises(WebtextError, match=where) as caught:
         check_resources(expect("gpt2", device_type=device_type), 2 * GB, None)
     assert way_out in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_large_weights_are_not_helped_by_smaller_batches() -> None:
+def test_for_large_weights_the_advice_is_a_smaller_preset() -> None:
     with pytest.raises(WebtextError, match="most of it for weights and optimizer"):
         check_resources(expect("gpt2-xl", "micro_batch=1"), 8 * GB, None)
 
 
-def test_too_little_disk_is_refused_with_the_way_out() -> None:
+def test_insufficient_disk_is_refused_with_advice() -> None:
     needed = expect("gpt2").disk_bytes
     check_resources(expect("gpt2"), None, needed)
     with pytest.raises(WebtextError, match=r"need 4\.98 GB, but .* 4\.9[78] GB free.* --keep-checkpoints than 2"):
         check_resources(expect("gpt2"), None, needed - 1)
 
 
-def test_what_an_estimate_cannot_tell_is_not_refused() -> None:
+def test_borderline_and_unknown_resources_are_accepted() -> None:
     needed = expect("gpt2")
     check_resources(needed, int(0.75 * needed.memory_bytes), needed.disk_bytes)
     check_resources(needed, None, None)
@@ -192,7 +192,7 @@ def test_what_an_estimate_cannot_tell_is_not_refused() -> None:
         ("layers=12", "width=512", "heads=8", "context=64", "batch_size=2", "micro_batch=1", "dropout=0"),
     ],
 )
-def test_a_real_training_takes_about_as_much_memory(tokens: str, tmp_path: Path, sets: tuple[str, ...]) -> None:
+def test_memory_estimate_matches_a_real_run(tokens: str, tmp_path: Path, sets: tuple[str, ...]) -> None:
     if sys.platform == "win32":
         pytest.skip("Windows tells no peak of memory")
     sets = (*sets, "steps=2", "warmup_steps=1")

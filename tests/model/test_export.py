@@ -42,7 +42,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_the_folder_holds_what_transformers_look_for(exported: Path) -> None:
+def test_the_folder_has_the_files_of_transformers(exported: Path) -> None:
     assert {file.name for file in read_manifest(str(exported)).files} == FILES
     config = json.loads((exported / "config.json").read_text())
     assert (config["model_type"], config["n_layer"], config["n_embd"], config["n_positions"]) == ("gpt2", 2, 16, 16)
@@ -55,7 +55,7 @@ def test_the_folder_holds_what_transformers_look_for(exported: Path) -> None:
     assert all("".join(merge.split(" ")) in vocab for merge in merges[1:])
 
 
-def test_weights_stand_under_their_names_and_turned(exported: Path, trained: Path) -> None:
+def test_weights_have_the_names_and_orientation_of_transformers(exported: Path, trained: Path) -> None:
     ours = open_model(str(trained)).model.state_dict()
     with safetensors.safe_open(exported / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
@@ -73,7 +73,7 @@ def test_older_files_with_masks_and_without_a_prefix_are_read(trained: Path) -> 
     assert from_hugging_face(theirs, "x").keys() == ours.keys()
 
 
-def test_the_model_card_says_what_was_measured(exported: Path, trained: Path) -> None:
+def test_the_model_card_has_the_measured_figures(exported: Path, trained: Path) -> None:
     card = (exported / "README.md").read_text()
     figures = read_manifest(str(trained)).counts
     assert f"{figures['parameters']:,.0f} parameters: 2 layers, width 16" in card
@@ -86,7 +86,7 @@ def test_the_model_card_says_what_was_measured(exported: Path, trained: Path) ->
     assert "{" not in card.split("```python")[0]
 
 
-def test_the_model_card_names_the_weights_that_training_went_on_from(trained: Path) -> None:
+def test_the_model_card_names_initial_weights(trained: Path) -> None:
     begun = {"initial_weights": {"source": "hugging-face", "sha256": "ab12"}}
     model = open_model(str(trained))
     card = model_card(dataclasses.replace(model, config=model.config | begun))
@@ -94,9 +94,7 @@ def test_the_model_card_names_the_weights_that_training_went_on_from(trained: Pa
     assert "random" not in card
 
 
-def test_what_was_written_is_read_back_and_compared(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exported_model_is_verified(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = export(ExportConfig(), model=str(trained), output=str(tmp_path / "good"), options=RunOptions())
     assert summary.extra["logits_compared"] == 16 * 300
 
@@ -111,9 +109,7 @@ def test_what_was_written_is_read_back_and_compared(
     assert not (tmp_path / "bad" / "manifest.json").exists()
 
 
-def test_a_tokenizer_that_changed_on_its_way_is_noticed(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_tokenizer_is_detected(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(tokenizer_json: bytes, context: int, end_of_text: int) -> dict[str, bytes]:
         settings = json.loads(tokenizer_json)
         settings["normalizer"] = {"type": "Lowercase"}
@@ -124,7 +120,7 @@ def test_a_tokenizer_that_changed_on_its_way_is_noticed(
         export(ExportConfig(), model=str(trained), output=str(tmp_path / "bad"), options=RunOptions())
 
 
-def test_a_model_whose_logits_are_no_numbers_is_not_exported(trained: Path, tmp_path: Path) -> None:
+def test_a_model_with_logits_that_are_not_finite_is_refused(trained: Path, tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(trained / name, tmp_path)
     weights = safetensors.torch.load_file(trained / "model.safetensors")
@@ -134,7 +130,7 @@ def test_a_model_whose_logits_are_no_numbers_is_not_exported(trained: Path, tmp_
         export(ExportConfig(), model=str(tmp_path), output=str(tmp_path / "out"), options=RunOptions())
 
 
-def test_an_output_of_its_own_is_refused(exported: Path, tmp_path: Path) -> None:
+def test_an_untied_output_is_refused(exported: Path, tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(exported / name, tmp_path)
     weights = safetensors.torch.load_file(exported / "model.safetensors")
@@ -144,7 +140,7 @@ def test_an_output_of_its_own_is_refused(exported: Path, tmp_path: Path) -> None
         open_model(str(tmp_path))
 
 
-def test_the_tokenizer_files_alone_are_the_tokenizer(exported: Path, tokenizer: Tokenizer) -> None:
+def test_vocab_and_merges_define_the_same_tokenizer(exported: Path, tokenizer: Tokenizer) -> None:
     bare = models.BPE.from_file(str(exported / "vocab.json"), str(exported / "merges.txt"))
     rebuilt = Tokenizer(bare)
     rebuilt.pre_tokenizer = tokenizer.pre_tokenizer
@@ -193,7 +189,7 @@ def test_a_damaged_file_of_an_exported_folder_is_named(exported: Path, tmp_path:
         ({"n_inner": 32}, r"n_inner is 32"),
     ],
 )
-def test_a_model_that_is_not_built_as_gpt2_is_refused(
+def test_a_model_that_differs_from_gpt2_is_refused(
     exported: Path, tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
     for name in ("model.safetensors", "tokenizer.json"):
@@ -204,7 +200,7 @@ def test_a_model_that_is_not_built_as_gpt2_is_refused(
         open_model(str(tmp_path))
 
 
-def test_what_a_config_does_not_say_is_as_gpt2_has_it(exported: Path, tmp_path: Path) -> None:
+def test_missing_settings_default_to_gpt2(exported: Path, tmp_path: Path) -> None:
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(exported / name, tmp_path)
     config = json.loads((exported / "config.json").read_text())
@@ -223,7 +219,7 @@ def exported_with(tokenizer: Tokenizer, documents: list[str], folder: Path) -> P
 
 
 @pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer"])
-def test_a_tokenizer_that_is_not_built_as_gpt2s_is_the_same_in_transformers(
+def test_other_bpe_tokenizers_give_the_same_ids_in_transformers(
     tokenizer: Tokenizer, documents: list[str], tmp_path: Path, part: str
 ) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -243,7 +239,7 @@ def test_a_tokenizer_that_is_not_built_as_gpt2s_is_the_same_in_transformers(
     assert theirs.eos_token_id == 299
 
 
-def test_truncation_padding_and_tokens_around_a_text_are_not_of_the_model(
+def test_truncation_padding_and_added_tokens_are_removed(
     tokenizer: Tokenizer, documents: list[str], tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -272,7 +268,7 @@ def test_an_exported_folder_is_not_exported_again(exported: Path, tmp_path: Path
         export(ExportConfig(), model=str(exported), output=str(tmp_path / "out"), options=RunOptions())
 
 
-def test_an_unfinished_training_is_exported_with_a_word_about_it(tokens: str, exported: Path, tmp_path: Path) -> None:
+def test_an_unfinished_training_is_exported_with_a_note(tokens: str, exported: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "pretrain", options=RunOptions(progress=StopsAtStep(3)))
     notes = StopsAtStep()
@@ -301,7 +297,7 @@ def test_transformers_compute_the_same_logits(exported: Path, trained: Path) -> 
         torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-5, atol=1e-5)
 
 
-def test_transformers_go_on_with_the_same_text(exported: Path, trained: Path) -> None:
+def test_transformers_generate_the_same_text(exported: Path, trained: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)

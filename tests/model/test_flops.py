@@ -21,7 +21,7 @@ def flops_of(preset: str) -> int:
 
 
 @pytest.mark.parametrize(("preset", "gflop"), SIZES)
-def test_the_four_sizes_cost_what_the_formula_gives(preset: str, gflop: float) -> None:
+def test_flops_per_token_of_the_four_sizes(preset: str, gflop: float) -> None:
     assert round(flops_of(preset) / 1e9, 3) == gflop
 
 
@@ -51,7 +51,7 @@ def test_the_four_sizes_cost_what_the_formula_gives(preset: str, gflop: float) -
         ("AMD Instinct MI250X/MI250", 191.5),
     ],
 )
-def test_a_card_is_known_by_the_name_that_torch_gives_it(name: str, tflops: float) -> None:
+def test_gpus_are_matched_by_their_torch_name(name: str, tflops: float) -> None:
     assert peak_flops(name) == pytest.approx(tflops * 1e12)
 
 
@@ -69,12 +69,12 @@ def test_a_card_is_known_by_the_name_that_torch_gives_it(name: str, tflops: floa
         "NVIDIA GeForce GTX 1080 Ti",
     ],
 )
-def test_another_card_is_unknown_rather_than_wrong(name: str) -> None:
+def test_unlisted_gpus_have_no_peak(name: str) -> None:
     assert peak_flops(name) is None
     assert utilization(1e6, 10**9, name, 8) is None
 
 
-def test_no_name_fits_two_cards() -> None:
+def test_no_name_matches_two_gpus() -> None:
     cards = tomllib.loads(Path(data_path("gpus.toml")).read_text())
     known = ["NVIDIA H100 NVL", "NVIDIA H200", "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA GeForce RTX 3090 Ti"]
     for name in known:
@@ -82,13 +82,13 @@ def test_no_name_fits_two_cards() -> None:
     assert all(set(card) <= {"name", "peak_tflops", "dtype"} for card in cards.values())
 
 
-def test_utilisation_is_that_of_published_runs() -> None:
+def test_utilization_matches_published_runs() -> None:
     # llm.c: 1558M at 46.8k tokens/s a H100 is "49-50%"; nanoGPT: 124M at 109k tokens/s an A100 is 30%.
     assert utilization(46_800, flops_of("gpt2-xl"), "NVIDIA H100 80GB HBM3", 1) == pytest.approx(0.487, abs=0.001)
     assert utilization(109_000, flops_of("gpt2"), "NVIDIA A100-SXM4-40GB", 1) == pytest.approx(0.300, abs=0.001)
 
 
-def test_several_cards_share_the_tokens() -> None:
+def test_utilization_of_several_gpus() -> None:
     one = utilization(100_000, 10**9, "NVIDIA H200", 1)
     assert one is not None
     assert utilization(100_000, 10**9, "NVIDIA H200", 8) == pytest.approx(one / 8)

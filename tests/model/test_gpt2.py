@@ -78,7 +78,7 @@ def test_every_preset_of_the_paper_is_counted() -> None:
     assert set(PRESETS) == {"tiny", *TRUE_COUNTS}
 
 
-def test_logits_are_those_of_plain_numpy() -> None:
+def test_logits_match_plain_numpy() -> None:
     model = small_model()
     weights = uneven_weights(model)
     tokens = np.random.default_rng(0).integers(0, SMALL.vocab_size, (3, SMALL.context))
@@ -89,7 +89,7 @@ def test_logits_are_those_of_plain_numpy() -> None:
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_token_changes_nothing_before_it() -> None:
+def test_attention_is_causal() -> None:
     model = small_model()
     tokens = torch.randint(0, SMALL.vocab_size, (1, 12), generator=torch.Generator().manual_seed(0))
     changed = tokens.clone()
@@ -100,7 +100,7 @@ def test_a_token_changes_nothing_before_it() -> None:
     assert not torch.allclose(before[7], after[7])
 
 
-def test_the_first_weights_are_as_the_paper_and_the_code_have_them() -> None:
+def test_initial_weights_follow_the_paper_and_the_code() -> None:
     architecture = Architecture(layers=8, width=256, heads=4, context=512, vocab_size=1000)
     model = empty_model(architecture)
     initialize(model, 0)
@@ -117,7 +117,7 @@ def test_the_first_weights_are_as_the_paper_and_the_code_have_them() -> None:
             assert weight.mean().item() == pytest.approx(0, abs=3e-4), name
 
 
-def test_the_first_weights_follow_from_the_seed() -> None:
+def test_initial_weights_follow_from_the_seed() -> None:
     one, same, other = (small_model(seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["wte.weight"], other["wte.weight"])
@@ -135,7 +135,7 @@ def test_the_loss_is_the_sum_over_all_predicted_tokens() -> None:
     assert next_token_loss(model, torch.from_numpy(blocks)).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_fresh_model_knows_nothing() -> None:
+def test_a_new_model_has_the_loss_of_a_uniform_guess() -> None:
     blocks = torch.randint(0, SMALL.vocab_size, (8, SMALL.context + 1), generator=torch.Generator().manual_seed(0))
     loss = next_token_loss(small_model(), blocks).item() / (8 * SMALL.context)
     assert loss == pytest.approx(math.log(SMALL.vocab_size), abs=0.05)

@@ -58,7 +58,7 @@ def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     return path
 
 
-def test_weights_of_nanogpt_compute_what_they_did_there(checkpoint: str) -> None:
+def test_nanogpt_weights_give_the_same_logits(checkpoint: str) -> None:
     imported = import_weights(checkpoint)
     assert (imported.source, imported.architecture, imported.tokenizer_json) == ("nanogpt", ARCHITECTURE, None)
     assert imported.sha256 == hashlib.sha256(Path(checkpoint).read_bytes()).hexdigest()
@@ -67,7 +67,7 @@ def test_weights_of_nanogpt_compute_what_they_did_there(checkpoint: str) -> None
     )
 
 
-def test_the_exact_gelu_of_nanogpt_is_close_to_gpt2s_and_said_to_differ(checkpoint: str) -> None:
+def test_the_exact_gelu_of_nanogpt_is_close_and_noted(checkpoint: str) -> None:
     imported = import_weights(checkpoint)
     off = (logits(imported) - nanogpt_logits(nanogpt_weights(), TOKENS)).abs().max().item()
     assert 1e-6 < off < 0.02
@@ -75,7 +75,7 @@ def test_the_exact_gelu_of_nanogpt_is_close_to_gpt2s_and_said_to_differ(checkpoi
     assert any("has no tokenizer" in note for note in imported.notes)
 
 
-def test_a_folder_of_nanogpt_stands_for_its_checkpoint(checkpoint: str) -> None:
+def test_a_nanogpt_folder_is_read(checkpoint: str) -> None:
     assert import_weights(str(Path(checkpoint).parent)).sha256 == import_weights(checkpoint).sha256
 
 
@@ -95,7 +95,7 @@ def test_a_model_without_biases_gets_zeros_and_computes_the_same(tmp_path: Path)
     torch.testing.assert_close(logits(imported), nanogpt_logits(weights, TOKENS, "tanh"), rtol=1e-4, atol=1e-4)
 
 
-def test_half_precision_becomes_float32_in_memory_of_its_own(tmp_path: Path) -> None:
+def test_half_precision_is_copied_to_float32(tmp_path: Path) -> None:
     weights = {name: weight.half() for name, weight in nanogpt_weights().items()}
     path = save_nanogpt(tmp_path / "ckpt.pt", weights)
     imported = import_weights(path)
@@ -105,7 +105,7 @@ def test_half_precision_becomes_float32_in_memory_of_its_own(tmp_path: Path) -> 
     assert all(torch.equal(before[name], weight) for name, weight in imported.tensors.items())
 
 
-def test_padding_is_cut_where_the_corpus_has_fewer_tokens(checkpoint: str) -> None:
+def test_vocabulary_padding_is_cut_off(checkpoint: str) -> None:
     imported = import_weights(checkpoint, vocab_size=257)
     assert imported.architecture.vocab_size == 257
     assert torch.equal(imported.tensors["wte.weight"], nanogpt_weights()["lm_head.weight"][:257])
@@ -132,7 +132,7 @@ def test_a_folder_of_transformers_is_read(folder: Path, tokenizer: Tokenizer) ->
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "shards", "bin", "old bin"])
-def test_what_transformers_write_has_their_logits(tmp_path: Path, kind: str) -> None:
+def test_transformers_models_give_the_same_logits(tmp_path: Path, kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     config = transformers.GPT2Config(
         vocab_size=300, n_positions=12, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3, eos_token_id=299
@@ -181,7 +181,7 @@ def test_older_folders_have_vocabulary_and_merges_only(folder: Path, tokenizer: 
     check_compatible(imported, ARCHITECTURE, tokenizer.to_str().encode())
 
 
-def test_our_own_folders_are_read_finished_or_not_and_exported(trained: Path, tmp_path: Path) -> None:
+def test_pretrain_and_export_folders_are_read(trained: Path, tmp_path: Path) -> None:
     model = open_model(str(trained))
     imported = import_weights(str(trained))
     assert (imported.source, imported.architecture, imported.notes) == ("webtext", model.model.architecture, ())
@@ -254,12 +254,12 @@ def test_damaged_files_are_named(checkpoint: str) -> None:
         ({"model": {"transformer.wte.weight": "text"}}, r"'transformer.wte.weight' is a str, expected weights only"),
     ],
 )
-def test_what_is_no_gpt2_of_nanogpt_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_other_pickles_and_models_are_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         import_weights(save_nanogpt(tmp_path / "ckpt.pt", nanogpt_weights(), **changed))
 
 
-def test_an_output_of_its_own_is_refused(tmp_path: Path, folder: Path) -> None:
+def test_an_untied_output_is_refused(tmp_path: Path, folder: Path) -> None:
     untied = {"lm_head.weight": torch.ones(300, 16)}
     with pytest.raises(InputError, match=r"ckpt.pt: lm_head.weight differs from wte.weight"):
         import_weights(save_nanogpt(tmp_path / "ckpt.pt", nanogpt_weights() | untied))
@@ -269,7 +269,7 @@ def test_an_output_of_its_own_is_refused(tmp_path: Path, folder: Path) -> None:
         import_weights(str(folder))
 
 
-def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     weights = nanogpt_weights()
     weights["transformer.h.1.mlp.c_fc.weight"][0, 0] = torch.nan
     with pytest.raises(InputError, match=r"h.1.mlp.c_fc.weight has values that are not finite"):
@@ -329,14 +329,14 @@ def test_a_broken_tokenizer_is_refused(folder: Path) -> None:
         ),
     ],
 )
-def test_weights_of_another_size_are_refused_with_what_would_fit(
+def test_weights_of_another_size_are_refused_with_matching_options(
     folder: Path, tokenizer: Tokenizer, architecture: Architecture, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         check_compatible(import_weights(str(folder)), architecture, tokenizer.to_str().encode())
 
 
-def test_a_size_that_is_a_presets_is_named_so(folder: Path) -> None:
+def test_the_matching_preset_is_suggested(folder: Path) -> None:
     medium = Architecture(layers=24, width=1024, heads=16, context=1024, vocab_size=300)
     imported = ImportedModel(
         path="x", architecture=medium, tensors={}, source="hugging-face", tokenizer_json=None, sha256=""

@@ -86,11 +86,11 @@ def test_the_loss_is_the_mean_over_all_tokens_but_the_first(monkeypatch: pytest.
     assert model.loss(held_out) == pytest.approx(expected)
 
 
-def test_repeated_text_is_foreseen() -> None:
+def test_repeated_text_is_predicted() -> None:
     model = kneser_ney.KneserNey.train(np.tile([1, 2, 3, 4], 300), 50)
     assert model.loss(np.tile([1, 2, 3, 4], 20)) < 0.05
 
 
-def test_a_vocabulary_that_64_bits_do_not_hold_is_refused() -> None:
+def test_a_vocabulary_too_large_for_64_bit_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="3000000"):
         kneser_ney.KneserNey.train(np.arange(5), 3_000_000)

@@ -65,7 +65,7 @@ def test_all_parts_together_have_the_norm_that_clipping_sees() -> None:
     assert whole == pytest.approx(torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf).item())
 
 
-def test_values_that_are_no_numbers_are_counted_where_they_are() -> None:
+def test_gradients_that_are_not_finite_are_counted_per_part() -> None:
     model = model_with_gradients()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     gradients["h.1.mlp.c_fc.weight"][2, 3:5] = math.nan  # type: ignore[index]
@@ -81,7 +81,7 @@ def test_values_that_are_no_numbers_are_counted_where_they_are() -> None:
     assert math.isfinite(norms["h.1.attn"]["gradient_norm"])
 
 
-def test_numbers_whose_squares_are_too_large_for_float32_have_a_norm() -> None:
+def test_norms_do_not_overflow_float32() -> None:
     model = model_with_gradients()
     with torch.no_grad():
         model.ln_f.weight.fill_(1e30)
@@ -121,7 +121,7 @@ def test_sharded_parameters_have_the_norms_of_plain_ones(mesh: DeviceMesh) -> No
     assert_same(layer_norms(model), expected)
 
 
-def test_what_every_process_holds_is_added_up() -> None:
+def test_norms_are_reduced_over_processes() -> None:
     model = model_with_gradients()
     asked = []
 
@@ -137,7 +137,7 @@ def test_what_every_process_holds_is_added_up() -> None:
 
 
 @pytest.mark.slow
-def test_parts_of_two_processes_have_the_norms_of_the_whole(tmp_path: Path) -> None:
+def test_norms_of_a_model_sharded_over_two_processes(tmp_path: Path) -> None:
     script = Path(__file__).with_name("sharded_norms.py")
     started = [
         subprocess.Popen(

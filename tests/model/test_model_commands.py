@@ -25,7 +25,7 @@ def corpus(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path / "corpus"
 
 
-def test_from_tokens_to_a_folder_and_a_text(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pretrain_generate_and_export(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shared = ["--corpus", str(corpus)]
     assert main(["pretrain", *shared, "--preset", "tiny", *SETS, "--device", "cpu", "--threads", "1", "--json"]) == 0
     printed = capsys.readouterr()
@@ -64,7 +64,7 @@ def test_prompts_from_a_file_and_samples_into_one(
     assert [line["prompt"] for line in lines] == ["It", "the cat", "a dog"]
 
 
-def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_preset_prints_origins(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--preset", "gpt2-xl", "--show-preset", "--set", "steps=5000"]) == 0
     printed = capsys.readouterr().out
     lines = {line.split()[0]: line for line in printed.splitlines()}
@@ -92,7 +92,7 @@ def test_show_preset_says_where_each_value_is_from(capsys: pytest.CaptureFixture
         (["export"], 1, "error: ./pretrain: has no model (no config.json); run `webtext pretrain` first"),
     ],
 )
-def test_wrong_use_of_the_models_commands_is_one_clear_line(
+def test_wrong_usage_is_a_short_error(
     arguments: list[str],
     code: int,
     message: str,
@@ -121,7 +121,7 @@ def test_without_torch_one_line_says_what_to_install(
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_sleep_unless_the_user_says_otherwise(
+def test_openmp_threads_sleep_unless_the_user_sets_a_policy(
     given: str | None, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", given or "")  # so that it is put back afterwards
@@ -148,7 +148,7 @@ def test_help_and_presets_do_not_load_torch() -> None:
         (["--show-batch", "3", "--replay", "3"], "--show-batch and --replay cannot be combined"),
     ],
 )
-def test_what_is_read_is_never_overwritten(
+def test_inputs_are_never_overwritten(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -163,7 +163,7 @@ def test_what_is_read_is_never_overwritten(
     assert (tmp_path / "c" / "tokenize" / "tokens.json").exists()
 
 
-def test_a_replay_where_nothing_was_trained_says_so(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_without_a_training_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["pretrain", "--corpus", str(corpus), "--preset", "tiny", "-o", str(corpus / "x"), "--replay", "3"]) == 1
     )

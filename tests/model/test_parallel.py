@@ -35,24 +35,20 @@ def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
             stopped = RunOptions(progress=Stops(3 * 8 * 16))
             with pytest.raises(KeyboardInterrupt):
                 pretrain(config(), tokens=tokens, output=str(folder / name), options=stopped)
-            assert [each.step for each in find_checkpoints(str(folder / name))] == [2]
-    started = [_start(tokens, folder / name, parallel) for name, parallel in RUNS.items()]
-    for process in started:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors[-4000:]
-    return folder
-
-
-def _start(tokens: str, output: Path, parallel: str) -> subprocess.Popen[str]:
+            assert [checkpoint.step for checkpoint in find_checkpoints(str(folder / name))] == [2]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = [f"{folder / name}:{parallel}" for name, parallel in RUNS.items()]
     paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
-    return subprocess.Popen(
-        [*launch, str(_HERE / "two_processes.py"), tokens, str(output), parallel],
+    ran = subprocess.run(
+        [*launch, str(_HERE / "two_processes.py"), tokens, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONWARNINGS": "ignore"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=150,
+        check=False,
     )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return folder
 
 
 def _metrics(folder: Path) -> list[dict[str, Any]]:
@@ -60,7 +56,7 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_two_processes_come_to_what_one_does(runs: Path, name: str) -> None:
+def test_two_processes_give_the_result_of_one(runs: Path, name: str) -> None:
     alone, together = _metrics(runs / "alone"), _metrics(runs / name)
     assert [row.keys() for row in alone] == [row.keys() for row in together]
     for ours, theirs in zip(alone, together, strict=True):
@@ -73,7 +69,7 @@ def test_two_processes_come_to_what_one_does(runs: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_one_process_goes_on_with_the_checkpoint_of_two(runs: Path, name: str, tokens: str, tmp_path: Path) -> None:
+def test_one_process_resumes_the_checkpoint_of_two(runs: Path, name: str, tokens: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         pretrain(config(), tokens=tokens, output=str(output), options=RunOptions(progress=Stops(1)))
@@ -96,17 +92,17 @@ def test_the_log_of_two_processes_is_written_once(runs: Path) -> None:
     ("batch_size", "micro_batch", "size", "way_out"),
     [(8, 3, 2, "use --set micro_batch=2"), (4, 4, 2, "use --set micro_batch=2"), (2, 1, 3, "fewer processes")],
 )
-def test_a_batch_that_cannot_be_shared_is_refused(batch_size: int, micro_batch: int, size: int, way_out: str) -> None:
+def test_an_uneven_batch_is_refused(batch_size: int, micro_batch: int, size: int, way_out: str) -> None:
     with pytest.raises(UsageError, match=way_out):
         World(0, size).check_batch(batch_size, micro_batch)
 
 
-def test_every_micro_batch_is_one_process_s() -> None:
+def test_every_micro_batch_belongs_to_one_process() -> None:
     assert sorted(part for rank in range(4) for part in World(rank, 4).own_micro_batches(12)) == list(range(12))
     assert {len(World(rank, 4).own_micro_batches(12)) for rank in range(4)} == {3}
 
 
-def test_weights_are_split_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = World(0, 2)
     assert is_sharded("auto", 1_557_611_200, two)
     assert not is_sharded("auto", 774_030_080, two)

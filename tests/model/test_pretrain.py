@@ -70,7 +70,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_the_folder_holds_what_the_manifest_lists(trained: Path) -> None:
+def test_the_folder_has_the_files_of_the_manifest(trained: Path) -> None:
     manifest = read_manifest(str(trained))
     assert {file.name for file in manifest.files} == FILES
     assert (manifest.records_in, manifest.records_out) == (24, 24)  # 6 steps of 4 blocks
@@ -79,7 +79,7 @@ def test_the_folder_holds_what_the_manifest_lists(trained: Path) -> None:
     assert names == {*FILES, "manifest.json", "timing.jsonl", "training.html", "checkpoints", ".lock"}
 
 
-def test_metrics_say_what_every_step_did_and_hold_no_time(trained: Path) -> None:
+def test_metrics_of_every_step(trained: Path) -> None:
     rows = metrics(trained)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]
     assert [row["step"] for row in rows if "held_out_loss" in row] == [0, 3, 6]
@@ -88,7 +88,7 @@ def test_metrics_say_what_every_step_did_and_hold_no_time(trained: Path) -> None
     assert [row["learning_rate"] for row in rows[1:4]] == pytest.approx([0.005, 0.01, 0.01])
 
 
-def test_timing_lies_beside_the_manifest(trained: Path) -> None:
+def test_timing_is_not_in_the_manifest(trained: Path) -> None:
     rows = [json.loads(line) for line in (trained / "timing.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert all(row["seconds"] > 0 and row["tokens_per_second"] > 0 for row in rows)
@@ -107,7 +107,7 @@ def test_the_same_command_gives_the_same_bytes(tokens: str, trained: Path, tmp_p
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
-def test_a_run_stopped_at_any_step_ends_with_the_same_bytes(
+def test_a_run_interrupted_at_any_step_gives_the_same_bytes(
     tokens: str, trained: Path, tmp_path: Path, step: int
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -137,9 +137,7 @@ class Signals(StopsAtStep):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_with_a_checkpoint_from_which_the_run_ends_with_the_same_bytes(
-    tokens: str, trained: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_stops_with_a_checkpoint(tokens: str, trained: Path, tmp_path: Path, number: signal.Signals) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     progress = Signals(3, number)
     with pytest.raises(KeyboardInterrupt):
@@ -148,12 +146,12 @@ def test_a_signal_ends_with_a_checkpoint_from_which_the_run_ends_with_the_same_b
     assert progress.notes[-1] == (
         f"{number.name}: stopping after this step, with a checkpoint; send it again to stop immediately"
     )
-    assert [each.step for each in find_checkpoints(str(tmp_path / "out"))] == [2, 3]
+    assert [checkpoint.step for checkpoint in find_checkpoints(str(tmp_path / "out"))] == [2, 3]
     train_small(tokens, tmp_path / "out")
     assert contents(tmp_path / "out") == contents(trained)
 
 
-def test_a_run_stopped_again_and_again_ends_with_the_same_bytes(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_a_run_interrupted_repeatedly_gives_the_same_bytes(tokens: str, trained: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(3)))
@@ -161,7 +159,7 @@ def test_a_run_stopped_again_and_again_ends_with_the_same_bytes(tokens: str, tra
     assert contents(tmp_path / "out") == contents(trained)
 
 
-def test_how_often_checkpoints_are_written_changes_nothing_else(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_checkpoint_frequency_does_not_change_the_result(tokens: str, trained: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", checkpoint_every=5, keep_checkpoints=1)
     ours, theirs = contents(tmp_path / "out"), contents(trained)
     assert {name: ours[name] for name in (*FILES, "manifest.json")} == {
@@ -172,7 +170,7 @@ def test_how_often_checkpoints_are_written_changes_nothing_else(tokens: str, tra
 
 @pytest.fixture(scope="module")
 def killed(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Trainings that were killed by `kill -9` at the points named, each in a process of its own."""
+    """Runs that were killed with SIGKILL at these points."""
     points = {
         "in the weights of a checkpoint": ("write", "step-0000004/model.safetensors"),
         "in the state of a checkpoint": ("write", "step-0000002/state.json"),
@@ -180,14 +178,16 @@ def killed(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     }
     script = Path(__file__).with_name("killed_training.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    folders, running = {}, []
-    for name, (kind, file) in points.items():
-        folders[name] = tmp_path_factory.mktemp("killed") / "out"
-        command = [sys.executable, str(script), tokens, str(folders[name]), kind, file]
-        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    for process in running:
-        _, errors = process.communicate()
-        assert process.returncode == -signal.SIGKILL, errors
+    folders = {name: tmp_path_factory.mktemp("killed") / "out" for name in points}
+    arguments = [f"{folders[name]}:{kind}:{file}" for name, (kind, file) in points.items()]
+    ran = subprocess.run(
+        [sys.executable, str(script), tokens, *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
     return folders
 
 
@@ -199,7 +199,7 @@ def killed(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         ("within the removal of a checkpoint", 3),
     ],
 )
-def test_kill_9_within_a_write_loses_nothing_that_was_whole(
+def test_kill_9_loses_no_complete_checkpoint(
     tokens: str, trained: Path, killed: dict[str, Path], point: str, resumed_at: int
 ) -> None:
     progress = StopsAtStep()
@@ -214,7 +214,7 @@ def test_kill_9_within_a_write_loses_nothing_that_was_whole(
     assert len([name for name in ours if name.endswith("state.json")]) == len(steps)
 
 
-def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_skipped(tokens: str, trained: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
     file = tmp_path / "out" / "checkpoints" / "step-0000004" / "optimizer.safetensors"
@@ -230,7 +230,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_name(tokens: str, trained: Path,
 
 
 @pytest.mark.parametrize("state", [b"{", b"[]", b'{"step": 4}', b'{"step": 3, "files": []}', b""])
-def test_a_checkpoint_with_a_damaged_state_is_passed_over_by_name(
+def test_a_checkpoint_with_a_damaged_state_is_reported_and_skipped(
     tokens: str, trained: Path, tmp_path: Path, state: bytes
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -274,7 +274,7 @@ def test_dropout_and_the_seed_matter(tokens: str, trained: Path, tmp_path: Path)
     assert len(set(weights)) == 3
 
 
-def test_the_last_held_out_loss_is_over_every_token_in_nats_and_in_bits_a_byte(
+def test_the_last_held_out_loss_covers_every_token(
     tokens: str, trained: Path, tokenizer: Tokenizer, documents: list[str]
 ) -> None:
     weights = {
@@ -295,7 +295,7 @@ def test_the_last_held_out_loss_is_over_every_token_in_nats_and_in_bits_a_byte(
     assert last["held_out_bits_per_byte"] == pytest.approx(nats / math.log(2) / size_bytes, rel=1e-5)
 
 
-def test_a_held_out_split_shorter_than_a_block_is_measured_as_it_is(
+def test_a_held_out_split_shorter_than_a_block_is_measured(
     tmp_path: Path, tokenizer: Tokenizer, documents: list[str]
 ) -> None:
     folder = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [[5, 6, 7, 299]], tokenizer)
@@ -323,7 +323,7 @@ def test_too_little_text_for_a_batch_is_refused(tmp_path: Path, tokenizer: Token
         train_small(folder, tmp_path / "out")
 
 
-def test_a_loss_that_is_no_number_stops_with_its_step(tokens: str, tmp_path: Path) -> None:
+def test_a_diverged_loss_stops_the_run(tokens: str, tmp_path: Path) -> None:
     message = r"step \d+: the (loss|gradient norm) is (nan|inf); training stops; the last checkpoint.*spikes/step-"
     with pytest.raises(WebtextError, match=message):
         train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", checkpoint_every=1)
@@ -346,7 +346,7 @@ def test_tokens_of_another_vocabulary_are_refused_on_resume(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
-def test_a_card_that_is_not_there_is_refused(tokens: str, tmp_path: Path) -> None:
+def test_a_missing_gpu_is_refused(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--device cuda: torch finds no CUDA GPU"):
         train_small(tokens, tmp_path / "out", device="cuda")
 
@@ -360,7 +360,7 @@ def test_a_card_that_is_not_there_is_refused(tokens: str, tmp_path: Path) -> Non
         MemoryError(),
     ],
 )
-def test_a_model_too_large_for_the_machine_is_one_clear_line(
+def test_out_of_memory_is_a_short_error(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     def refuse(architecture: object) -> None:
@@ -371,13 +371,13 @@ def test_a_model_too_large_for_the_machine_is_one_clear_line(
         train_small(tokens, tmp_path / "out")
 
 
-def test_torch_is_left_as_it_was(tokens: str, tmp_path: Path) -> None:
+def test_torch_settings_are_restored(tokens: str, tmp_path: Path) -> None:
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     train_small(tokens, tmp_path / "out", threads=before[0] + 1)
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
-def test_damaged_times_are_lost_by_name_and_training_goes_on(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_damaged_timing_is_reported_and_dropped(tokens: str, trained: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
     (tmp_path / "out" / "timing.jsonl").write_text("garbage\n")

@@ -26,7 +26,7 @@ def test_random_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
     assert np.bincount(ids).argmax() == 0
 
 
-def test_nanogpt_has_the_parameters_of_ours_but_for_its_biases() -> None:
+def test_nanogpt_has_the_same_parameters_except_biases() -> None:
     sizes = nanogpt_training.Sizes(2, 16, 2, 8, 50, 4)
     theirs = sum(weight.numel() for weight in nanogpt_training.NanoGPT(sizes).parameters())
     ours = GPT2(Architecture(2, 16, 2, 8, 50))
@@ -35,7 +35,7 @@ def test_nanogpt_has_the_parameters_of_ours_but_for_its_biases() -> None:
 
 
 @pytest.mark.parametrize("trainer", ["nanogpt", "transformers"])
-def test_the_others_learn(trainer: str, tmp_path: Path) -> None:
+def test_the_reference_trainers_learn(trainer: str, tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.bin")
     np.tile(np.arange(40, dtype=np.uint16), 100).tofile(path)
     sizes = nanogpt_training.Sizes(1, 16, 2, 8, 40, 8)
@@ -88,7 +88,7 @@ def test_without_a_gpu_it_is_skipped() -> None:
     assert run_script("bench_pretrain_gpu").startswith("skipped: torch finds no CUDA GPU")
 
 
-def test_speed_is_that_of_the_last_half() -> None:
+def test_speed_is_measured_on_the_second_half() -> None:
     watch = bench_gpu.Stopwatch(100, 100.0)
     watch.ends = [0.0, 50.0, 51.0, 52.0, 54.0]  # 4 steps, the first of which compiles
     assert watch.step_s() == 1.5

@@ -21,7 +21,7 @@ def test_a_preset_gives_every_value_and_where_it_is_from(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "tiny"])
-def test_what_the_paper_states_is_marked_so(preset: str) -> None:
+def test_values_of_the_paper_are_marked_as_stated(preset: str) -> None:
     stated = {key: entry.value for key, entry in read_preset(preset).items() if entry.origin == "stated"}
     sizes = {"gpt2": (12, 768), "gpt2-medium": (24, 1024), "gpt2-large": (36, 1280), "gpt2-xl": (48, 1600)}
     layers, width = sizes[preset]
@@ -56,7 +56,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("steps=30", "--set steps=30 ends within the 60 warm-up steps; add --set warmup_steps=3"),
     ],
 )
-def test_a_wrong_override_is_one_clear_line(text: str, message: str) -> None:
+def test_a_wrong_override_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_recipe("tiny", (text,))
 

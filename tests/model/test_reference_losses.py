@@ -17,7 +17,7 @@ def said(parameters: int, vocab_size: int, tokens_seen: int, loss: float) -> str
     return " ".join(compare_loss(parameters, vocab_size, tokens_seen, loss))
 
 
-def test_the_references_are_those_that_were_published() -> None:
+def test_published_losses() -> None:
     losses = {each.name: each.loss for each in references()}
     assert losses == {
         "OpenAI’s GPT-2 124M": 3.12,
@@ -31,12 +31,12 @@ def test_the_references_are_those_that_were_published() -> None:
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
-def test_each_preset_of_the_paper_has_a_reference_of_its_very_size(preset: str) -> None:
+def test_each_preset_of_the_paper_has_a_reference_of_its_size(preset: str) -> None:
     parameters = parameter_count(make_recipe(preset), 50_257)
     assert {each.parameters for each in nearest_references(parameters)} == {parameters}
 
 
-def test_a_model_of_a_published_size_stands_beside_all_of_that_size() -> None:
+def test_a_model_of_a_published_size_is_compared_with_all_of_that_size() -> None:
     text = said(GPT2, 50_257, 3_000_000_000, 3.41)
     assert "3.410 nats per token after 3 billion tokens; a uniform guess over 50,257 entries has 10.82" in text
     assert "OpenAI’s GPT-2 124M 3.12 on OpenWebText, 0.29 below this" in text
@@ -45,13 +45,13 @@ def test_a_model_of_a_published_size_stands_beside_all_of_that_size() -> None:
     assert "a few tenths of a nat mean nothing" in text
 
 
-def test_as_many_tokens_and_a_lower_loss_are_named_so() -> None:
+def test_a_run_with_as_many_tokens_and_a_lower_loss() -> None:
     text = said(GPT2, 50_257, 290_000_000_000, 2.80)
     assert "(about as many as this run), 0.05 above this" in text
     assert "(0.034 times this run’s)" in text
 
 
-def test_another_vocabulary_is_not_compared_by_numbers() -> None:
+def test_losses_with_another_vocabulary_are_not_compared() -> None:
     text = said(1_000_000, 4096, 3_000_000, 5.2)
     assert "nats per token are not comparable" in text
     assert "below this" not in text
@@ -72,18 +72,18 @@ def test_a_larger_model_than_all_published_ones() -> None:
         (math.nan, "cannot be compared"),
     ],
 )
-def test_before_the_first_step_the_guess_should_be_uniform(loss: float, words: str) -> None:
+def test_the_loss_before_the_first_step(loss: float, words: str) -> None:
     assert words in said(GPT2, 50_257, 0, loss)
 
 
-def test_a_curve_above_the_uniform_guess_is_called_so() -> None:
+def test_a_loss_above_the_uniform_guess() -> None:
     text = said(GPT2, 50_257, 10**9, 11.0)
     assert "no better than chance" in text
     assert "OpenAI" not in text
 
 
 @pytest.mark.parametrize(("width", "vocab_size"), [(64, 300), (256, 5000)])
-def test_first_weights_are_judged_as_they_should_be(width: int, vocab_size: int) -> None:
+def test_initial_weights_have_the_expected_loss(width: int, vocab_size: int) -> None:
     import torch
 
     model = empty_model(Architecture(layers=2, width=width, heads=4, context=32, vocab_size=vocab_size))

@@ -47,7 +47,7 @@ def test_prompts_are_a_field_of_each_record(tmp_path: Path) -> None:
         ("p.ndjson", b'["a"]\n', r"p.ndjson:1: has no prompt"),
     ],
 )
-def test_a_file_without_prompts_is_refused_with_the_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_a_file_without_prompts_is_refused_with_its_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=message):
         read_prompts(str(tmp_path / name))
@@ -73,7 +73,7 @@ class StoppingSampler(Sampler):
         return super().draw(batch)
 
 
-def test_a_file_holds_all_samples_in_order_and_what_made_them_is_gone(trained: Path, tmp_path: Path) -> None:
+def test_all_samples_are_written_in_order_and_the_parts_removed(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "out" / "samples.jsonl"
     summary = write_samples(StoppingSampler(trained), 11, str(path), RunOptions())
     expected = [sample.to_json() for sample in generate(str(trained), PROMPTS, 11, OPTIONS, "cpu")]
@@ -85,7 +85,7 @@ def test_a_file_holds_all_samples_in_order_and_what_made_them_is_gone(trained: P
 
 
 @pytest.mark.parametrize("stop_before", [1, 4, 5])
-def test_a_run_that_was_stopped_goes_on(trained: Path, tmp_path: Path, stop_before: int) -> None:
+def test_an_interrupted_run_is_resumed(trained: Path, tmp_path: Path, stop_before: int) -> None:
     whole, path = tmp_path / "whole.jsonl", tmp_path / "samples.jsonl"
     write_samples(StoppingSampler(trained), 11, str(whole), RunOptions())
     with pytest.raises(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def test_a_run_that_was_stopped_goes_on(trained: Path, tmp_path: Path, stop_befo
     assert path.read_bytes() == whole.read_bytes()
 
 
-def test_parts_of_another_run_are_refused_until_they_may_go(trained: Path, tmp_path: Path) -> None:
+def test_parts_of_another_run_are_refused_without_overwrite(trained: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "samples.jsonl")
     with pytest.raises(KeyboardInterrupt):
         write_samples(StoppingSampler(trained, 2), 11, path, RunOptions(), part_tokens=48)
@@ -110,7 +110,7 @@ def test_parts_of_another_run_are_refused_until_they_may_go(trained: Path, tmp_p
     assert other.drawn == 6
 
 
-def test_a_file_that_is_there_is_only_replaced_when_asked(
+def test_an_existing_file_is_refused_without_overwrite(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "samples.jsonl"
@@ -126,7 +126,7 @@ def test_a_file_that_is_there_is_only_replaced_when_asked(
     assert len(path.read_text().splitlines()) == 1
 
 
-def test_the_audit_reads_the_samples_as_they_are(trained: Path, tmp_path: Path) -> None:
+def test_overlap_report_reads_the_samples(trained: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "samples.jsonl")
     write_samples(StoppingSampler(trained), 3, path, RunOptions())
     (benchmark,) = parse_benchmarks([f"samples={path}"])

@@ -76,12 +76,12 @@ def test_probabilities_are_those_of_the_definition(
     np.testing.assert_allclose(probabilities(logits, options), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_of_equal_logits_the_first_are_taken() -> None:
+def test_of_equal_logits_the_lower_id_comes_first() -> None:
     assert probabilities([1.0, 2.0, 1.0, 2.0, 1.0], SamplingOptions(top_k=3)).nonzero()[0].tolist() == [0, 1, 3]
     assert probabilities([1.0, 2.0, 2.0, 2.0], SamplingOptions(top_k=0, top_p=0.5)).nonzero()[0].tolist() == [1, 2]
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
+def test_token_frequencies_match_the_probabilities(model: GPT2) -> None:
     options = SamplingOptions(max_tokens=1, temperature=2.0, top_k=4)
     counts = np.zeros(11)
     for first in range(0, 800, 8):
@@ -95,7 +95,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(model: GPT2) -> None:
     assert (np.abs(counts / 800 - expected) <= 4 * deviation + 1e-9).all()
 
 
-def test_a_tiny_temperature_takes_the_likeliest() -> None:
+def test_a_tiny_temperature_is_greedy() -> None:
     for temperature in (1e-320, 1e-300, 1e-9):
         found = probabilities([1.0, 3.0, -2.0], SamplingOptions(temperature=temperature))
         assert found.tolist() == [0.0, 1.0, 0.0]
@@ -114,7 +114,7 @@ def test_the_seed_decides(model: GPT2) -> None:
     assert one == same != other
 
 
-def test_logits_that_are_no_numbers_are_refused(model: GPT2) -> None:
+def test_logits_that_are_not_finite_are_refused(model: GPT2) -> None:
     with torch.no_grad():
         model.ln_f.weight.fill_(math.nan)
     with pytest.raises(InputError, match="the model's logits are not finite"):
@@ -133,13 +133,13 @@ def test_a_folder_of_pretrain_gives_texts(trained: Path) -> None:
     assert len({sample.text for sample in found}) > 1
 
 
-def test_a_sample_is_the_same_however_many_are_drawn_beside_it(trained: Path) -> None:
+def test_a_sample_does_not_depend_on_the_number_of_samples(trained: Path) -> None:
     many = samples(trained, ["", "the cat"], 3)
     assert samples(trained, ["the cat"])[0] == many[3]
     assert samples(trained, ["the cat"], seed=1)[0] != many[3]
 
 
-def test_the_prompt_is_what_the_model_goes_on_from(trained: Path, tokenizer: Tokenizer) -> None:
+def test_greedy_decoding_continues_the_prompt(trained: Path, tokenizer: Tokenizer) -> None:
     greedy = samples(trained, ["the cat sees"], temperature=0)[0]
     model = open_model(str(trained)).model
     row = tokenizer.encode("the cat sees").ids
@@ -151,7 +151,7 @@ def test_the_prompt_is_what_the_model_goes_on_from(trained: Path, tokenizer: Tok
     assert greedy.text == tokenizer.decode(row[prompt:])
 
 
-def test_the_latest_checkpoint_serves_while_training_is_unfinished(tokens: str, trained: Path, tmp_path: Path) -> None:
+def test_the_latest_checkpoint_of_an_unfinished_training_is_used(tokens: str, trained: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(5)))
     assert open_model(str(tmp_path / "out")).step == 4
@@ -160,7 +160,7 @@ def test_the_latest_checkpoint_serves_while_training_is_unfinished(tokens: str, 
     assert samples(tmp_path / "out", [""])
 
 
-def test_before_the_first_checkpoint_there_is_nothing_to_sample_from(tokens: str, tmp_path: Path) -> None:
+def test_a_training_without_checkpoint_is_refused(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(1)))
     with pytest.raises(InputError, match=r"has no checkpoint yet; re-run `webtext pretrain`"):
@@ -173,7 +173,7 @@ def test_three_files_of_a_finished_training_are_enough(trained: Path, tmp_path: 
     assert samples(tmp_path, ["the cat"]) == samples(trained, ["the cat"])
 
 
-def test_a_prompt_that_is_no_text_is_refused(trained: Path) -> None:
+def test_a_prompt_with_invalid_utf8_is_refused(trained: Path) -> None:
     with pytest.raises(UsageError, match=r"prompt 'caf\\udce9'\.\.\.: not valid UTF-8"):
         samples(trained, ["caf\udce9"])
 
@@ -224,7 +224,7 @@ def test_weights_of_another_vocabulary_are_refused(trained: Path, tmp_path: Path
         samples(tmp_path, [""])
 
 
-def test_a_file_that_holds_no_weights_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_a_file_without_weights_is_refused(trained: Path, tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(trained / name, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing of the kind")
@@ -254,9 +254,7 @@ def test_a_prompt_given_twice_is_refused(trained: Path) -> None:
         ),
     ],
 )
-def test_a_description_of_no_possible_model_is_refused(
-    trained: Path, tmp_path: Path, described: str, message: str
-) -> None:
+def test_an_impossible_config_is_refused(trained: Path, tmp_path: Path, described: str, message: str) -> None:
     for name in ("tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_bytes((trained / name).read_bytes())
     (tmp_path / "config.json").write_text(described)

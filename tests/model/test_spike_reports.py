@@ -38,7 +38,7 @@ def _report(output: Path, step: int) -> dict[str, Any]:
     return found
 
 
-def test_a_spike_saves_its_batch_and_norms_and_training_goes_on(tokens: str, tmp_path: Path, wild_step: None) -> None:
+def test_a_spike_is_reported_and_training_continues(tokens: str, tmp_path: Path, wild_step: None) -> None:
     progress = StopsAtStep()
     options = RunOptions(progress=progress)
     train_small(tokens, tmp_path / "out", *_STEPS, checkpoint_every=5, keep_checkpoints=1, options=options)
@@ -53,11 +53,11 @@ def test_a_spike_saves_its_batch_and_norms_and_training_goes_on(tokens: str, tmp
     assert [part["name"] for part in report["norms"]][:3] == ["wte", "wpe", "h.0.ln"]
     assert any("step 15: the " in note and "spikes/step-0000015.json" in note for note in progress.notes)
     # Beside the latest, the checkpoint before the spike is kept, since the spike is replayed from it.
-    assert [each.step for each in find_checkpoints(str(tmp_path / "out"))] == [10, 20]
+    assert [checkpoint.step for checkpoint in find_checkpoints(str(tmp_path / "out"))] == [10, 20]
     assert b"spikes/step-0000015.json" in (tmp_path / "out" / "training.html").read_bytes()
 
 
-def test_a_spike_is_the_same_after_a_stop_and_in_a_replay(tokens: str, tmp_path: Path, wild_step: None) -> None:
+def test_a_spike_is_the_same_after_a_resume_and_in_a_replay(tokens: str, tmp_path: Path, wild_step: None) -> None:
     train_small(tokens, tmp_path / "whole", *_STEPS, checkpoint_every=5)
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", *_STEPS, checkpoint_every=5, options=RunOptions(progress=StopsAtStep(12)))
@@ -76,7 +76,7 @@ def test_a_spike_is_the_same_after_a_stop_and_in_a_replay(tokens: str, tmp_path:
     assert contents(tmp_path / "out") == out
 
 
-def test_a_replay_of_a_step_that_was_no_spike_has_its_loss(tokens: str, trained: Path) -> None:
+def test_any_step_can_be_replayed(tokens: str, trained: Path) -> None:
     config = PretrainConfig(preset="tiny", set=SMALL, device="cpu", threads=1)
     for step in (1, 6):
         report = json.loads(replay(config, tokens=tokens, output=str(trained), step=step, note=[].append))
@@ -85,7 +85,7 @@ def test_a_replay_of_a_step_that_was_no_spike_has_its_loss(tokens: str, trained:
         assert f"--replay {step}" in report["replay"]
 
 
-def test_a_replay_needs_the_recipe_of_the_run_and_one_of_its_steps(tokens: str, trained: Path) -> None:
+def test_a_replay_with_another_recipe_or_step_is_refused(tokens: str, trained: Path) -> None:
     def ask(step: int, *more: str) -> None:
         config = PretrainConfig(preset="tiny", set=(*SMALL, *more), device="cpu", threads=1)
         replay(config, tokens=tokens, output=str(trained), step=step, note=[].append)
@@ -96,7 +96,7 @@ def test_a_replay_needs_the_recipe_of_the_run_and_one_of_its_steps(tokens: str, 
         ask(3, "dropout=0.2")
 
 
-def test_no_number_stops_and_says_what_went_into_the_step(tokens: str, tmp_path: Path) -> None:
+def test_a_nan_loss_stops_with_a_report(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(WebtextError, match=r"step 2: the loss is nan; .*/step-0000002\.json contains the batch"):
         train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", "dropout=0")
     report = _report(tmp_path / "out", 2)

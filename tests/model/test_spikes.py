@@ -50,21 +50,21 @@ def test_a_high_loss_is_a_spike_and_does_not_hide_the_next() -> None:
     assert found[1].z == pytest.approx((found[1].value - found[1].mean) / found[1].deviation)
 
 
-def test_only_what_stands_above_is_a_spike() -> None:
+def test_only_high_values_are_spikes() -> None:
     rows = curve(400)
     rows[299]["loss"] = 0.5
     rows[349]["gradient_norm"] = 0.0
     assert spikes(rows) == []
 
 
-def test_the_worse_of_two_in_one_step_is_told() -> None:
+def test_the_worse_of_two_in_one_step_is_reported() -> None:
     rows = curve(400)
     rows[299] |= {"loss": 6.0, "gradient_norm": 5000.0}
     assert [spike.what for spike in spikes(rows)] == ["gradient_norm"]
 
 
 @pytest.mark.parametrize("extremes", [0, 40])
-def test_the_deviation_is_that_of_normal_noise_and_extremes_hardly_move_it(extremes: int) -> None:
+def test_the_deviation_is_robust_against_outliers(extremes: int) -> None:
     source = random.Random(3)
     values = [source.gauss(2, 0.3) for _ in range(2000)]
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
@@ -79,13 +79,13 @@ def test_a_plateau_after_a_jump_is_one_spike() -> None:
     assert [spike.step for spike in spikes(rows)] == [301]
 
 
-def test_a_run_that_jumps_up_and_down_is_told_of_once_in_a_while() -> None:
+def test_an_oscillating_run_is_reported_rarely() -> None:
     rows = [{"step": n, "loss": 3.0 + 0.01 * (n % 7) + (4.0 if n > 300 and n % 10 == 0 else 0.0)} for n in range(900)]
     assert [spike.step for spike in spikes(rows)] == [310]
     assert len(spikes(rows, window=64)) > 20  # the quiet stretch is an eighth of the window
 
 
-def test_too_few_steps_say_nothing_but_of_values_that_are_no_numbers() -> None:
+def test_with_few_steps_only_values_that_are_not_finite_are_spikes() -> None:
     rows: list[dict[str, Any]] = [{"step": n, "loss": 3.0 if n != 20 else 300.0} for n in range(40)]
     assert spikes(rows) == []
     for value in (math.nan, math.inf, -math.inf):
@@ -94,7 +94,7 @@ def test_too_few_steps_say_nothing_but_of_values_that_are_no_numbers() -> None:
         assert math.isnan(spike.mean)
 
 
-def test_every_value_that_is_no_number_is_a_spike_and_none_enters_the_window() -> None:
+def test_every_value_that_is_not_finite_is_a_spike_outside_the_window() -> None:
     rows = curve(300)
     rows[200]["loss"] = rows[201]["loss"] = math.nan
     rows[250]["loss"] = 9.0
@@ -115,13 +115,13 @@ def test_a_flat_curve_does_not_divide_by_zero() -> None:
     assert spike.to_json()["z"] is None
 
 
-def test_rows_without_metrics_are_passed_over() -> None:
+def test_rows_without_metrics_are_skipped() -> None:
     watch = SpikeDetector([{"step": 0, "held_out_loss": 10.8}])
     assert watch.observe({"step": 0}) is None
 
 
 @pytest.mark.parametrize("window", [16, 128])
-def test_a_watch_rebuilt_at_any_step_finds_the_same(window: int) -> None:
+def test_a_detector_rebuilt_at_any_step_finds_the_same_spikes(window: int) -> None:
     rows = curve(700)
     source = random.Random(5)
     for _ in range(25):
@@ -143,7 +143,7 @@ def test_a_spike_is_described_in_one_line() -> None:
     assert Spike(3, "gradient_norm", math.nan, 0.5, 0.1, math.inf).describe() == "step 3: the gradient norm is nan"
 
 
-def test_the_report_is_json_without_numbers_that_are_none() -> None:
+def test_the_report_is_strict_json() -> None:
     spike = Spike(7, "loss", math.nan, math.nan, math.nan, math.inf)
     norms = [{"name": "wte", "weight_norm": 1.5, "gradient_norm": math.inf, "largest_gradient": -math.inf}]
     blocks = [{"number": 3, "pieces": [{"id": "a", "url": None, "text": "größer\n"}]}]

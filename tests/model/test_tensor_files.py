@@ -21,7 +21,7 @@ TENSORS = {
 }
 
 
-def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
+def test_safetensors_reads_the_file(tmp_path: Path) -> None:
     entry = write_tensors(str(tmp_path), "x.safetensors", TENSORS, {"format": "pt"})
     data = (tmp_path / "x.safetensors").read_bytes()
     assert (entry.size_bytes, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -40,7 +40,7 @@ def test_tensors_are_read_one_by_one(tmp_path: Path) -> None:
     gather_on_rank_zero(TENSORS)  # nothing lies in parts, so nothing happens
 
 
-def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"no tensors here")
     with (
         pytest.raises(InputError, match=r"x\.safetensors: not a safetensors file"),

@@ -66,14 +66,14 @@ def test_a_row_becomes_scalars_once_each(writers: list[Writer], tmp_path: Path) 
     ]
 
 
-def test_after_a_resume_the_steps_that_come_again_are_hidden(writers: list[Writer], tmp_path: Path) -> None:
+def test_after_a_resume_repeated_steps_are_hidden(writers: list[Writer], tmp_path: Path) -> None:
     log = TensorBoardLog(str(tmp_path), 250)
     log.log({"step": 250, "loss": 3.0})
     log.close()
     assert writers[0].purge_step == 250
 
 
-def test_where_it_is_missing_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_error_names_the_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(WebtextError, match="pip install 'webtext-kit\\[tensorboard\\]'"):
         TensorBoardLog(str(tmp_path), 0)

@@ -34,7 +34,7 @@ def _inputs(tokens: int, width: int, entries: int, scale: float, seed: int = 0) 
     at_once=st.integers(1, 500),
     seed=st.integers(0, 5),
 )
-def test_loss_and_gradients_are_torchs_own(
+def test_loss_and_gradients_match_torch(
     tokens: int, width: int, entries: int, scale: float, at_once: int, seed: int
 ) -> None:
     hidden, embedding, targets = _inputs(tokens, width, entries, scale, seed)
@@ -50,14 +50,14 @@ def test_loss_and_gradients_are_torchs_own(
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
 
 
-def test_logits_that_no_power_could_hold_are_no_difficulty() -> None:
+def test_large_logits_do_not_overflow() -> None:
     hidden, embedding = torch.tensor([[1000.0], [-1000.0]]), torch.tensor([[1.0], [-1.0]])
     assert summed_loss(hidden, embedding, torch.tensor([0, 1])).item() == 0.0
     assert summed_loss(hidden, embedding, torch.tensor([1, 1])).item() == 2000.0
 
 
 @pytest.mark.parametrize("entries", [67, 128])
-def test_the_way_of_a_card_pads_the_vocabulary_and_takes_the_padding_off(entries: int) -> None:
+def test_the_padded_loss_ignores_the_padding(entries: int) -> None:
     hidden, embedding, targets = _inputs(12, 8, entries, 1.0)
     loss = padded_loss(hidden, embedding, targets)
     assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=1e-6)
@@ -67,7 +67,7 @@ def test_the_way_of_a_card_pads_the_vocabulary_and_takes_the_padding_off(entries
 
 
 @pytest.mark.parametrize("way", [summed_loss, padded_loss])
-def test_in_bfloat16_both_ways_round_but_compute_the_same(way: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+def test_both_losses_in_bfloat16(way: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
     with torch.autocast("cpu", torch.bfloat16):
         loss = way(hidden, embedding, targets)
@@ -78,7 +78,7 @@ def test_in_bfloat16_both_ways_round_but_compute_the_same(way: Callable[[Tensor,
     torch.testing.assert_close(found[1], wanted[1], rtol=0.1, atol=0.1)
 
 
-def test_a_loss_that_is_no_number_stays_one() -> None:
+def test_nan_propagates() -> None:
     hidden, embedding, targets = _inputs(4, 3, 5, 1.0)
     with torch.no_grad():
         hidden[2, 1] = float("nan")

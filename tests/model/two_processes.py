@@ -1,6 +1,6 @@
-"""Trains the small model in the processes that torchrun starts.
+"""Trains the small model several times in the processes that torchrun starts.
 
-torchrun --nproc-per-node 2 two_processes.py TOKENS OUTPUT ddp|fsdp
+torchrun --nproc-per-node 2 two_processes.py TOKENS OUTPUT:ddp OUTPUT:fsdp ...
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from conftest import SMALL
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.model.training.parallel import torchrun_world
+from pipelines.model.training.parallel import process_group, torchrun_world
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 from pipelines.stages.pretrain.training import run_worker_rank
 
-# Four micro-batches a step, which two processes can share.
+# Four micro-batches per step, which two processes can share.
 SHARED = (*SMALL, "batch_size=8", "micro_batch=2")
 
 
 class Stops(Silent):
-    """Interrupts when a number of tokens is trained on."""
+    """Raises KeyboardInterrupt after a number of tokens."""
 
     def __init__(self, tokens: int) -> None:
-        self._left = tokens
+        self._remaining = tokens
 
     def advance(self, units: int) -> None:
-        self._left -= units
-        if self._left <= 0:
+        self._remaining -= units
+        if self._remaining <= 0:
             raise KeyboardInterrupt
 
 
@@ -41,13 +41,16 @@ def config(parallel: str = "auto") -> PretrainConfig:
 
 
 def main() -> None:
-    """Train in this process's role."""
-    tokens, output, parallel = sys.argv[1:]
+    """Train in this process's role, once per argument."""
+    tokens, *runs = sys.argv[1:]
     torch.set_num_threads(1)
-    if torchrun_world().is_rank_zero:
-        pretrain(config(parallel), tokens=tokens, output=output, options=RunOptions())
-    else:
-        run_worker_rank(config(parallel), tokens=tokens, output=output)
+    world = torchrun_world()
+    with process_group(world, torch.device("cpu")):
+        for output, parallel in (run.split(":") for run in runs):
+            if world.is_rank_zero:
+                pretrain(config(parallel), tokens=tokens, output=output, options=RunOptions())
+            else:
+                run_worker_rank(config(parallel), tokens=tokens, output=output)
 
 
 if __name__ == "__main__":

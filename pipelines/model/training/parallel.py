@@ -91,8 +91,8 @@ def torchrun_world() -> World:
 
 @contextlib.contextmanager
 def process_group(world: World, device: torch.device) -> Iterator[None]:
-    """Connect the processes for the duration of the block."""
-    if world.size == 1:
+    """Connect the processes for the duration of the block, unless they are connected already."""
+    if world.size == 1 or dist.is_initialized():
         yield
         return
     if device.type == "cuda":
