@@ -58,11 +58,11 @@ def _estimate(*paths: Path) -> DocumentsEstimate:
     return estimate_documents(inputs.open_documents([str(path) for path in paths]))
 
 
-def _assert_near(found: DocumentsEstimate, texts: list[str], within: float = 0.2) -> None:
-    assert found.text_bytes == pytest.approx(_size(texts), rel=within)
-    assert found.documents == pytest.approx(len(texts), rel=within)
-    assert found.sample_bytes == _size(list(found.sample)) <= 9 << 20
-    assert found.sample
+def _assert_near(estimate: DocumentsEstimate, texts: list[str], within: float = 0.2) -> None:
+    assert estimate.text_bytes == pytest.approx(_size(texts), rel=within)
+    assert estimate.documents == pytest.approx(len(texts), rel=within)
+    assert estimate.sample_bytes == _size(list(estimate.sample)) <= 9 << 20
+    assert estimate.sample
 
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
@@ -70,9 +70,9 @@ def test_small_lines_are_counted(tmp_path: Path, suffix: str) -> None:
     texts = _texts(200)
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(_COMPRESS[suffix](_jsonl(texts) + b"\nno json\n[1]\n" + b'{"text": null}\n'))
-    found = _estimate(path)
-    assert (found.text_bytes, found.documents, found.is_exact) == (_size(texts), 200, True)
-    assert list(found.sample) == texts
+    estimate = _estimate(path)
+    assert (estimate.text_bytes, estimate.documents, estimate.is_exact) == (_size(texts), 200, True)
+    assert list(estimate.sample) == texts
 
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
@@ -80,10 +80,10 @@ def test_a_large_file_that_drifts(tmp_path: Path, suffix: str) -> None:
     texts = _texts(5000, drift=0.9)
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(_COMPRESS[suffix](_jsonl(texts)))
-    found = _estimate(path)
-    assert not found.is_exact
-    _assert_near(found, texts)
-    assert suffix == ".bz2" or found == _estimate(path)
+    estimate = _estimate(path)
+    assert not estimate.is_exact
+    _assert_near(estimate, texts)
+    assert suffix == ".bz2" or estimate == _estimate(path)
 
 
 @pytest.mark.parametrize("suffix", ["", ".zst", ".gz"])
@@ -108,17 +108,17 @@ def test_parquet_says_it_in_its_footer(tmp_path: Path, use_dictionary: bool) -> 
     texts = _texts(5000, drift=0.9)
     table = pa.table({"id": [f"d{place}" for place in range(len(texts))], "text": texts})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1000, use_dictionary=use_dictionary)
-    found = _estimate(tmp_path / "a.parquet")
-    assert (found.documents, found.is_exact) == (len(texts), False)
-    assert found.text_bytes == pytest.approx(_size(texts), rel=0.01)
-    assert 4 << 20 < found.sample_bytes < 9 << 20
+    estimate = _estimate(tmp_path / "a.parquet")
+    assert (estimate.documents, estimate.is_exact) == (len(texts), False)
+    assert estimate.text_bytes == pytest.approx(_size(texts), rel=0.01)
+    assert 4 << 20 < estimate.sample_bytes < 9 << 20
 
 
 def test_small_parquet_is_exact(tmp_path: Path) -> None:
     texts = _texts(500)
     pq.write_table(pa.table({"text": [*texts, None, ""]}), tmp_path / "a.parquet", row_group_size=100)
-    found = _estimate(tmp_path / "a.parquet")
-    assert (found.text_bytes, found.documents, found.is_exact) == (_size(texts), 501, True)
+    estimate = _estimate(tmp_path / "a.parquet")
+    assert (estimate.text_bytes, estimate.documents, estimate.is_exact) == (_size(texts), 501, True)
 
 
 def test_parquet_of_repeated_texts(tmp_path: Path) -> None:
@@ -133,16 +133,16 @@ def test_folders_of_plain_text(tmp_path: Path, suffix: str) -> None:
     texts = _texts(1000)
     for place, text in enumerate(texts):
         (tmp_path / f"{place:04d}.txt{suffix}").write_bytes(_COMPRESS[suffix](text.encode()))
-    found = _estimate(tmp_path)
-    assert found.text_bytes == pytest.approx(_size(texts), rel=0.2)
-    assert found.documents == pytest.approx(1000, rel=0.4)
+    estimate = _estimate(tmp_path)
+    assert estimate.text_bytes == pytest.approx(_size(texts), rel=0.2)
+    assert estimate.documents == pytest.approx(1000, rel=0.4)
 
 
 def test_plain_text_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("\ufeffgood é".encode())
     (tmp_path / "b.txt").write_bytes(b"bad \xe9 latin")
-    found = _estimate(tmp_path)
-    assert (found.documents, found.text_bytes, found.sample) == (1, 7, ("good é",))
+    estimate = _estimate(tmp_path)
+    assert (estimate.documents, estimate.text_bytes, estimate.sample) == (1, 7, ("good é",))
 
 
 def test_very_long_documents(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_damaged_file_is_left_to_the_stage(tmp_path: Path, suffix: str) -> Non
     data = _COMPRESS[suffix](_jsonl(texts[:1500]))
     (tmp_path / f"a.jsonl{suffix}").write_bytes(data[: len(data) // 2] + b"\x00" * 64)
     (tmp_path / f"b.jsonl{suffix}").write_bytes(_COMPRESS[suffix](_jsonl(texts[1500:])))
-    found = _estimate(tmp_path)
-    assert not found.is_exact
-    assert found.text_bytes > 0
+    estimate = _estimate(tmp_path)
+    assert not estimate.is_exact
+    assert estimate.text_bytes > 0
     source = inputs.open_documents(str(tmp_path))
     with pytest.raises(InputError, match=r"a\.jsonl.* is truncated or corrupt"):
         list(inputs.read_documents(source.shards[0], Drops()))
@@ -171,17 +171,17 @@ def test_a_file_that_is_little_but_holds_much(tmp_path: Path, suffix: str) -> No
     line = _jsonl([" ".join(["again"] * 20_000)])
     (tmp_path / f"a.jsonl{suffix}").write_bytes(_COMPRESS[suffix](line * 1500))
     assert (tmp_path / f"a.jsonl{suffix}").stat().st_size < 64 << 10
-    found = _estimate(tmp_path)
-    assert found.text_bytes > 100_000_000
-    assert found.sample_bytes < 10 << 20  # a window is passed by its last line
+    estimate = _estimate(tmp_path)
+    assert estimate.text_bytes > 100_000_000
+    assert estimate.sample_bytes < 10 << 20  # a window is passed by its last line
 
 
 def test_nothing_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(gzip.compress(b"{}"))
     (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
     (tmp_path / "c.jsonl").write_bytes(b"")
-    found = _estimate(tmp_path)
-    assert (found.text_bytes, found.documents, found.sample) == (0, 0, ())
+    estimate = _estimate(tmp_path)
+    assert (estimate.text_bytes, estimate.documents, estimate.sample) == (0, 0, ())
 
 
 def test_nothing_is_reported_as_progress(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_bytes_of_the_file_are_counted_as_they_are_decoded(tmp_path: Path, s
 
 @pytest.mark.parametrize(("name", "documents", "size"), [("docs", 6010, 74_722_934), ("books", 143, None)])
 def test_real_text(shared_data: Path, name: str, documents: int, size: int | None) -> None:
-    found = _estimate(shared_data / "text" / f"{name}.jsonl.zst")
-    assert found.documents == pytest.approx(documents, rel=0.2)
+    estimate = _estimate(shared_data / "text" / f"{name}.jsonl.zst")
+    assert estimate.documents == pytest.approx(documents, rel=0.2)
     if size is not None:
-        assert found.text_bytes == pytest.approx(size, rel=0.1)
+        assert estimate.text_bytes == pytest.approx(size, rel=0.1)

@@ -120,9 +120,9 @@ def rows(folder: Path, noun: str) -> list[dict[str, object]]:
 
 def run(pages, output: Path, links: Path | None = None, workers: int = 1, **settings):
     options = RunOptions(make_executor(workers))
-    given = [str(path) for path in pages] if isinstance(pages, list) else str(pages)
+    inputs = [str(path) for path in pages] if isinstance(pages, list) else str(pages)
     return extract(
-        ExtractConfig(**settings), pages=given, links=links and str(links), output=str(output), options=options
+        ExtractConfig(**settings), pages=inputs, links=links and str(links), output=str(output), options=options
     )
 
 
@@ -135,9 +135,9 @@ def write_corpus(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def set_inputs(folder: Path, **read: str) -> None:
     """Write into a manifest what the stage read."""
-    found = manifest.read_manifest(str(folder))
-    identity = dataclasses.replace(found.identity, inputs=read)
-    manifest.write_manifest(str(folder), dataclasses.replace(found, identity=identity))
+    recorded = manifest.read_manifest(str(folder))
+    identity = dataclasses.replace(recorded.identity, inputs=read)
+    manifest.write_manifest(str(folder), dataclasses.replace(recorded, identity=identity))
 
 
 def fingerprint(folder: Path) -> str:

@@ -109,11 +109,11 @@ def test_plain_text_is_its_own_text_and_the_first_of_two_types_counts(tmp_path):
     ]
     summary = run(write_pages(tmp_path / "fetch", [pages]), tmp_path / "out")
     assert (summary.records_in, dict(summary.dropped)) == (6, {"not_html": 1})
-    found = {row["url"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out", "documents")}
+    documents = {row["url"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out", "documents")}
     for name in ("latin", "packed", "both"):
-        assert (found[name]["text"], found[name]["extractor"]) == ("Tom & Jerry <3\nna\u00efve", "plain")
-    assert found["html"]["text"] == found["twice"]["text"]
-    assert found["html"]["extractor"] == found["twice"]["extractor"] == "trafilatura"
+        assert (documents[name]["text"], documents[name]["extractor"]) == ("Tom & Jerry <3\nna\u00efve", "plain")
+    assert documents["html"]["text"] == documents["twice"]["text"]
+    assert documents["html"]["extractor"] == documents["twice"]["extractor"] == "trafilatura"
 
 
 def test_names_that_are_not_utf_8_are_written_in_escapes(tmp_path):
@@ -129,16 +129,16 @@ def test_names_that_are_not_utf_8_are_written_in_escapes(tmp_path):
     with open(os.path.join(folder, b"caf\xc3\xa9.html"), "wb") as file:
         file.write(html_page("c").encode())
     run(tmp_path / "saved", tmp_path / "out")
-    found = rows(tmp_path / "out", "documents")
-    assert [row["id"] for row in found if row["url"] is None] == ["caf\u00e9.html", r"caf\xe9.html"]
-    assert [row["warc_file"] for row in found if row["url"] is not None] == [r"\xff.warc.gz"]
+    documents = rows(tmp_path / "out", "documents")
+    assert [row["id"] for row in documents if row["url"] is None] == ["caf\u00e9.html", r"caf\xe9.html"]
+    assert [row["warc_file"] for row in documents if row["url"] is not None] == [r"\xff.warc.gz"]
 
 
 def test_the_error_for_a_file_that_is_no_warc_is_short_and_printable(tmp_path):
     (tmp_path / "crawl.warc").write_bytes(bytes(range(1, 10)) + bytes(range(14, 256)) * 30)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as refusal:
         run([tmp_path / "crawl.warc"], tmp_path / "out")
-    message = str(caught.value).removeprefix(str(tmp_path))
+    message = str(refusal.value).removeprefix(str(tmp_path))
     assert "crawl.warc: is damaged after byte 0 (" in message
     assert message.isprintable()
     assert len(message) < 330
@@ -212,13 +212,13 @@ def test_files_of_html_plain_and_compressed(tmp_path):
     (folder / "notes.txt").write_text("not a page")
     summary = run(folder, tmp_path / "out")
     assert (summary.records_in, dict(summary.dropped)) == (4, {"damaged_record": 1})
-    found = rows(tmp_path / "out", "documents")
-    assert [(row["id"], row["url"], row["language"]) for row in found] == [
+    documents = rows(tmp_path / "out", "documents")
+    assert [(row["id"], row["url"], row["language"]) for row in documents] == [
         ("a.htm.gz", None, None),
         ("b.html", None, "en"),
         ("sub/b.html", None, None),
     ]
-    assert "The river a 0" in found[0]["text"]
+    assert "The river a 0" in documents[0]["text"]
     [dropped] = rows(tmp_path / "out", "dropped")
     assert str(tmp_path) not in json.dumps(dropped)
     assert run(str(folder / "*.html"), tmp_path / "globbed").records_in == 1
@@ -238,12 +238,12 @@ def test_a_foreign_warc_gives_its_html_responses(tmp_path):
     (tmp_path / "crawl.warc.gz").write_bytes(data)
     summary = run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
     assert (summary.records_in, dict(summary.dropped)) == (3, {"not_html": 1})
-    found = rows(tmp_path / "out", "documents")
-    assert [(row["url"], row["domain"], row["warc_file"], row["warc_offset"]) for row in found] == [
+    documents = rows(tmp_path / "out", "documents")
+    assert [(row["url"], row["domain"], row["warc_file"], row["warc_offset"]) for row in documents] == [
         ("http://bbc.co.uk/one", "bbc.co.uk", "crawl.warc.gz", offsets[0]),
         ("http://bbc.co.uk/two", "bbc.co.uk", "crawl.warc.gz", offsets[2]),
     ]
-    assert found[0]["fetched_at"] is not None
+    assert documents[0]["fetched_at"] is not None
 
 
 def test_a_damaged_foreign_warc_is_refused_with_the_place(tmp_path):

@@ -54,19 +54,19 @@ def page(text: str) -> RawPage:
 
 def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_read():
     with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024))) as reader:
-        found = [
+        outcomes = [
             reader.read(page(text)) for text in ("one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five")
         ]
-    assert [answer.text for answer in found if not answer.problem] == [
+    assert [outcome.text for outcome in outcomes if not outcome.problem] == [
         f"<p>{n}</p>" for n in ("one", "two", "three", "four", "five")
     ]
-    assert [(answer.problem, answer.detail) for answer in found if answer.problem] == [
+    assert [(outcome.problem, outcome.detail) for outcome in outcomes if outcome.problem] == [
         ("timeout", "more than 1.5 s"),
         ("crashed", "ended by SIGABRT"),
         ("crashed", "ended with exit code 7"),
         ("out_of_memory", None),
     ]
-    assert len({answer.title for answer in found if answer.title}) == 5
+    assert len({outcome.title for outcome in outcomes if outcome.title}) == 5
 
 
 def test_an_exception_costs_the_page_not_the_child():
@@ -106,17 +106,17 @@ def test_text_is_cleaned_of_what_parquet_cannot_hold():
     assert clean_text(Extracted(" a \n title\ud800 ", "x\ud800\x00\r\ny\rz \n"), "en") == PageText(
         "a title", "x\ny\nz", "en"
     )
-    answer = extract_text(misbehaving, odd)
-    answer.text.encode()
-    assert "\x00" not in answer.text
+    outcome = extract_text(misbehaving, odd)
+    outcome.text.encode()
+    assert "\x00" not in outcome.text
 
 
 def test_a_body_that_unpacks_too_large_is_given_up_before_it_is_held():
     import gzip
 
     bomb = RawPage(gzip.compress(bytes(64 << 20)), "text/html", None, {"Content-Encoding": "gzip"})
-    answer = extract_text(misbehaving, bomb)
-    assert answer.problem == "too_large"
+    outcome = extract_text(misbehaving, bomb)
+    assert outcome.problem == "too_large"
     chunked = RawPage(b"5\r\n<p>ab\r\n2\r\nc\n\r\n0\r\n\r\n", "text/html", None, {"Transfer-Encoding": "chunked"})
     assert extract_text(misbehaving, chunked).text == "<p>abc"
 

@@ -87,8 +87,8 @@ def test_pages_of_a_list_are_joined_by_url_over_all_shards_of_links(tmp_path):
     fetched = write_pages(tmp_path / "again", [pages])
     set_inputs(fetched, urls="a list")
     assert run(fetched, tmp_path / "out", links).extra["without_link"] == 0
-    found = {row["url"]: row["score"] for row in rows(tmp_path / "out", "documents")}
-    assert found == dict(zip(urls, [3, 13, 23, 24], strict=True))
+    scores = {row["url"]: row["score"] for row in rows(tmp_path / "out", "documents")}
+    assert scores == dict(zip(urls, [3, 13, 23, 24], strict=True))
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -99,7 +99,7 @@ def test_the_join_holds_no_more_than_the_links_that_it_needs(tmp_path, in_order)
         for number, url in enumerate(urls):
             shard.writer.write(page_row(url, "ok" if in_order or number < 9 else "dropped.dns", 1, None, None))
     path = str(links / "links-00000.parquet")
-    files = [InputFile(each, 0) for each in (str(tmp_path / "pages-00000.parquet"), path)]
+    files = [InputFile(name, 0) for name in (str(tmp_path / "pages-00000.parquet"), path)]
     tracemalloc.start()
     joined = sum(link is not None for _, link in rows_with_links(FetchedShard("", files[0], (), (files[1],), in_order)))
     _, peak = tracemalloc.get_traced_memory()
@@ -129,9 +129,9 @@ def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
     set_inputs(pages, links=fingerprint(links))
 
     def refusal() -> str:
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError) as refused:
             CliRunner().invoke(command, arguments, catch_exceptions=False)
-        return str(caught.value)
+        return str(refused.value)
 
     (links / "manifest.json").unlink()
     assert "scrape: has no manifest" in refusal()

@@ -23,13 +23,13 @@ ARTICLE = (
 )
 
 
-def word_f1(found: str, wanted: str) -> float:
+def word_f1(text: str, expected: str) -> float:
     """The measure of the benchmark: F1 of the multisets of lower-cased words; 1 if both are empty."""
-    ours, theirs = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
-    if not ours and not theirs:
+    words, expected_words = (Counter(re.findall(r"\w+", text.lower())) for text in (text, expected))
+    if not words and not expected_words:
         return 1.0
-    both = sum((ours & theirs).values())
-    return 2 * both / (sum(ours.values()) + sum(theirs.values()))
+    both = sum((words & expected_words).values())
+    return 2 * both / (sum(words.values()) + sum(expected_words.values()))
 
 
 def mean_f1(name: str, pages: Path, step: int) -> float:
@@ -40,8 +40,8 @@ def mean_f1(name: str, pages: Path, step: int) -> float:
         assert html is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in the child: parsers warn of odd pages
-            found = EXTRACTORS[name](html, truth.get("url"))
-        scores.append(word_f1(found.text, truth["ground_truth"].get("main_content") or ""))
+            extracted = EXTRACTORS[name](html, truth.get("url"))
+        scores.append(word_f1(extracted.text, truth["ground_truth"].get("main_content") or ""))
     return sum(scores) / len(scores)
 
 
@@ -66,18 +66,18 @@ def test_quality_on_real_pages(shared_data, name, floor):
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
 def test_the_article_is_found_and_the_rest_left_out(name):
-    found = EXTRACTORS[name](ARTICLE.format(lang="", more=""), "http://example.org/rivers")
-    assert found.title == "Rivers of the north"
+    extracted = EXTRACTORS[name](ARTICLE.format(lang="", more=""), "http://example.org/rivers")
+    assert extracted.title == "Rivers of the north"
     for number in range(8):
-        assert f"Paragraph {number}. The river" in found.text
-    assert "All rights reserved" not in found.text
+        assert f"Paragraph {number}. The river" in extracted.text
+    assert "All rights reserved" not in extracted.text
 
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
 @pytest.mark.parametrize("html", ["", "<", "no markup at all", "<html></html>", "<html><body></body></html>"])
 def test_a_page_without_text_gives_an_empty_text(name, html):
-    found = EXTRACTORS[name](html, None)
-    assert found.text == ""
+    extracted = EXTRACTORS[name](html, None)
+    assert extracted.text == ""
 
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
@@ -88,20 +88,20 @@ def test_a_page_does_not_depend_on_the_pages_before_it(name):
 
 def test_tables_become_lines_of_cells():
     table = "<table><tr><th>Name</th><th>Miles</th></tr><tr><td>Tees</td><td>85</td></tr></table>"
-    found = trafilatura_text(ARTICLE.format(lang="", more=table + PARAGRAPH.format("After.")), None)
-    assert "\nName\tMiles\nTees\t85\nAfter." in found.text
-    assert "|" not in found.text
+    extracted = trafilatura_text(ARTICLE.format(lang="", more=table + PARAGRAPH.format("After.")), None)
+    assert "\nName\tMiles\nTees\t85\nAfter." in extracted.text
+    assert "|" not in extracted.text
 
 
 def test_a_bar_outside_a_table_stays():
-    found = trafilatura_text(ARTICLE.format(lang="", more=PARAGRAPH.format("|a| or |b|")), None)
-    assert "|a| or |b|" in found.text
+    extracted = trafilatura_text(ARTICLE.format(lang="", more=PARAGRAPH.format("|a| or |b|")), None)
+    assert "|a| or |b|" in extracted.text
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "th", "ar", "xx", "en-US"])
 def test_newspaper_reads_a_page_whose_language_needs_an_extra(language):
-    found = newspaper_text(ARTICLE.format(lang=f" lang={language}", more=""), "http://example.org/")
-    assert "Paragraph 3. The river" in found.text
+    extracted = newspaper_text(ARTICLE.format(lang=f" lang={language}", more=""), "http://example.org/")
+    assert "Paragraph 3. The river" in extracted.text
 
 
 def test_newspaper_follows_no_refresh_and_fetches_no_image(monkeypatch):

@@ -41,9 +41,9 @@ def _tokenize(folder: Path, texts: list[Any], tokenizer: Path, **config: Any) ->
 
 
 def _documents(tokens: Path, split: str) -> dict[str, list[int]]:
-    """The ids of each document as a reader of tokens.json and the sidecars finds them."""
+    """Return the ids of each document, found with tokens.json and the tables of documents."""
     described = json.loads((tokens / "tokens.json").read_text())
-    found: dict[str, list[int]] = {}
+    documents: dict[str, list[int]] = {}
     for file in described["splits"][split]:
         path = tokens / file["name"]
         ids = np.memmap(path, dtype=described["dtype"], mode="r", offset=described["header_bytes"])
@@ -52,12 +52,12 @@ def _documents(tokens: Path, split: str) -> dict[str, list[int]]:
         assert len(rows) == file["documents"]
         assert sum(row["tokens"] for row in rows) == len(ids)
         for row in rows:
-            each = found.setdefault(row["id"], [])
-            assert len(each) == row["document_offset"]
-            each += ids[row["offset"] : row["offset"] + row["tokens"]].tolist()
-    assert len(found) == described["totals"][split]["documents"]
-    assert all(each.pop() == described["end_of_text"] for each in found.values())
-    return found
+            document = documents.setdefault(row["id"], [])
+            assert len(document) == row["document_offset"]
+            document += ids[row["offset"] : row["offset"] + row["tokens"]].tolist()
+    assert len(documents) == described["totals"][split]["documents"]
+    assert all(ids.pop() == described["end_of_text"] for ids in documents.values())
+    return documents
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def test_any_text_comes_back(small: Path, texts: list[str], form: str, size: int
         _tokenize(Path(folder), texts, small, format=form, held_out=0.0, shard_tokens=size)
         library = Tokenizer.from_file(str(small))
         library.encode_special_tokens = True
-        found = _documents(Path(folder) / "tokens", "train")
-        assert found == {f"d{number}": library.encode(text).ids for number, text in enumerate(texts)}
+        documents = _documents(Path(folder) / "tokens", "train")
+        assert documents == {f"d{number}": library.encode(text).ids for number, text in enumerate(texts)}
         decoder = parse_tokenizer(small.read_bytes(), "small")
-        pieces = [decoder.id_to_token(id) for id in found["d0"]]
+        pieces = [decoder.id_to_token(id) for id in documents["d0"]]
         alphabet = {character: byte for byte, character in _alphabet().items()}
         assert bytes(alphabet[character] for piece in pieces for character in piece).decode() == texts[0]
 
@@ -97,15 +97,15 @@ def test_gpt2_gives_the_ids_of_the_library_on_real_text(shared_data: Path, tmp_p
     tokens = tmp_path / "tokens"
     described = json.loads((tokens / "tokens.json").read_text())
     assert (described["dtype"], described["vocab_size"], described["end_of_text"]) == ("uint16", 50257, 50256)
-    found = _documents(tokens, "train") | _documents(tokens, "held-out")
+    documents = _documents(tokens, "train") | _documents(tokens, "held-out")
     library = Tokenizer(
         models.BPE.from_file(*(str(shared_data / "gpt2_vocab" / name) for name in ("encoder.json", "vocab.bpe")))
     )
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for number, text in enumerate(texts):
-        assert found[f"d{number}"] == library.encode(text).ids
+        assert documents[f"d{number}"] == library.encode(text).ids
     copied = Tokenizer.from_file(str(tokens / "tokenizer.json"))
-    assert copied.decode(found["d60"], skip_special_tokens=False) == texts[60]
+    assert copied.decode(documents["d60"], skip_special_tokens=False) == texts[60]
 
 
 def test_known_ids_of_gpt2(shared_data: Path, tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_known_ids_of_gpt2(shared_data: Path, tmp_path: Path) -> None:
 
 def test_end_of_text_in_a_document_is_never_the_token(small: Path, tmp_path: Path) -> None:
     _tokenize(tmp_path, [f"a{_END}b", _END], small, held_out=0.0)
-    found = _documents(tmp_path / "tokens", "train")
-    assert [len(found["d0"]), len(found["d1"])] == [len(_END) + 2, len(_END)]
-    assert not any(257 in ids for ids in found.values())
+    documents = _documents(tmp_path / "tokens", "train")
+    assert [len(documents["d0"]), len(documents["d1"])] == [len(_END) + 2, len(_END)]
+    assert not any(257 in ids for ids in documents.values())
 
 
-def test_a_tokenizer_whose_end_of_text_is_no_special_token_serves_too(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_end_of_text_is_not_special(tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path / "t.json")
     settings = json.loads(path.read_text())
     settings["added_tokens"][0]["special"] = False
@@ -155,7 +155,7 @@ def test_llmc_shards_have_its_header(small: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "tokens" / "_work").exists()
 
 
-def test_tokens_json_says_everything(small: Path, tmp_path: Path) -> None:
+def test_tokens_json_describes_the_shards(small: Path, tmp_path: Path) -> None:
     _tokenize(tmp_path, [f"text {number}" for number in range(100)], small, held_out=0.2)
     tokens = tmp_path / "tokens"
     described = json.loads((tokens / "tokens.json").read_text())
@@ -220,8 +220,8 @@ def test_ids_past_16_bits_are_written_whole(tmp_path: Path) -> None:
 
 def test_the_share_held_out_is_the_one_asked_for() -> None:
     for share in (0.005, 0.05, 0.3):
-        held = sum(is_held_out(f"https://example.org/{number}", share) for number in range(20000))
-        assert abs(held / 20000 - share) < 4 * (share * (1 - share) / 20000) ** 0.5
+        count = sum(is_held_out(f"https://example.org/{number}", share) for number in range(20000))
+        assert abs(count / 20000 - share) < 4 * (share * (1 - share) / 20000) ** 0.5
     assert not any(is_held_out(str(number), 0.0) for number in range(1000))
 
 
@@ -274,8 +274,8 @@ def test_documents_of_one_cluster_stay_together(small: Path, tmp_path: Path) -> 
     run(tmp_path / "docs.parquet", small, tmp_path / "tokens", held_out=0.3)
     held_out = set(_documents(tmp_path / "tokens", "held-out"))
     clusters = [{id in held_out for id in map(str, range(start, start + 10))} for start in range(0, 400, 10)]
-    assert all(len(each) == 1 for each in clusters)
-    assert 3 <= sum(True in each for each in clusters) <= 25
+    assert all(len(sides) == 1 for sides in clusters)
+    assert 3 <= sum(True in sides for sides in clusters) <= 25
     assert ("alone" in held_out) == is_held_out("alone", 0.3)
 
 
@@ -335,6 +335,6 @@ def test_the_commands_work_one_after_the_other(tmp_path: Path, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     summary = json.loads(lines[-1])
     assert summary["records_out"] == summary["train_documents"] + summary["held-out_documents"] == 50
-    ours = (tmp_path / "train-bpe" / "tokenizer.json").read_bytes()
-    assert (tmp_path / "tokenize" / "tokenizer.json").read_bytes() == ours
+    trained = (tmp_path / "train-bpe" / "tokenizer.json").read_bytes()
+    assert (tmp_path / "tokenize" / "tokenizer.json").read_bytes() == trained
     assert json.loads((tmp_path / "tokenize" / "tokens.json").read_text())["end_of_text"] == 264

@@ -51,7 +51,7 @@ def gpt2_tiktoken(shared_data: Path) -> Any:
 
     bytes_of = {character: bytes([byte]) for byte, character in byte_characters().items()}
     vocabulary = json.loads((shared_data / "gpt2_vocab" / "encoder.json").read_text())
-    ranks = {b"".join(bytes_of[each] for each in text): id for text, id in vocabulary.items() if text != END}
+    ranks = {b"".join(bytes_of[character] for character in text): id for text, id in vocabulary.items() if text != END}
     return tiktoken.Encoding("gpt2", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={END: 50256})
 
 
@@ -104,9 +104,9 @@ def test_every_document_has_the_ids_of_both_libraries_and_comes_back(
         starts = np.array([0, *(ends[:-1] + 1)])
         names = [row["id"] for table in pieces(tmp_path / "out", split) for row in table if row["document_offset"] == 0]
         for name, start, end in zip(names, starts.tolist(), ends.tolist(), strict=True):
-            ours, text = ids[start:end].tolist(), texts[int(name)]
-            assert ours == gpt2_library.encode(text).ids == gpt2_tiktoken.encode_ordinary(text)
-            assert gpt2_tiktoken.decode_bytes(ours).decode() == text
+            shard_ids, text = ids[start:end].tolist(), texts[int(name)]
+            assert shard_ids == gpt2_library.encode(text).ids == gpt2_tiktoken.encode_ordinary(text)
+            assert gpt2_tiktoken.decode_bytes(shard_ids).decode() == text
             seen += 1
     assert seen == len(texts)
 
@@ -121,7 +121,7 @@ def test_threads_and_slices_change_no_id(shared_data: Path, gpt2: FastEncoder, t
 
 def test_both_engines_write_the_same_shards(small: Path, tmp_path: Path) -> None:
     texts = ["the end", END, "naïve 漢字 🙂 \u0000", "x" * 5000, " " * 700, "a\n\n b"]
-    write_parquet(tmp_path / "docs.parquet", [{"id": str(each), "text": text} for each, text in enumerate(texts)])
+    write_parquet(tmp_path / "docs.parquet", [{"id": str(number), "text": text} for number, text in enumerate(texts)])
     for engine in ("gigatoken", "tokenizers"):
         summary = run(tmp_path / "docs.parquet", small, tmp_path / engine, engine=engine, held_out=0.0)
         assert described(tmp_path / engine)["engine"] == engine
@@ -148,7 +148,9 @@ def test_a_wrong_id_in_the_first_documents_ends_the_run(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wrong_about("special", monkeypatch)
-    write_parquet(tmp_path / "d.parquet", [{"id": f"d{each}", "text": f"abc special {each}"} for each in range(9)])
+    write_parquet(
+        tmp_path / "d.parquet", [{"id": f"d{number}", "text": f"abc special {number}"} for number in range(9)]
+    )
     with pytest.raises(
         WebtextError,
         match=r"document d0: gigatoken has (\d+) as token 2, tokenizers has (\d+).*--engine tokenizers --overwrite",
@@ -163,7 +165,10 @@ def test_a_wrong_id_deep_in_a_shard_is_found_by_the_sample(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wrong_about("special", monkeypatch)
-    rows = [{"id": f"d{each}", "text": f"abc {'special' if each > 10 else 'plain'} {each}"} for each in range(12_000)]
+    rows = [
+        {"id": f"d{number}", "text": f"abc {'special' if number > 10 else 'plain'} {number}"}
+        for number in range(12_000)
+    ]
     write_parquet(tmp_path / "d.parquet", rows)
     with pytest.raises(WebtextError, match=r"document d.*gigatoken has"):
         run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)

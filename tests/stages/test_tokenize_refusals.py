@@ -1,4 +1,4 @@
-"""Tokenizers that `tokenize` refuses, each by name and with a way out."""
+"""Tokenizers that `tokenize` refuses, by name and with advice."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from pipelines.tokenizers.formats import parse_tokenizer
 def _rows(number: int, seed: int = 1) -> list[dict[str, Any]]:
     chance = random.Random(seed)
     return [
-        {"id": f"id {each}", "url": f"http://example.com/{each}", "text": f"{each} " + "the " * chance.randrange(60)}
-        for each in range(number)
+        {"id": f"id {index}", "url": f"http://example.com/{index}", "text": f"{index} " + "the " * chance.randrange(60)}
+        for index in range(number)
     ]
 
 
@@ -92,7 +92,7 @@ def test_any_token_is_traced_to_its_document_by_the_tables(small: Path, tmp_path
             assert row["offset"] == ends
             ends += row["tokens"]
             assert (row["document_offset"] > 0) == bool(seen[row["id"]])
-            assert row["url"] == next(each["url"] for each in rows if each["id"] == row["id"])
+            assert row["url"] == next(other["url"] for other in rows if other["id"] == row["id"])
             seen[row["id"]] += "".join(characters[id] for id in ids[row["offset"] : ends].tolist()).replace("Ġ", " ")
         assert ends == shard["tokens"]
     assert seen == {id: text + END for id, text in texts.items()}
@@ -165,7 +165,7 @@ def test_long_ids_and_urls_of_documents_are_listed(small: Path, tmp_path: Path) 
 
 
 def test_clusters_of_jsonl_stay_on_one_side(small: Path, tmp_path: Path) -> None:
-    rows = [{"id": f"d{each}", "text": "text", "cluster": each // 10} for each in range(2000)]
+    rows = [{"id": f"d{number}", "text": "text", "cluster": number // 10} for number in range(2000)]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(tmp_path / "d.jsonl", small, tmp_path / "out", held_out=0.1)
     sides = [
@@ -212,7 +212,7 @@ def test_shards_are_cut_from_the_bins_that_they_need(bins: list[int], shard_toke
     expected = [tokens[start : start + shard_tokens] for start in range(0, len(tokens), shard_tokens)]
     assert len(shards) == len(expected)
     for (first, last, skip, size), part in zip(shards, expected, strict=True):
-        assert [each for each in tokens if first <= each[0] <= last][skip : skip + size] == part
+        assert [token for token in tokens if first <= token[0] <= last][skip : skip + size] == part
         assert (first, last) == (part[0][0], part[-1][0])
 
 

@@ -37,28 +37,28 @@ def test_every_token_is_traced(tokens: Path) -> None:
     for split in ("train", "held-out"):
         for file, table in zip(described(tokens)["splits"][split], pieces(tokens, split), strict=True):
             for position in range(0, file["tokens"], 7):
-                found = trace(f"{tokens / file['name']}:{position}")
+                token = trace(f"{tokens / file['name']}:{position}")
                 [row] = [row for row in table if row["offset"] <= position < row["offset"] + row["tokens"]]
-                assert (found.id, found.url) == (row["id"], row["url"])
+                assert (token.id, token.url) == (row["id"], row["url"])
                 text = f"number {row['id'][1:]} " * 9 + END
                 place = position - row["offset"] + row["document_offset"]
-                assert found.position_in_document == place
-                assert found.is_end == (place == len(text) - len(END))
-                assert found.text == (END if found.is_end else text[place])
-                assert text[:place].endswith(found.before)
-                assert text[place + len(found.text) :].startswith(found.after)
+                assert token.position_in_document == place
+                assert token.is_end == (place == len(text) - len(END))
+                assert token.text == (END if token.is_end else text[place])
+                assert text[:place].endswith(token.before)
+                assert text[place + len(token.text) :].startswith(token.after)
 
 
 def test_the_command_prints_what_it_traces(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = described(tokens)["splits"]["train"][0]["name"]
     assert main(["tokenize", "--trace", f"{tokens / file}:20", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["shard"], found["position"]) == (file, 20)
+    traced = json.loads(capsys.readouterr().out)
+    assert (traced["shard"], traced["position"]) == (file, 20)
     assert main(["tokenize", "--trace", f"{tokens / file}:20"]) == 0
     shown = capsys.readouterr().out
-    assert found["id"] in shown
-    assert found["url"] in shown
-    assert repr(found["before"]) in shown
+    assert traced["id"] in shown
+    assert traced["url"] in shown
+    assert repr(traced["before"]) in shown
 
 
 def test_invalid_locations_are_refused(tokens: Path) -> None:
@@ -87,15 +87,15 @@ def test_a_tokenizer_that_the_shards_do_not_name_is_refused(tokens: Path, small:
 
 
 def test_the_estimate_is_noted(small: Path, tmp_path: Path) -> None:
-    rows = [{"id": str(each), "text": f"text number {each}, and more of it"} for each in range(500)]
+    rows = [{"id": str(number), "text": f"text number {number}, and more of it"} for number in range(500)]
     write_parquet(tmp_path / "docs.parquet", rows)
     notes = Notes()
     summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
     [note] = [note for note in notes.notes if "of text" in note]
     assert "of memory per worker, with 1 worker" in note
-    found = re.search(r"([\d,]+) tokens", note)
-    assert found
-    assert int(found[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
+    match = re.search(r"([\d,]+) tokens", note)
+    assert match
+    assert int(match[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
 
 
 _DOCUMENTS = DocumentsEstimate(

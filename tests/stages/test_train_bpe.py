@@ -75,8 +75,8 @@ def _plain_training(texts: list[str], merges: int, min_frequency: int) -> list[t
     """Train BPE naively: merge the most frequent pair, of equal ones the one with the lowest ids."""
     words = {tuple(piece): count for piece, count in _pieces(texts).items()}
     ids = {character: id for id, character in enumerate(byte_characters().values())}
-    made: list[tuple[str, str]] = []
-    while len(made) < merges:
+    learned: list[tuple[str, str]] = []
+    while len(learned) < merges:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, count in words.items():
             for pair in itertools.pairwise(word):
@@ -86,13 +86,13 @@ def _plain_training(texts: list[str], merges: int, min_frequency: int) -> list[t
         best = min(pairs, key=lambda pair: (-pairs[pair], ids[pair[0]], ids[pair[1]]))
         if pairs[best] < min_frequency:
             break
-        made.append(best)
+        learned.append(best)
         ids.setdefault(best[0] + best[1], len(ids))
         merged: Counter[tuple[str, ...]] = Counter()
         for word, count in words.items():
             merged[_merged(word, best)] += count
         words = dict(merged)
-    return made
+    return learned
 
 
 def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def test_a_text_that_cannot_fill_the_vocabulary_is_noted(tmp_path: Path) -> None
     assert summary.extra["vocabulary_size"] == len(json.loads((tmp_path / "bpe" / "vocab.json").read_text()))
     assert summary.extra["merges"] == summary.extra["vocabulary_size"] - 257
     assert any(
-        f"fills only {summary.extra['vocabulary_size']:.0f} of the 1,000 entries" in each for each in notes.notes
+        f"fills only {summary.extra['vocabulary_size']:.0f} of the 1,000 entries" in note for note in notes.notes
     )
 
 

@@ -31,12 +31,12 @@ def _train(folder: Path, output: Path, compare: Path | None = None, vocab_size: 
 
 
 def test_a_tokenizer_is_shown_beside_ours(tmp_path: Path) -> None:
-    ours = _train(tmp_path, tmp_path / "small", vocab_size=262)
+    small = _train(tmp_path, tmp_path / "small", vocab_size=262)
     card = _train(tmp_path, tmp_path / "bpe", tmp_path / "small")
     assert card["reference"]["name"] == "small"
     assert card["reference"]["entries"] == 262
-    assert card["reference"]["bytes_per_token"] == ours["corpus"]["bytes_per_token"]
-    assert card["corpus"]["bytes_per_token"] > ours["corpus"]["bytes_per_token"]
+    assert card["reference"]["bytes_per_token"] == small["corpus"]["bytes_per_token"]
+    assert card["corpus"]["bytes_per_token"] > small["corpus"]["bytes_per_token"]
 
 
 def test_one_that_only_the_library_loads_is_shown(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Counts of words: kept, taken up again, added up across machines, sampled by hash, counted apart where held out."""
+"""Word counts: kept, reused, added up across machines, sampled by hash, separate for held-out documents."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_word_is_counted_and_those_held_out_apart(tmp_path: Path) -> None:
     assert _counts(tmp_path / "bpe") == {word: (kept[word], held_out[word]) for word in {*kept, *held_out}}
 
 
-def test_counts_are_taken_up_for_another_vocabulary(tmp_path: Path) -> None:
+def test_counts_are_reused_for_another_vocabulary(tmp_path: Path) -> None:
     _documents(tmp_path / "d.jsonl", 0, 200)
     _train(tmp_path / "d.jsonl", tmp_path / "large")
     _train(tmp_path / "d.jsonl", tmp_path / "small", vocab_size=290)
@@ -122,7 +122,7 @@ def test_counts_of_two_machines_are_those_of_one(tmp_path: Path) -> None:
     for name, part in (("a", lines[:70]), ("b", lines[70:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(part))
         _train(tmp_path / f"{name}.jsonl", tmp_path / name, count_only=True)
-        assert sorted(each.name for each in (tmp_path / name).iterdir() if each.name != ".lock") == [
+        assert sorted(path.name for path in (tmp_path / name).iterdir() if path.name != ".lock") == [
             "counts-00000.parquet", "dropped-00000.parquet", "manifest.json", "sample-00000.parquet",
         ]  # fmt: skip
     _train_from([tmp_path / "b", tmp_path / "a"], tmp_path / "joined")
@@ -204,7 +204,7 @@ def test_held_out_documents_can_be_kept_from_training(tmp_path: Path) -> None:
     assert _same_tokenizer(tmp_path / "again", tmp_path / "plain")
 
 
-def test_rare_words_can_be_left_out(tmp_path: Path) -> None:
+def test_rare_words_can_be_dropped(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text(json.dumps({"text": "aaaa bbbb aaaa cccc aaaa bbbb"}) + "\n")
     _train(tmp_path / "d.jsonl", tmp_path / "bpe", min_frequency=1, min_word_count=2)
     tokens = [left + right for left, right in _merges(tmp_path / "bpe")]
@@ -228,9 +228,9 @@ def test_a_difference_from_the_library_is_noted(tmp_path: Path, monkeypatch: pyt
     real = learning.learn_merges
 
     def other(*words: Any, **options: Any) -> Merges:
-        found = real(*words, **options)
-        found.left[20] += 1
-        return found
+        merges = real(*words, **options)
+        merges.left[20] += 1
+        return merges
 
     monkeypatch.setattr(learning, "learn_merges", other)
     notes = _Notes()
@@ -277,7 +277,7 @@ def test_the_command_takes_counts_or_documents(tmp_path: Path, capsys: pytest.Ca
     assert main([*second[:2], str(tmp_path / "a"), "-o", str(tmp_path / "a" / "b")]) == 2
 
 
-def test_the_page_is_made_again_when_it_was_deleted(tmp_path: Path) -> None:
+def test_a_deleted_page_is_rebuilt(tmp_path: Path) -> None:
     _documents(tmp_path / "d.jsonl", 0, 50)
     _train(tmp_path / "d.jsonl", tmp_path / "bpe")
     page = (tmp_path / "bpe" / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""Files of counts that are given to train-bpe: whose they are, what they hold, and which of them are refused."""
+"""Files of counts as input of train-bpe: their columns, their size, and which are refused."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _counts_file(path: Path, **columns: Any) -> Path:
 
 
 def test_a_counts_file_of_ones_own(tmp_path: Path) -> None:
-    made = _counts_file(tmp_path / "c.parquet", word=["low", " lower", " lowest"], count=[5 * 2**32, 2**32, 7])
-    _train_from([made], tmp_path / "bpe")
+    path = _counts_file(tmp_path / "c.parquet", word=["low", " lower", " lowest"], count=[5 * 2**32, 2**32, 7])
+    _train_from([path], tmp_path / "bpe")
     assert _merges(tmp_path / "bpe")[:2] == [("l", "o"), ("lo", "w")]
     card = json.loads((tmp_path / "bpe" / "report.json").read_text())
     assert card["corpus"]["words"] == 6 * 2**32 + 7
@@ -100,9 +100,9 @@ def test_a_counts_file_of_ones_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_counts_file_is_refused_by_name(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
-    made = _counts_file(tmp_path / "c.parquet", **columns)
+    path = _counts_file(tmp_path / "c.parquet", **columns)
     with pytest.raises(InputError, match=rf"c\.parquet: .*{problem}"):
-        _train_from([made], tmp_path / "bpe")
+        _train_from([path], tmp_path / "bpe")
 
 
 def test_a_folder_without_counts_is_refused(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_folder_without_counts_is_refused(tmp_path: Path) -> None:
         _train_from([tmp_path / "x"], tmp_path / "bpe")
 
 
-def test_columns_of_other_kinds_are_taken(tmp_path: Path) -> None:
+def test_columns_of_other_types_are_converted(tmp_path: Path) -> None:
     words = pa.array(["low", " lower"])
-    made = [
+    paths = [
         _counts_file(tmp_path / "a.parquet", word=words.cast(pa.large_string()), count=pa.array([5, 3], pa.uint32())),
         _counts_file(tmp_path / "b.parquet", word=words.dictionary_encode(), count=[5.0, 3.0], more=[[1], [2]]),
         _counts_file(tmp_path / "c.parquet", count=[5, 3], held_out=[1, 0], word=words),
     ]
-    summary = _train_from(made, tmp_path / "bpe")
+    summary = _train_from(paths, tmp_path / "bpe")
     assert _table(tmp_path / "bpe", "counts").to_pylist() == [
         {"word": " lower", "count": 9, "held_out": 0},
         {"word": "low", "count": 15, "held_out": 1},
@@ -130,9 +130,9 @@ def test_columns_of_other_kinds_are_taken(tmp_path: Path) -> None:
 
 def test_words_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     offsets, data = pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")
-    made = _counts_file(tmp_path / "c.parquet", word=pa.StringArray.from_buffers(1, offsets, data), count=[1])
+    path = _counts_file(tmp_path / "c.parquet", word=pa.StringArray.from_buffers(1, offsets, data), count=[1])
     with pytest.raises(InputError, match=r"c\.parquet: word must be text"):
-        _train_from([made], tmp_path / "bpe")
+        _train_from([path], tmp_path / "bpe")
 
 
 def test_counts_past_64_bits_are_refused(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monk
     assert max(sizes) < 10_000
 
 
-def test_a_file_of_counts_says_what_it_holds(tmp_path: Path) -> None:
+def test_the_size_of_a_file_of_counts(tmp_path: Path) -> None:
     words = [f" word{number}" for number in range(20_000)]
     size = sum(map(len, words))
     for name, more in (("plain", {"use_dictionary": False}), ("dictionary", {"row_group_size": 3000})):
@@ -222,32 +222,32 @@ def test_a_file_of_counts_says_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_many_words_are_estimated_and_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
+    path = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
     limits = Limits(large_input_words=5000)
     notes = _Notes()
-    _train_from([made], tmp_path / "bpe", notes, limits)
+    _train_from([path], tmp_path / "bpe", notes, limits)
     assert any("counts of 5,000 words: merging takes at most about" in note for note in notes.notes)
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
     with pytest.raises(InputError, match=r"merging 5,000 words needs about 48\d MB .* 10 MB are available; drop rare"):
-        _train_from([made], tmp_path / "none", limits=limits)
+        _train_from([path], tmp_path / "none", limits=limits)
     assert not list((tmp_path / "none").glob("counts-*"))
-    _train_from([made], tmp_path / "counts", limits=limits, count_only=True)
+    _train_from([path], tmp_path / "counts", limits=limits, count_only=True)
 
 
 def test_many_words_make_many_buckets(tmp_path: Path) -> None:
-    made = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
-    _train_from([made], tmp_path / "bpe", limits=Limits(bucket_words=1000), count_only=True)
+    path = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
+    _train_from([path], tmp_path / "bpe", limits=Limits(bucket_words=1000), count_only=True)
     assert len(list((tmp_path / "bpe").glob("counts-*.parquet"))) == 6
     assert len(_table(tmp_path / "bpe", "counts")) == 5000
 
 
 @pytest.mark.parametrize("damaged", ['{"seconds": {"cou', "[1]", ""])
-def test_what_the_run_took_may_be_lost(tmp_path: Path, damaged: str) -> None:
-    made = _counts_file(tmp_path / "c.parquet", word=["low", " lower"], count=[5, 3])
-    _train_from([made], tmp_path / "bpe")
+def test_damaged_timing_is_ignored(tmp_path: Path, damaged: str) -> None:
+    path = _counts_file(tmp_path / "c.parquet", word=["low", " lower"], count=[5, 3])
+    _train_from([path], tmp_path / "bpe")
     (tmp_path / "bpe" / "timing.json").write_text(damaged)
     (tmp_path / "bpe" / "report.html").unlink()
-    _train_from([made], tmp_path / "bpe")
+    _train_from([path], tmp_path / "bpe")
     assert "The run" not in (tmp_path / "bpe" / "report.html").read_text()
     assert report_card(str(tmp_path / "bpe"))["run"] == {}
 

@@ -22,7 +22,7 @@ _MERGES = 150
 
 
 @pytest.fixture(scope="module")
-def made() -> ModuleType:
+def make_counts() -> ModuleType:
     path = Path(__file__).resolve().parents[2] / "benchmarks" / "make_counts.py"
     spec = importlib.util.spec_from_file_location("make_counts", path)
     assert spec is not None
@@ -33,7 +33,7 @@ def made() -> ModuleType:
 
 
 def _plain_merges(words: dict[bytes, int], bits: int | None) -> list[tuple[bytes, bytes]]:
-    """Count all pairs anew for each merge, in numbers without an end or in so many bits."""
+    """Count all pairs anew for each merge, in unbounded integers or in so many bits."""
     ids = {byte: number for number, byte in enumerate(byte_characters())}
     split = [([ids[byte] for byte in word], count) for word, count in words.items()]
     tokens = [bytes([byte]) for byte in byte_characters()]
@@ -56,8 +56,8 @@ def _plain_merges(words: dict[bytes, int], bits: int | None) -> list[tuple[bytes
 
 
 def test_merges_past_32_bits(made: ModuleType, tmp_path: Path) -> None:
-    counts = dict(made.counts_of(2000, _TOTAL, 2019))
-    made.write_counts(tmp_path / "counts.parquet", made.counts_of(2000, _TOTAL, 2019))
+    counts = dict(make_counts.counts_of(2000, _TOTAL, 2019))
+    make_counts.write_counts(tmp_path / "counts.parquet", make_counts.counts_of(2000, _TOTAL, 2019))
     rows = pq.read_table(tmp_path / "counts.parquet").to_pylist()
     assert {row["word"]: row["count"] + row["held_out"] for row in rows} == counts
     train_bpe(
@@ -68,24 +68,24 @@ def test_merges_past_32_bits(made: ModuleType, tmp_path: Path) -> None:
         counts=[str(tmp_path / "counts.parquet")],
     )
     lines = (tmp_path / "bpe" / "merges.txt").read_text().splitlines()[1:]
-    found = [(token_bytes(left), token_bytes(right)) for left, right in (line.split(" ") for line in lines)]
+    merges = [(token_bytes(left), token_bytes(right)) for left, right in (line.split(" ") for line in lines)]
     words = {word.encode(): count for word, count in counts.items()}
-    assert found == _plain_merges(words, None)
-    assert found != _plain_merges(words, 32)
+    assert merges == _plain_merges(words, None)
+    assert merges != _plain_merges(words, 32)
 
 
 def test_the_counts_are_those_of_a_corpus(made: ModuleType) -> None:
-    found = list(made.counts_of(50_000, _TOTAL, 7))
-    words = [word for word, _ in found]
+    counts = list(make_counts.counts_of(50_000, _TOTAL, 7))
+    words = [word for word, _ in counts]
     assert words == sorted(set(words))
     assert len(words) == 50_000
-    assert sum(count for _, count in found) == _TOTAL
-    assert min(count for _, count in found) >= 1
+    assert sum(count for _, count in counts) == _TOTAL
+    assert min(count for _, count in counts) >= 1
     # Each is one piece of GPT-2's split.
     assert sorted(count_words([word.encode() for word in words])) == sorted((word.encode(), 1) for word in words)
-    assert found == list(made.counts_of(50_000, _TOTAL, 7)) != list(made.counts_of(50_000, _TOTAL, 8))
+    assert counts == list(make_counts.counts_of(50_000, _TOTAL, 7)) != list(make_counts.counts_of(50_000, _TOTAL, 8))
     pairs: Counter[str] = Counter()
-    for word, count in found:
+    for word, count in counts:
         for pair in itertools.pairwise(word):
             pairs["".join(pair)] += count
     assert sum(count > 2**32 for count in pairs.values()) >= 3
@@ -93,6 +93,6 @@ def test_the_counts_are_those_of_a_corpus(made: ModuleType) -> None:
 
 def test_the_counts_follow_a_power_law(made: ModuleType) -> None:
     """At a fixed share of all, the thousandfold rank has about a thousandth of the count; many words occur once."""
-    ranked = sorted((count for _, count in made.counts_of(400_000, _TOTAL, 2019)), reverse=True)
+    ranked = sorted((count for _, count in make_counts.counts_of(400_000, _TOTAL, 2019)), reverse=True)
     assert 100 < ranked[30] / ranked[30_000] < 100_000
     assert sum(count == 1 for count in ranked) > 100_000

@@ -76,7 +76,7 @@ def test_gpt2s_own_files_are_written_byte_for_byte(shared_data: Path, tmp_path: 
     sample = ["Hello world", text, "=" * 8192, hangul, f"x{' ' * 3000}y\n\n\n{_END}"]
     encoding = tiktoken.Encoding("gpt2", pat_str=GPT2_SPLIT, mergeable_ranks=_ranks(tmp_path), special_tokens={})
     assert encoding.encode_ordinary("Hello world") == [15496, 995]
-    assert check_written(str(tmp_path), sample) == sum(len(encoding.encode_ordinary(each)) for each in sample)
+    assert check_written(str(tmp_path), sample) == sum(len(encoding.encode_ordinary(text)) for text in sample)
 
 
 def _ranks(folder: Path) -> dict[bytes, int]:
@@ -276,9 +276,9 @@ def test_transformers_takes_the_folder_as_it_is(tmp_path: Path, small: dict[str,
     for name, data in small.items():
         (tmp_path / name).write_bytes(data)
     tokenizer = AutoTokenizer.from_pretrained(str(tmp_path))
-    ours = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    last = ours.get_vocab_size() - 1
+    library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    last = library.get_vocab_size() - 1
     assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.model_max_length) == (_END, last, 1024)
     text = "the cat's  naïve 漢字\n"
-    assert tokenizer(text)["input_ids"] == ours.encode(text).ids
-    assert tokenizer.decode(ours.encode(text).ids) == text
+    assert tokenizer(text)["input_ids"] == library.encode(text).ids
+    assert tokenizer.decode(library.encode(text).ids) == text

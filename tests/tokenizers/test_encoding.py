@@ -127,7 +127,7 @@ assert main([*run, "-o", folder + "/asked", "--engine", "gigatoken"]) != 0
 
 
 def test_the_commands_work_without_gigatoken(tmp_path: Path) -> None:
-    lines = [json.dumps({"id": str(each), "text": "the text the reader reads"}) for each in range(20)]
+    lines = [json.dumps({"id": str(number), "text": "the text the reader reads"}) for number in range(20)]
     (tmp_path / "d.jsonl").write_text("\n".join(lines))
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_GIGATOKEN, str(tmp_path)], capture_output=True, text=True, check=False

@@ -1,6 +1,6 @@
-"""The extractors: each a plain function from a page's HTML and URL to its title and main text.
+"""The extractors: plain functions from a page's HTML and URL to its title and main text.
 
-They run in a child process (`child.py`), which is the only importer of the parsers behind them.
+They run in a child process (`child.py`), and only there are the parsers imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-# Parsers resolve relative links against the URL; a page from a file has none, and no link of it is followed.
+# Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"
 
 _TABLE_ROW = re.compile(r"^\|.*\|\s*$")
@@ -21,7 +21,7 @@ _RULE = re.compile(r"^:?-{3,}:?$")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extracted:
-    """The title (None where the page has none) and main text (empty where none was found) of a page."""
+    """The title (None if there is none) and main text (possibly empty) of a page."""
 
     title: str | None
     text: str
@@ -38,7 +38,7 @@ def trafilatura_text(html: str, url: str | None) -> Extracted:
     tree = trafilatura.load_html(html)
     if tree is None:
         return Extracted(None, "")
-    # trafilatura's own `with_metadata` would look for dates and authors too, which takes longer than the text.
+    # trafilatura's own `with_metadata` would search for dates and authors too, which takes longer than the text.
     title = extract_title(tree)
     document = trafilatura.bare_extraction(
         tree,
@@ -46,19 +46,19 @@ def trafilatura_text(html: str, url: str | None) -> Extracted:
         include_comments=False,
         include_tables=True,
         include_formatting=False,
-        deduplicate=False,  # it remembers earlier pages, so that a page's text would depend on its neighbours
+        deduplicate=False,  # it remembers earlier pages, so a page's text would depend on the pages before it
         with_metadata=False,
     )
-    return Extracted(title, _plain_tables(getattr(document, "text", None) or ""))
+    return Extracted(title, _convert_tables(getattr(document, "text", None) or ""))
 
 
 def newspaper_text(html: str, url: str | None) -> Extracted:
-    """Extract with newspaper4k (or newspaper3k, whose module has the same name), without touching the network."""
+    """Extract with newspaper4k (or newspaper3k, whose module has the same name), without network access."""
     newspaper = _import_newspaper()
     try:
         article = _parsed(newspaper, html, url, {})
     except ImportError:
-        # The page declares a language whose tokenizer is an extra of newspaper's; English rules then find the text.
+        # The page declares a language whose tokenizer is an extra of newspaper's; fall back on English rules.
         article = _parsed(newspaper, html, url, {"language": "en"})
     return Extracted(article.title or None, article.text or "")
 
@@ -69,7 +69,7 @@ _DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", 
 
 
 def extractor_version(name: str) -> str:
-    """Return the package behind an extractor and its version, such as `trafilatura 2.3.1`."""
+    """Return the package of an extractor and its version, such as `trafilatura 2.3.1`."""
     for package in _DISTRIBUTIONS[name]:
         try:
             return f"{package} {importlib.metadata.version(package)}"
@@ -78,16 +78,16 @@ def extractor_version(name: str) -> str:
     return name
 
 
-def _plain_tables(text: str) -> str:
-    """Return text with the Markdown tables that trafilatura writes as lines of cells with tabs between."""
+def _convert_tables(text: str) -> str:
+    """Rewrite the Markdown tables of trafilatura as lines of cells separated by tabs."""
     if "|---" not in text:
         return text
-    lines = (_plain_row(line) if _TABLE_ROW.match(line) else line for line in text.split("\n"))
+    lines = (_convert_row(line) if _TABLE_ROW.match(line) else line for line in text.split("\n"))
     return "\n".join(line for line in lines if line is not None)
 
 
-def _plain_row(line: str) -> str | None:
-    """Return the cells of a table's row, or None for the rule under its head."""
+def _convert_row(line: str) -> str | None:
+    """Return the cells of a table row, or None for the rule below the header."""
     cells = [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
     if all(_RULE.match(cell) for cell in cells):
         return None
@@ -96,7 +96,7 @@ def _plain_row(line: str) -> str | None:
 
 def _import_newspaper() -> Any:
     with warnings.catch_warnings():
-        # It warns that nltk, which only its keywords and summaries need, is not installed.
+        # It warns that nltk is not installed, which only its keywords and summaries need.
         warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
         import newspaper
     return newspaper
@@ -104,7 +104,7 @@ def _import_newspaper() -> Any:
 
 def _parsed(newspaper: Any, html: str, url: str | None, settings: dict[str, Any]) -> Any:
     config = newspaper.Config()
-    # Each of these would go to the network, or write a cache into the home folder.
+    # These would access the network, or write a cache into the home folder.
     offline = dict.fromkeys(("fetch_images", "follow_meta_refresh", "memoize_articles", "memorize_articles"), False)
     for name, value in {**offline, **settings}.items():
         setattr(config, name, value)

@@ -19,7 +19,7 @@ from pipelines.core import storage
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
-from pipelines.stages.extract.sources import FetchedShard, Source, WarcFile, rows_with_links
+from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_links
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
@@ -48,10 +48,10 @@ def read_pages(source: Source) -> Iterator[SourcePage]:
     """Yield the pages of a source in order."""
     if isinstance(source, FetchedShard):
         yield from _read_fetched(source)
-    elif isinstance(source, WarcFile):
-        yield from _read_warc(source.path)
+    elif isinstance(source, str):
+        yield from _read_warc(source)
     else:
-        yield from (SourcePage(id, None, _read_html(path)) for path, id in source.files)
+        yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
 
 
 def id_of_url(url: str) -> str:

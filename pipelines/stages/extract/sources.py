@@ -33,21 +33,8 @@ class FetchedShard:
     in_order: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class WarcFile:
-    """A WARC from elsewhere."""
-
-    path: str
-
-
-@dataclasses.dataclass(frozen=True)
-class HtmlFiles:
-    """HTML files: pairs of path and document id."""
-
-    files: tuple[tuple[str, str], ...]
-
-
-Source = FetchedShard | WarcFile | HtmlFiles
+# A shard of a fetch, the path of a WARC from elsewhere, or HTML files as pairs of path and document id.
+Source = FetchedShard | str | tuple[tuple[str, str], ...]
 
 
 def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:

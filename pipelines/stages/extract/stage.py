@@ -22,7 +22,7 @@ from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
-from pipelines.stages.extract.sources import FetchedShard, HtmlFiles, Source, WarcFile
+from pipelines.stages.extract.sources import FetchedShard, Source
 
 STAGE = Stage("extract", 2)
 
@@ -59,17 +59,19 @@ def extract(
             if source.note is not None:
                 run.note(source.note)
             items = list(enumerate(source.sources))
-            run.map(_extract_source, items, (config, output), name=_shard_name, total=source.records)
+            run.map(
+                _extract_source,
+                items,
+                (config, output),
+                name=lambda item: f"documents-{item[0]:05d}",
+                total=source.records,
+            )
         return run.finish()
 
 
 def reads_scrape(folder: str) -> bool:
     """Return whether a folder is a finished fetch of the links of `webtext scrape`, not of a list of URLs."""
     return has_manifest(folder) and "links" in read_manifest(folder).identity.inputs
-
-
-def _shard_name(item: tuple[int, Source]) -> str:
-    return f"documents-{item[0]:05d}"
 
 
 def _open_input(paths: list[str], links: str | None) -> _Input:
@@ -79,7 +81,7 @@ def _open_input(paths: list[str], links: str | None) -> _Input:
     warcs = [path for path in files if strip_compression(path).endswith(_WARC_SUFFIXES)]
     html = _with_ids([path for path in files if path not in set(warcs)])
     groups = [html[start : start + _HTML_FILES_PER_TASK] for start in range(0, len(html), _HTML_FILES_PER_TASK)]
-    sources: list[Source] = [*map(WarcFile, warcs), *(HtmlFiles(tuple(group)) for group in groups)]
+    sources: list[Source] = [*warcs, *map(tuple, groups)]
     ids = hashlib.sha256(json.dumps([id for _, id in html]).encode()).hexdigest()
     fingerprint = f"{inputs.fingerprint_files(files)} {ids}" if html else inputs.fingerprint_files(files)
     return _Input(tuple(sources), {"pages": fingerprint}, None if warcs else len(html))

@@ -137,7 +137,8 @@ def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun)
     for shard in source.shards:
         entry = run.resumed_entry("encode", shard.name)
         runs = runs_of(entry, run.output) if entry else []
-        if not all(is_intact(each, context.form.little_endian, context.end_of_text) for each in runs):
+        dtype = context.form.little_endian
+        if not all(is_intact(one_run, dtype, context.end_of_text) for one_run in runs):
             run.discard_entry("encode", shard.name)
     # The only shard gets all cores here as well as in a worker, which would first have to load all libraries.
     return run.map(

@@ -60,22 +60,13 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadContext:
-    """What all files of counts share: `buckets` is the number of buckets that their words are split into."""
+class BucketContext:
+    """What all files of counts or all buckets share: the number of buckets, and the work files with the counts."""
 
     output: str
     buckets: int
     limits: Limits
-
-
-@dataclasses.dataclass(frozen=True)
-class AddContext:
-    """What all buckets share: the work files with the counts to add up, and the number of buckets in them."""
-
-    output: str
-    buckets: int
-    work_files: tuple[str, ...]
-    limits: Limits
+    work_files: tuple[str, ...] = ()
 
 
 class Words(NamedTuple):
@@ -102,7 +93,7 @@ def work_file(index: int) -> str:
     return storage.join(WORK, f"words-{index:05d}.buckets")
 
 
-def read_counts(item: tuple[int, inputs.InputFile], context: ReadContext) -> TaskResult:
+def read_counts(item: tuple[int, inputs.InputFile], context: BucketContext) -> TaskResult:
     """Split a numbered file of counts into buckets.
 
     Raises InputError if it is not a file of counts, or has a word that GPT-2's split would divide.
@@ -190,7 +181,7 @@ def _check_words(words: list[bytes], path: str) -> None:
     )
 
 
-def add_up(bucket: int, context: AddContext) -> TaskResult:
+def add_up(bucket: int, context: BucketContext) -> TaskResult:
     """Write the counts of one bucket, sorted by word."""
     paths = [storage.join(context.output, name) for name in context.work_files]
     batches = [batch for path in paths for batch in bucket_part(path, COUNTS_SCHEMA, bucket).batches()]
@@ -219,7 +210,7 @@ def add_up(bucket: int, context: AddContext) -> TaskResult:
     )
 
 
-def _groups(batches: list[pa.RecordBatch], context: AddContext) -> Iterator[list[pa.RecordBatch]]:
+def _groups(batches: list[pa.RecordBatch], context: BucketContext) -> Iterator[list[pa.RecordBatch]]:
     """Yield the rows of a bucket in groups that Arrow can add up; all rows of a word are in one group."""
     groups = 1 + sum(batch.nbytes for batch in batches) // context.limits.group_bytes
     if groups == 1:

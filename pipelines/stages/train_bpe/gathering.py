@@ -12,15 +12,7 @@ from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counting import PLACES, CountContext, count_shard, measure_shard, places_within
-from pipelines.stages.train_bpe.counts import (
-    AddContext,
-    Limits,
-    ReadContext,
-    add_up,
-    check_sums,
-    read_counts,
-    work_file,
-)
+from pipelines.stages.train_bpe.counts import BucketContext, Limits, add_up, check_sums, read_counts, work_file
 from pipelines.stages.train_bpe.counts_files import CountsInput
 from pipelines.stages.train_bpe.sample import join_samples
 
@@ -75,8 +67,8 @@ def add_up_counts(source: CountsInput, run: StageRun, limits: Limits) -> Counted
     entries = run.map(
         read_counts,
         list(enumerate(source.files)),
-        ReadContext(run.output, buckets, limits),
-        name=_counts_name,
+        BucketContext(run.output, buckets, limits),
+        name=lambda item: f"counts-{item[0]:05d}",
         phase="read",
         work=True,
         total=source.words,
@@ -89,10 +81,9 @@ def add_up_counts(source: CountsInput, run: StageRun, limits: Limits) -> Counted
         check_sums(text_bytes, file.path)
 
     def join() -> TaskResult:
-        has_samples = bool(source.samples)
-        return TaskResult(files=(join_samples(source.samples, run.output, limits.sample_bytes),) if has_samples else ())
+        return TaskResult(files=(join_samples(source.samples, run.output, limits.sample_bytes),))
 
-    joined = run.once("documents", join)
+    joined = run.once("documents", join if source.samples else TaskResult)
     added = _add_up(run, buckets, [work_file(index) for index in range(len(source.files))], limits)
     return _counted(run, added, [file.name for file in joined.files])
 
@@ -114,17 +105,17 @@ def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: St
     return below
 
 
-def _counts_name(item: tuple[int, inputs.InputFile]) -> str:
-    return f"counts-{item[0]:05d}"
-
-
-def _bucket_name(bucket: int) -> str:
-    return f"bucket-{bucket:05d}"
-
-
 def _add_up(run: StageRun, buckets: int, work_files: Sequence[str], limits: Limits) -> list[ShardEntry]:
-    context = AddContext(run.output, buckets, tuple(work_files), limits)
-    return run.map(add_up, range(buckets), context, name=_bucket_name, phase="add", unit="words", serial=buckets == 1)
+    context = BucketContext(run.output, buckets, limits, tuple(work_files))
+    return run.map(
+        add_up,
+        range(buckets),
+        context,
+        name=lambda bucket: f"bucket-{bucket:05d}",
+        phase="add",
+        unit="words",
+        serial=buckets == 1,
+    )
 
 
 def _counted(
