@@ -18,7 +18,7 @@ from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
 from pipelines.stages.tokenize.estimate import estimate_tokenizing
-from pipelines.stages.tokenize.plan import ShardPlan, plan_shards, runs_of
+from pipelines.stages.tokenize.plan import plan_shards, runs_of
 from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact
 from pipelines.stages.tokenize.token_shards import documents_file, token_format, write_token_shard
 from pipelines.tokenizers.formats import TOKENIZER, end_of_text_id, read_tokenizer, vocabulary_size
@@ -70,36 +70,14 @@ def tokenize(
             )
             encoded = _encode(source, context, run)
             _check_splits(config, encoded, run)
-            plans = plan_shards(encoded, output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
-            written = run.map(
-                write_token_shard,
-                plans,
-                (output, form, config.shuffle),
-                unit="tokens",
-                cost=lambda plan: plan.tokens,
-                serial=sum(plan.tokens for plan in plans) < _MIN_TOKENS_FOR_WORKERS,
-            )
+            splits = _write_shards(encoded, context, run)
             # The lists of dropped documents are results; the other files of the first phase will be removed.
             dropped = [file for entry in encoded for file in entry.files if file.name.startswith("dropped-")]
             run.once("dropped", lambda: TaskResult(files=tuple(dropped)))
-            description = {
-                "format": form.name,
-                "dtype": form.dtype,
-                "header_bytes": form.header_bytes,
-                "vocab_size": vocabulary_size(library),
-                "end_of_text": context.end_of_text,
-                "tokenizer_sha256": sha256,
-                "engine": engine,
-                "shard_tokens": config.shard_tokens,
-                "shuffle": config.shuffle,
-                "seed": config.seed,
-                "held_out": config.held_out,
-                "totals": _totals(encoded),
-                "splits": _describe_shards(plans, written),
-            }
-            text = json.dumps(description, indent=1, sort_keys=True) + "\n"
-            write = shards.write_file
-            run.once("describe", lambda: TaskResult(files=(write(output, "tokens.json", text.encode()),)))
+            description = _describe(context, vocabulary_size(library), sha256)
+            text = json.dumps({**description, "totals": _totals(encoded), "splits": splits}, indent=1, sort_keys=True)
+            data = f"{text}\n".encode()
+            run.once("describe", lambda: TaskResult(files=(shards.write_file(output, "tokens.json", data),)))
             return run.finish()
 
 
@@ -172,8 +150,20 @@ def _totals(encoded: Sequence[ShardEntry]) -> dict[str, dict[str, int]]:
     }
 
 
-def _describe_shards(plans: Sequence[ShardPlan], written: Sequence[ShardEntry]) -> dict[str, list[dict[str, Any]]]:
-    """Return what `tokens.json` says of each shard, by split."""
+def _write_shards(
+    encoded: Sequence[ShardEntry], context: EncodeContext, run: StageRun
+) -> dict[str, list[dict[str, Any]]]:
+    """Merge the runs into shards; return the description of each shard in `tokens.json`, by split."""
+    config, form = context.config, context.form
+    plans = plan_shards(encoded, run.output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
+    written = run.map(
+        write_token_shard,
+        plans,
+        (run.output, form, config.shuffle),
+        unit="tokens",
+        cost=lambda plan: plan.tokens,
+        serial=sum(plan.tokens for plan in plans) < _MIN_TOKENS_FOR_WORKERS,
+    )
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     for plan, entry in zip(plans, written, strict=True):
         file = entry.files[0]
@@ -188,3 +178,21 @@ def _describe_shards(plans: Sequence[ShardPlan], written: Sequence[ShardEntry]) 
             }
         )
     return splits
+
+
+def _describe(context: EncodeContext, vocab_size: int, tokenizer_sha256: str) -> dict[str, Any]:
+    """Return what `tokens.json` says about all shards."""
+    config, form = context.config, context.form
+    return {
+        "format": form.name,
+        "dtype": form.dtype,
+        "header_bytes": form.header_bytes,
+        "vocab_size": vocab_size,
+        "end_of_text": context.end_of_text,
+        "tokenizer_sha256": tokenizer_sha256,
+        "engine": context.engine,
+        "shard_tokens": config.shard_tokens,
+        "shuffle": config.shuffle,
+        "seed": config.seed,
+        "held_out": config.held_out,
+    }
