@@ -24,8 +24,11 @@ class DisjointSets:
 
     def union(self, left: int, right: int) -> None:
         """Merge the sets of two numbers."""
-        low, high = sorted((self.find(left), self.find(right)))
-        self._parents[high] = low
+        left, right = self.find(left), self.find(right)
+        if left < right:
+            self._parents[right] = left
+        else:
+            self._parents[left] = right
 
     def labels(self) -> npt.NDArray[np.int64]:
         """Return for each number the smallest number of its set."""

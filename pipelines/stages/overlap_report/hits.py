@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngrams.index import NgramIndex
 from pipelines.core import progress, shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
-from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark, StoredIndex, load_index, ngram_texts
+from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark, StoredIndex, ngram_texts
 from pipelines.stages.overlap_report.layout import HITS, places_name
 
 HIT_SCHEMA = pa.schema(
@@ -36,7 +35,6 @@ def write_hits(
     benchmarks: Sequence[IndexedBenchmark], stored: StoredIndex, matches: CorpusMatches, found: Flags
 ) -> FileEntry:
     """Write a row per position whose n-gram is found."""
-    index = load_index(stored)
     with shards.write_shard(stored.output, HITS, HIT_SCHEMA) as hits:
         for indexed in benchmarks:
             batches = shards.read_batches(storage.join(stored.output, places_name(indexed.number)))
@@ -44,7 +42,7 @@ def write_hits(
             positions = np.flatnonzero((indexed.ids >= 0) & found[np.maximum(indexed.ids, 0)])
             for start in range(0, len(positions), _BATCH_ROWS):
                 hits.writer.write_batch(
-                    _hit_rows(indexed, index, matches, places, positions[start : start + _BATCH_ROWS])
+                    _hit_rows(indexed, stored, matches, places, positions[start : start + _BATCH_ROWS])
                 )
                 progress.advance(0)
     return hits.entry
@@ -52,7 +50,7 @@ def write_hits(
 
 def _hit_rows(
     indexed: IndexedBenchmark,
-    index: NgramIndex,
+    stored: StoredIndex,
     matches: CorpusMatches,
     places: pa.ChunkedArray,
     positions: npt.NDArray[np.int64],
@@ -66,7 +64,7 @@ def _hit_rows(
         pa.array(examples),
         places.take(pa.array(examples)).combine_chunks(),
         pa.array(positions - indexed.words[examples]),
-        ngram_texts(index, ids),
+        ngram_texts(stored, ids),
         pa.nulls(rows, pa.int64()) if matches.counts is None else pa.array(matches.counts[ids]),
         pa.nulls(rows, pa.int64()) if matches.documents is None else pa.array(matches.documents[ids]),
         *matches.first_sources(ids),

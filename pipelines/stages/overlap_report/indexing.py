@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
+from pipelines.algorithms.ngrams.index import NgramIndex, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, count_examples
 from pipelines.algorithms.ngrams.words import Normalization
@@ -143,11 +143,20 @@ def load_index(stored: StoredIndex) -> NgramIndex:
     return NgramIndex(*(_load_array(stored, field) for field in NgramIndex._fields))
 
 
-def ngram_texts(index: NgramIndex, ids: npt.NDArray[np.int64]) -> pa.StringArray:
+def ngram_texts(stored: StoredIndex, ids: npt.NDArray[np.int64]) -> pa.StringArray:
     """Return the words of n-grams, separated by single spaces."""
-    # Slices of a memory map take several times as long as those of a plain array.
-    in_memory = NgramIndex(*map(np.asarray, index))
-    return pa.array([ngram_text(in_memory, id) for id in ids.tolist()], pa.string())
+    index, word_ends = load_index(stored), _find_word_ends(stored)
+    starts = np.asarray(index.starts[ids], np.int64)
+    ends = word_ends[np.searchsorted(word_ends, starts) + settings_of(index).n - 1]
+    offsets = np.concatenate([[0], np.cumsum(ends - starts)])
+    positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], ends - starts)
+    data = np.asarray(index.text)[positions]
+    return pa.LargeStringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(data)).cast(pa.string())
+
+
+@functools.lru_cache(maxsize=1)
+def _find_word_ends(stored: StoredIndex) -> npt.NDArray[np.int64]:
+    return np.flatnonzero(np.asarray(load_index(stored).text) == ord(" "))
 
 
 def _load_examples(stored: StoredIndex) -> Examples:

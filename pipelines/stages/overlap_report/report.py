@@ -26,7 +26,6 @@ from pipelines.stages.overlap_report.indexing import (
     Variant,
     list_variants,
     load_benchmarks,
-    load_index,
     load_samples,
     ngram_texts,
 )
@@ -219,7 +218,7 @@ def _common_ngrams(
     shared = np.flatnonzero(documents > 1)
     # Ties are broken by text, so that the order does not depend on hashes; the first cut is by numbers alone.
     most = shared[np.lexsort((-counts[shared], -documents[shared]))][: 4 * _COMMON_NGRAMS]
-    texts = dict(zip(most.tolist(), ngram_texts(load_index(stored), most).to_pylist(), strict=True))
+    texts = dict(zip(most.tolist(), ngram_texts(stored, most).to_pylist(), strict=True))
     ids = sorted(texts, key=lambda id: (-documents[id], -counts[id], texts[id]))[:_COMMON_NGRAMS]
     return [
         {

@@ -120,7 +120,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
             "text_bytes": matches.text_bytes,
             "overlapping_documents": matches.overlapping_documents,
         },
-        files=(_write_matches(shard, context.output, indexes[0], matches), overlapping.entry, dropped.entry, *variants),
+        files=(_write_matches(shard, context.indexes[0], matches), overlapping.entry, dropped.entry, *variants),
     )
 
 
@@ -202,10 +202,10 @@ def _list_overlapping(
     return len(rows)
 
 
-def _write_matches(shard: inputs.DocumentShard, output: str, index: NgramIndex, matches: _ShardMatches) -> FileEntry:
+def _write_matches(shard: inputs.DocumentShard, stored: StoredIndex, matches: _ShardMatches) -> FileEntry:
     counts = matches.counts
     found = np.flatnonzero(counts.counts)
-    with shards.write_shard(output, shards.shard_name("matches", shard.index), MATCH_SCHEMA) as written:
+    with shards.write_shard(stored.output, shards.shard_name("matches", shard.index), MATCH_SCHEMA) as written:
         for start in range(0, len(found), _BATCH_ROWS):
             ids = found[start : start + _BATCH_ROWS]
             sources = [
@@ -214,7 +214,7 @@ def _write_matches(shard: inputs.DocumentShard, output: str, index: NgramIndex, 
             ]
             columns = [
                 pa.array(ids),
-                ngram_texts(index, ids),
+                ngram_texts(stored, ids),
                 pa.array(counts.counts[ids]),
                 pa.array(counts.documents[ids]),
                 pa.array(sources, pa.list_(_SOURCE_TYPE)),
