@@ -1,10 +1,10 @@
-"""Work files that hold many buckets: compressed frames, each of rows of one bucket, and at the end where they are.
+"""Work files with many buckets: compressed frames, each with rows of one bucket, followed by an index of the frames.
 
-One file a task, instead of one a task and bucket, keeps 250 months in 64 buckets at 250 files; what waits in memory is
-bounded in bytes, whatever the number of buckets. A frame is an Arrow record batch under LZ4: to read one bucket costs
-its frames and a short index, while in a Parquet file every reader would first parse a footer of all buckets.
+One file per task, instead of one per task and bucket, keeps 250 months in 64 buckets at 250 files. Pending rows are
+bounded in bytes, whatever the number of buckets. A frame is an Arrow record batch compressed by LZ4: reading one bucket
+costs its frames and a short index, while a Parquet reader would first parse the footer of all buckets.
 
-    frames, index (JSON: of each frame what `_Frame` names), length of the index (8 bytes)
+    frames, index (JSON: the fields of `_Frame` per frame), length of the index (8 bytes)
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pipelines.core.errors import InputError
 
 _FLUSH_BYTES = 48 << 20
 _LENGTH_BYTES = 8
-# On such rows LZ4 packs nearly twice and unpacks three times as fast as zstd at its first level, for half as much disk
-# again (benchmarks/links.md).
+# On such rows LZ4 compresses nearly twice and decompresses three times as fast as zstd at its first level, for 50% more
+# disk (benchmarks/links.md).
 _CODEC = pa.Codec("lz4")
 
 
 class _Frame(NamedTuple):
-    """Where the rows are; `checksum` is the CRC-32 of the bytes in the file."""
+    """The position and size of some rows; `checksum` is the CRC-32 of the compressed bytes."""
 
     bucket: int
     offset: int
-    packed_bytes: int
+    compressed_bytes: int
     checksum: int
     rows: int
     size_bytes: int
@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenBuckets:
-    """A work file being written: `writer` inside the block, the other two after it."""
+    """A work file being written: use `writer` inside the block, the other fields after it."""
 
     writer: BucketWriter
     size_bytes: int = 0
@@ -52,7 +52,7 @@ class WrittenBuckets:
 
 @contextlib.contextmanager
 def write_buckets(path: str, schema: pa.Schema) -> Iterator[WrittenBuckets]:
-    """Yield a `WrittenBuckets`; the file appears when the block ends without an error."""
+    """Yield a `WrittenBuckets`; the file appears if the block ends without an error."""
     with storage.atomic_write(path) as stream:
         written = WrittenBuckets(BucketWriter(stream, schema))
         yield written
@@ -61,7 +61,7 @@ def write_buckets(path: str, schema: pa.Schema) -> Iterator[WrittenBuckets]:
 
 
 class BucketWriter:
-    """Collects batches of rows and writes them as frames by bucket, about 48 MiB at a time."""
+    """Collects rows and writes them as frames by bucket, about 48 MiB at a time."""
 
     def __init__(self, stream: storage.HashingWriter, schema: pa.Schema) -> None:
         self._stream = stream
@@ -72,7 +72,7 @@ class BucketWriter:
         self._frames: list[_Frame] = []
 
     def write(self, batch: pa.RecordBatch, buckets: Sequence[int] | npt.NDArray[np.integer]) -> None:
-        """Add a batch, and for each of its rows the bucket, as a sequence or an array of whole numbers."""
+        """Add a batch and the bucket of each of its rows."""
         if batch.num_rows == 0:
             return
         self._batches.append(batch)
@@ -82,7 +82,7 @@ class BucketWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write what is pending, and the index."""
+        """Write the pending rows and the index."""
         self._flush()
         index = json.dumps(self._frames).encode()
         self._stream.write(index)
@@ -95,22 +95,22 @@ class BucketWriter:
         order = np.argsort(buckets, kind="stable")
         rows = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
         self._batches, self._buckets, self._pending_bytes = [], [], 0
-        found, starts = np.unique(buckets[order], return_index=True)
-        for bucket, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
+        numbers, starts = np.unique(buckets[order], return_index=True)
+        for bucket, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
             self._write_frame(int(bucket), rows.take(order[start:end]))
 
     def _write_frame(self, bucket: int, rows: pa.Table) -> None:
         for batch in rows.combine_chunks().to_batches():
-            plain = batch.serialize()
-            packed = _CODEC.compress(plain)
-            offset, checksum = self._stream.tell(), zlib.crc32(packed)
-            self._frames.append(_Frame(bucket, offset, packed.size, checksum, batch.num_rows, plain.size))
-            self._stream.write(packed)
+            serialized = batch.serialize()
+            compressed = _CODEC.compress(serialized)
+            offset, checksum = self._stream.tell(), zlib.crc32(compressed)
+            self._frames.append(_Frame(bucket, offset, compressed.size, checksum, batch.num_rows, serialized.size))
+            self._stream.write(compressed)
 
 
 @dataclasses.dataclass(frozen=True)
 class BucketPart:
-    """The rows of one bucket in one work file; `size_bytes` in memory."""
+    """The rows of one bucket in one work file."""
 
     path: str
     schema: pa.Schema
@@ -123,26 +123,26 @@ class BucketPart:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that all rows take in memory."""
+        """The size of all rows in memory."""
         return sum(frame.size_bytes for frame in self.frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the batches in which they were written; raise InputError where the file was changed."""
+        """Yield the rows in the batches in which they were written; raise InputError if the file was changed."""
         if not self.frames:
             return
         with storage.open_read(self.path) as stream:
             for frame in self.frames:
                 stream.seek(frame.offset)
-                packed = stream.read(frame.packed_bytes)
-                if zlib.crc32(packed) != frame.checksum:
+                compressed = stream.read(frame.compressed_bytes)
+                if zlib.crc32(compressed) != frame.checksum:
                     raise InputError(
-                        f"{self.path}: was changed after it was written; run again, so that it is made anew"
+                        f"{self.path}: was changed after it was written; re-run the same command to rebuild it"
                     )
-                yield pa.ipc.read_record_batch(_CODEC.decompress(packed, frame.size_bytes), self.schema)
+                yield pa.ipc.read_record_batch(_CODEC.decompress(compressed, frame.size_bytes), self.schema)
 
 
 def bucket_part(path: str, schema: pa.Schema, bucket: int) -> BucketPart:
-    """Find the rows of a bucket in a work file."""
+    """Return the rows of a bucket in a work file."""
     end = storage.size_bytes(path) - _LENGTH_BYTES
     with storage.open_read(path) as stream:
         stream.seek(end)

@@ -20,9 +20,9 @@ from pipelines.stages.overlap_report import hub
 from pipelines.stages.overlap_report.benchmarks import Benchmark, parse_benchmarks, read_example_batches
 from pipelines.stages.overlap_report.registry import (
     Entry,
+    PaperFigures,
     find_entry,
     known_benchmarks,
-    list_benchmarks,
     loose_name,
     nearest_names,
 )
@@ -120,14 +120,13 @@ def test_the_papers_figures_are_those_of_test_sets(tmp_path: Path) -> None:
     assert benchmark.paper is not None
 
 
-def test_the_list_names_source_splits_licence_and_figures() -> None:
-    rows = {row["name"]: row for row in list_benchmarks()}
-    assert rows["wikitext-2"]["source"] == "Salesforce/wikitext (wikitext-2-v1)"
-    assert rows["wikitext-2"]["splits"] == ["test", "validation", "train"]
-    assert rows["wikitext-2"]["paper"] == {"name": "WikiText-2", "own_train": 0.66, "webtext": 1.63}
-    assert rows["gsm8k"]["paper"] is None
-    assert (rows["gsm8k"]["fields"], rows["gsm8k"]["licence"]) == ("question+answer", "MIT")
-    json.dumps(list(rows.values()))
+def test_known_benchmarks_have_source_splits_license_and_figures() -> None:
+    entries = known_benchmarks()
+    assert entries["wikitext-2"].source == "Salesforce/wikitext (wikitext-2-v1)"
+    assert entries["wikitext-2"].splits == ("test", "validation", "train")
+    assert entries["wikitext-2"].paper == PaperFigures("WikiText-2", own_train=0.66, webtext=1.63)
+    assert entries["gsm8k"].paper is None
+    assert (entries["gsm8k"].field, entries["gsm8k"].licence) == ("question+answer", "MIT")
 
 
 def test_the_docs_list_the_same_as_the_table() -> None:

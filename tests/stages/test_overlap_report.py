@@ -155,7 +155,7 @@ def test_bloom_finds_all_that_exact_finds(wikitext: tuple[Path, Path, list[str]]
         options=RunOptions(),
     )
     _, exact = _report(tmp_path / "exact", documents, [f"w={benchmark}"])
-    summary, bloom = _report(tmp_path / "bloom", None, [f"w={benchmark}"], index=tmp_path / "index")
+    summary, bloom = _report(tmp_path / "bloom", None, [f"w={benchmark}"], index=tmp_path / "index", probes=1_000_000)
     assert (exact["method"], exact["error_bound"]) == ("exact", 0.0)
     assert bloom["method"] == "bloom"
     assert bloom["error_bound"] == json.loads((tmp_path / "index" / "index.json").read_text())["error_bound"]
@@ -335,7 +335,9 @@ def test_an_index_of_other_ngrams_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="--ngram 4"):
         _report(tmp_path / "out", None, [f"b={tmp_path / 'b.txt'}"], index=tmp_path / "index", ngram=3)
-    _, report = _report(tmp_path / "out", None, [f"b={tmp_path / 'b.txt'}"], index=tmp_path / "index", ngram=4)
+    _, report = _report(
+        tmp_path / "out", None, [f"b={tmp_path / 'b.txt'}"], index=tmp_path / "index", ngram=4, probes=10_000
+    )
     assert report["benchmarks"][0]["overlapping"] == 1
     assert pq.read_table(tmp_path / "out" / "hits.parquet").to_pylist()[0]["count"] is None
 

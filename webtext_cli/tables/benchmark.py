@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pipelines.stages.overlap_report.registry import list_benchmarks
+from pipelines.stages.overlap_report.registry import known_benchmarks
 from webtext_cli.console import say, say_wrapped
 
 
 def print_known_benchmarks() -> None:
     """Print the benchmarks that are known by name: their source, license, splits, fields and the paper's figures."""
-    for row in list_benchmarks():
-        aliases = f" (also {', '.join(row['aliases'])})" if row["aliases"] else ""
-        say(f"{row['name']}{aliases}")
-        say(f"  {row['source']}; license: {row['licence']}")
-        say(f"  splits: {', '.join(row['splits'])}; field: {row['fields']}")
-        paper = row["paper"]
-        if paper is not None:
-            say(f"  the paper: {paper['webtext']}% in WebText, {paper['own_train']}% in its own train split")
+    for entry in known_benchmarks().values():
+        aliases = f" (also {', '.join(entry.aliases)})" if entry.aliases else ""
+        say(f"{entry.name}{aliases}")
+        say(f"  {entry.source}; license: {entry.licence}")
+        say(f"  splits: {', '.join(entry.splits)}; field: {entry.field}")
+        if entry.paper is not None:
+            say(f"  the paper: {entry.paper.webtext}% in WebText, {entry.paper.own_train}% in its own train split")
     say("")
     say_wrapped(
         "These are loaded by the `datasets` library (pip install 'webtext-kit[benchmarks]'); the first split is the "

@@ -48,6 +48,11 @@ class Entry:
     note: str | None = None
     paper: PaperFigures | None = None
 
+    @property
+    def source(self) -> str:
+        """The data set, with its config in parentheses."""
+        return self.dataset if self.config is None else f"{self.dataset} ({self.config})"
+
 
 @functools.cache
 def known_benchmarks(path: str | None = None) -> Mapping[str, Entry]:
@@ -70,25 +75,6 @@ def nearest_names(name: str, known: Mapping[str, Entry] | None = None) -> list[s
     names = {loose_name(alias): entry.name for entry in entries for alias in (entry.name, *entry.aliases)}
     matches = difflib.get_close_matches(loose_name(name), names, n=2 * _MAX_SIMILAR, cutoff=0.5)
     return list(dict.fromkeys(names[match] for match in matches))[:_MAX_SIMILAR]
-
-
-def list_benchmarks(known: Mapping[str, Entry] | None = None) -> list[dict[str, Any]]:
-    """Return a row per known benchmark, for a table or as JSON."""
-    return [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "aliases": list(entry.aliases),
-            "source": entry.dataset if entry.config is None else f"{entry.dataset} ({entry.config})",
-            "splits": list(entry.splits),
-            "fields": entry.field,
-            "licence": entry.licence,
-            "homepage": entry.homepage,
-            "note": entry.note,
-            "paper": None if entry.paper is None else dataclasses.asdict(entry.paper),
-        }
-        for entry in (known_benchmarks() if known is None else known).values()
-    ]
 
 
 def loose_name(name: str) -> str:
