@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import runpy
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from pipelines import api
 from pipelines.core.manifest import read_manifest
-from pipelines.pipeline import PIPELINE
+from pipelines.pipeline import PIPELINE, StageSpec
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "webtext.py"
 
@@ -31,3 +32,12 @@ def test_the_api_exports_every_stage() -> None:
     assert [name for name in dir(api) if not hasattr(api, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'scrap'"):
         _ = api.scrap
+
+
+@pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)
+def test_the_docstring_of_a_stage_describes_its_inputs(stage: StageSpec) -> None:
+    function = stage.load()
+    docstring = inspect.getdoc(function) or ""
+    inputs = [name for name in inspect.signature(function).parameters if name not in ("config", "output", "options")]
+    assert [name for name in inputs if f"`{name}`" not in docstring] == []
+    assert "Raises" in docstring

@@ -40,11 +40,12 @@ def tokenize(
 ) -> Summary:
     """Write `train-N.bin` and `held-out-N.bin`: the ids of each document, each followed by `<|endoftext|>`.
 
-    Every shard has `shard_tokens` tokens, the last of a split possibly fewer; ids are uint16, or uint32 above 65,536
-    entries. `tokens.json` describes the files. A document is held out by a hash of its cluster, see `split_keys`, never
-    by its position. `tokenizer` is a path, see `read_tokenizer`. `sizes` bounds memory and does not change the shards.
-    Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if gigatoken's ids
-    differ from those of `tokenizers`.
+    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt; `tokenizer` the folder
+    of train-bpe, or a tokenizer in another known format. Every shard has `shard_tokens` tokens, the last of a split
+    possibly fewer; ids are uint16, or uint32 above 65,536 entries. `tokens.json` describes the files. A document is
+    held out by a hash of its cluster, see `split_keys`, never by its position. `sizes` bounds memory and does not
+    change the shards. Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if
+    gigatoken's ids differ from those of `tokenizers`.
     """
     source = inputs.open_documents(documents, config.text_field)
     with _workers(source, output, options):

@@ -40,13 +40,14 @@ def train_bpe(
     compare: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> Summary:
-    """Write a tokenizer folder: the counts of all words, one tokenizer in the form of each library, and a report card.
+    """Write a tokenizer folder: the tokenizer in the format of each library, the counts of all words, a report card.
 
-    Ids are laid out as GPT-2's: the 256 bytes in its order, the merges, `<|endoftext|>` last. If `counts` are given
-    (folders of this stage, or Parquet files of `word` and `count`), they are added up and no document is read.
-    `compare` is a tokenizer to compare with on the card. `limits` bounds memory and does not change the tokenizer. A
-    text that cannot fill the vocabulary gives a smaller one, with a note. Raises InputError if there is no pair to
-    merge, or if memory is too small. Paper, section 2.2.
+    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. With `counts` (folders
+    of this stage, or Parquet files of `word` and `count`), these are added up and no document is read. `compare` is a
+    tokenizer to compare with on the card. Ids follow GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>`
+    last. `limits` bounds memory and does not change the tokenizer. A text that cannot fill the vocabulary gives a
+    smaller one, with a note. Raises InputError if there is no pair to merge, or if memory is too small. Paper, section
+    2.2.
     """
     _check_option_conflicts(config, counts)
     reference = _read_reference(compare) if compare else None
