@@ -31,11 +31,11 @@ from typing import Any
 import zstandard
 
 from pipelines.core.executor import LocalExecutor
-from pipelines.stages.scrape.accounting import read_stats
+from pipelines.core.journal import WORK
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.partition import PartitionTask, partition_file
-from pipelines.stages.scrape.selection import make_selection, resolved
+from pipelines.stages.scrape.partition import FileToRead, ReadContext, partition_file, read_stats
 from pipelines.stages.scrape.sources import find_files
+from pipelines.stages.scrape.submission_filter import make_filter, resolve_config
 
 GOOD_LINKS = 0.1
 BUCKETS = 64
@@ -95,11 +95,12 @@ def msgspec_loop(path: Path) -> None:
         decode(line)
 
 
-def make_task(path: Path, folder: Path) -> PartitionTask:
-    config = resolved(ScrapeConfig())
+def make_call(path: Path, folder: Path) -> tuple[FileToRead, ReadContext]:
+    """Return the arguments of `partition_file` for a dump."""
+    config = resolve_config(ScrapeConfig())
     (file,) = find_files([str(path)], "dump")
-    (folder / "_work").mkdir(parents=True, exist_ok=True)
-    return PartitionTask(file, make_selection(config), "dump", "url", BUCKETS, str(folder), "_work")
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    return FileToRead(file), ReadContext(make_filter(config), "dump", "url", BUCKETS, str(folder))
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:

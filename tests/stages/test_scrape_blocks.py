@@ -1,4 +1,4 @@
-"""Dumps as blocks of whole lines, wherever a block ends, and what comes of a file before it is damaged."""
+"""Dumps as blocks of whole lines, wherever a block ends, and what is read of a file before its damage."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.kernels.byte_scan import BLOCK
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import DamagedFileError
-from pipelines.stages.scrape import scanning
-from pipelines.stages.scrape.reading import Rejects, numbered_lines
-from pipelines.stages.scrape.scanning import line_blocks, scanned_lines
+from pipelines.core.url_lists import numbered_lines
+from pipelines.stages.scrape.reading import Rejects, line_blocks, read_submissions
 from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import RawSubmission, parse_line
+from pipelines.stages.scrape.submission import Submission, parse_line
 
 
 class _Dribble(io.BytesIO):
@@ -53,13 +50,11 @@ class _Written:
 
 
 def _lines(stream: Any, block_bytes: int, max_line_bytes: int = 1 << 20) -> list[bytes]:
-    found = []
+    lines = []
     for block in line_blocks(stream, block_bytes, max_line_bytes):
-        assert len(block.buffer) >= block.end + BLOCK - 1
-        content = bytes(block.buffer[: block.end])
-        assert content.endswith(b"\n")
-        found += content[:-1].split(b"\n")
-    return found
+        assert block.endswith(b"\n")
+        lines += block[:-1].split(b"\n")
+    return lines
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -93,13 +88,13 @@ def test_a_line_beyond_the_maximum_comes_as_its_first_part(
 ) -> None:
     lines = [b"%c" % (97 + number) * size for number, size in enumerate(sizes)]
     data = b"\n".join(lines) + b"\n" * ends
-    found = _lines(_Dribble(data, [at_a_time]), block_bytes, max_line_bytes)
+    lines_read = _lines(_Dribble(data, [at_a_time]), block_bytes, max_line_bytes)
     wanted = _split(data)
-    assert len(found) == len(wanted)
-    for got, line in zip(found, wanted, strict=True):
+    assert len(lines_read) == len(wanted)
+    for got, line in zip(lines_read, wanted, strict=True):
         assert got == line or (line.startswith(got) and len(line) > len(got) >= max_line_bytes)
         # No more is kept of an endless line than about the maximum, so that memory is bounded.
-        assert len(got) <= 2 * (max(max_line_bytes, block_bytes) + BLOCK)
+        assert len(got) <= max_line_bytes + block_bytes
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n\n\n", b"a", b"a\n", b"\r\n", b"\na"])
@@ -121,31 +116,28 @@ def _record(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def _scan(stream: Any) -> tuple[list[tuple[int, RawSubmission]], list[tuple[int, str]], int]:
-    """Return the submissions and rejected lines with their numbers, and how many lines are not blank."""
+def _read(
+    stream: Any, block_bytes: int = 1 << 20, max_line_bytes: int = 1 << 20
+) -> tuple[list[tuple[int, Submission]], list[tuple[int, str]]]:
+    """Return the submissions and the reasons of rejected lines with their line numbers."""
     written = _Written()
-    good = []
-    count = 0
-    for lines in scanned_lines(stream, Rejects(SourceFile("x", "x", "x"), written)):
-        good += [(lines.first_line + row, lines.submission(row)) for row in np.flatnonzero(lines.good).tolist()]
-        count += len(lines.good) - lines.blank_lines
-    return good, [(row["line"], row["reason"]) for row in written.rows], count
+    rejects = Rejects(SourceFile("x", "x", "x"), written)
+    blocks = read_submissions(stream, rejects, block_bytes=block_bytes, max_line_bytes=max_line_bytes)
+    submissions = [pair for numbers, block in blocks for pair in zip(numbers, block, strict=True)]
+    return submissions, [(row["line"], row["reason"]) for row in written.rows]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("at_once", [1, 3, 4096])
-def test_the_numbers_of_lines(monkeypatch: pytest.MonkeyPatch, end: str, at_once: int) -> None:
+def test_line_numbers(end: str) -> None:
     bad = {7: "{broken", 8: "[]", 30: '{"id": "x"}', 31: "oops", 59: '{"created_utc": 5}'}
     texts = [bad.get(n, json.dumps(_record(n), ensure_ascii=n % 2 == 0)) for n in range(60)]
     for n in (0, 3, 4, 31, 58):
         texts[n] += end + (" \t" if n == 3 else "")
     data = end.join(texts).encode()
     numbered = list(numbered_lines(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
-    monkeypatch.setattr(scanning, "_LINES_AT_ONCE", at_once)
     for block_bytes in (1, 17, 333, 1 << 20):
-        monkeypatch.setattr(scanning.line_blocks, "__defaults__", (block_bytes, 1 << 20))
-        good, rejects, count = _scan(io.BytesIO(data))
-        assert count == len(numbered) == 60
+        good, rejects = _read(io.BytesIO(data), block_bytes)
+        assert len(good) + len(rejects) == len(numbered) == 60
         assert [number for number, _ in rejects] == [
             number for number, line in numbered if line.decode().rstrip("\r\n") in bad.values()
         ]
@@ -160,13 +152,13 @@ def test_the_numbers_of_lines(monkeypatch: pytest.MonkeyPatch, end: str, at_once
         assert good == [(number, parse_line(line)) for number, line in numbered if number not in known]
 
 
-def test_an_endless_line_is_one_bad_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning.line_blocks, "__defaults__", (100, 3000))
+def test_an_endless_line_is_one_bad_line() -> None:
     lines = [json.dumps(_record(1)), json.dumps(_record(2, title="x" * 9000)), json.dumps(_record(3))]
     for endless in ('{"id": "' + "x" * 50_000, "{" * 50_000, lines[1]):
-        good, rejects, count = _scan(io.BytesIO("\n".join([lines[0], endless, lines[2]]).encode()))
-        assert [(number, each.id) for number, each in good] == [(1, "1"), (3, "3")]
-        assert (rejects, count) == ([(2, "not_json")], 3)
+        data = "\n".join([lines[0], endless, lines[2]]).encode()
+        good, rejects = _read(io.BytesIO(data), block_bytes=100, max_line_bytes=3000)
+        assert [(number, submission.id) for number, submission in good] == [(1, "1"), (3, "3")]
+        assert rejects == [(2, "not_json")]
 
 
 _NOISE = random.Random(5)
@@ -198,8 +190,8 @@ def _until_damage(path: Path) -> tuple[bytes, DamagedFileError | None]:
     found = b""
     try:
         with open_decompressed(str(path)) as stream:
-            for block in line_blocks(stream):
-                found += bytes(block.buffer[: block.end])
+            for block in line_blocks(stream, 1 << 20):
+                found += block
     except DamagedFileError as error:
         return found, error
     return found, None

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from local_apis import ArcticShift
+from pipelines.stages.scrape.scanning import scanned_lines
 from scrape_run import records, write_dump
 
 from pipelines.algorithms.web.urls import canonical_url
@@ -24,7 +25,6 @@ from pipelines.stages.scrape import api_client, scores
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.explain import Explanation, explain
 from pipelines.stages.scrape.reading import Rejects
-from pipelines.stages.scrape.scanning import scanned_lines
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.survey import BadLines, near_urls, rows_of_urls

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelines.stages.scrape.linter import month_reports
 from scrape_run import Notes, read_links, read_table, records, run_scrape, second, write_dump
 
 from pipelines.core.errors import InputError
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.linter import month_reports
 from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, known_months, month_numbers, months_of
 
 _UNKNOWN = "2017-03"

@@ -1,4 +1,4 @@
-"""The profiles: what each drops, by a plain loop over its rules, and what of OpenAI's and others' lists they follow."""
+"""The profiles: what each drops, checked against the docs, and what they follow of OpenAI's and others' lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import io
 import json
-import pickle
 import re
 import tomllib
 from pathlib import Path
@@ -26,22 +25,20 @@ from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.profile import Profile, load_profile, parse_profile
-from pipelines.stages.scrape.rules import Rule, RuleTables
-from pipelines.stages.scrape.selection import make_selection, resolved
+from pipelines.stages.scrape.rules import Rule
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.submission import Submission
+from pipelines.stages.scrape.submission_filter import make_filter, resolve_config
 
 _HEAD = "version = 1\ndescription = 'Mine.'\nmin_score = 3\nkarma = 'max'\n"
 
 
-def _submission(
-    url: str, subreddit: str = "news", created_utc: int = 1500000000, over_18: bool = False
-) -> RawSubmission:
-    return RawSubmission("a", created_utc, url, 9, subreddit, "T", over_18=over_18, is_self=False, promoted=False)
+def _submission(url: str, subreddit: str = "news", created_utc: int = 1500000000, over_18: bool = False) -> Submission:
+    return Submission(id="a", created_utc=created_utc, url=url, score=9, subreddit=subreddit, over_18=over_18)
 
 
-def _fits(rule: Rule, submission: RawSubmission, url: str, domain: str) -> bool:
-    """Tell whether one rule drops a submission, by the words of the docs and nothing shared with the tables."""
+def _fits(rule: Rule, submission: Submission, url: str, domain: str) -> bool:
+    """Tell whether one rule drops a submission, as the docs describe it."""
     submitted = submission.url or ""
     name = submission.subreddit.lower()
     last = urlsplit(url).path.rsplit("/", 1)[-1].lower()
@@ -60,7 +57,7 @@ def _fits(rule: Rule, submission: RawSubmission, url: str, domain: str) -> bool:
     )
 
 
-def _by_loop(profile: Profile, submission: RawSubmission, url: str, domain: str) -> str | None:
+def _by_loop(profile: Profile, submission: Submission, url: str, domain: str) -> str | None:
     return next((rule.name for rule in profile.rules if _fits(rule, submission, url, domain)), None)
 
 
@@ -100,9 +97,7 @@ _SUBMISSIONS = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(_CONDITIONS, max_size=8), st.lists(_SUBMISSIONS, min_size=1, max_size=10))
-def test_the_tables_drop_what_a_loop_over_the_rules_does(
-    conditions: list[dict[str, Any]], submissions: list[RawSubmission]
-) -> None:
+def test_rules_drop_what_the_docs_say(conditions: list[dict[str, Any]], submissions: list[Submission]) -> None:
     rules = tuple(Rule(f"rule_{place}", **condition) for place, condition in enumerate(conditions))
     profile = Profile("mine", 1, "", 3, "max", rules, "")
     for submission in submissions:
@@ -132,30 +127,9 @@ def test_real_submissions_agree_with_the_loop_in_every_profile(shared_data: Path
     assert {"media_host", "binary_file", "reddit_internal", "over_18", None} <= names
 
 
-def test_a_profile_travels_without_its_tables() -> None:
-    profile = load_profile("webtext-2019")
-    fresh = len(pickle.dumps(profile))
-    asked = _submission("http://example.com/", "gonewild")
-    assert profile.reason_to_drop(asked, "http://example.com/", "example.com") == "explicit_subreddit_name"
-    assert len(pickle.dumps(profile)) == fresh
-    copy = pickle.loads(pickle.dumps(profile))
-    assert copy == profile
-    assert copy.reason_to_drop(asked, "http://example.com/", "example.com") == "explicit_subreddit_name"
-
-
-def test_endless_names_of_subreddits_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.scrape.rules._REMEMBERED_SUBREDDITS", 10)
-    tables = RuleTables(load_profile("webtext-2019").rules)
-    for number in range(100):
-        asked = _submission("http://example.com/", f"x{number}" + "nsfw" * (number % 2))
-        reason = tables.first(asked, "http://example.com/", "example.com")
-        assert reason == ("explicit_subreddit_name" if number % 2 else None)
-    assert len(tables.subreddits) <= 10
-
-
 def _reasons(profile: str, *urls: str, **fields: Any) -> list[str | None]:
-    selection = make_selection(ScrapeConfig(profile=profile))
-    return [selection.judge(_submission(url, **fields)).reason for url in urls]
+    filter = make_filter(ScrapeConfig(profile=profile))
+    return [filter.apply(_submission(url, **fields)).reason for url in urls]
 
 
 def test_openwebtext_drops_as_its_scripts_did() -> None:
@@ -225,14 +199,14 @@ def test_openwebtext2_adds_scores_up_keeps_adult_posts_and_wants_urls_that_look_
 def test_score_and_karma_are_the_profile_s_unless_options_say_other(
     profile: str, given_options: dict[str, Any], wanted: tuple[int, str]
 ) -> None:
-    config = resolved(ScrapeConfig(profile=profile, **given_options))
+    config = resolve_config(ScrapeConfig(profile=profile, **given_options))
     assert (config.min_score, config.karma) == wanted
-    assert resolved(config) == config
+    assert resolve_config(config) == config
     assert (identity_of(config)["min_score"], identity_of(config)["karma"]) == wanted
-    selection = make_selection(ScrapeConfig(profile=profile, **given_options))
+    filter = make_filter(ScrapeConfig(profile=profile, **given_options))
     by_post = wanted[0] if wanted[1] == "max" else None
-    assert (selection.karma, selection.least_score) == (wanted[1], by_post)
-    assert selection.least_link_score == (None if wanted[1] == "max" else wanted[0])
+    assert (filter.karma, filter.min_score) == (wanted[1], by_post)
+    assert filter.min_link_score == (None if wanted[1] == "max" else wanted[0])
 
 
 def test_the_manifest_records_the_values_that_applied(tmp_path: Path) -> None:
@@ -255,10 +229,10 @@ def test_the_manifest_records_the_values_that_applied(tmp_path: Path) -> None:
 
 
 def test_lists_of_urls_have_no_score_whatever_the_profile() -> None:
-    config = resolved(ScrapeConfig(source="urls", profile="openwebtext2"))
+    config = resolve_config(ScrapeConfig(source="urls", profile="openwebtext2"))
     assert (config.min_score, config.karma) == (None, None)
-    selection = make_selection(config)
-    assert (selection.least_score, selection.least_link_score, selection.needs_score) == (None, None, False)
+    filter = make_filter(config)
+    assert (filter.min_score, filter.min_link_score, filter.needs_score) == (None, None, False)
 
 
 def test_subreddits_of_pornography_and_hate_go_and_safe_names_stay() -> None:
@@ -304,8 +278,8 @@ def test_of_104_real_subreddits_none_is_blocked(shared_data: Path) -> None:
         text = zstandard.ZstdDecompressor().stream_reader(raw).read().decode()
     names = set(re.findall(r'"subreddit": ?"([^"]+)"', text))
     assert len(names) == 104
-    selection = make_selection(ScrapeConfig(profile="webtext-2019"))
-    assert {selection.judge(_submission("http://example.com/", name)).reason for name in names} == {None}
+    filter = make_filter(ScrapeConfig(profile="webtext-2019"))
+    assert {filter.apply(_submission("http://example.com/", name)).reason for name in names} == {None}
 
 
 def test_every_profile_can_be_read_and_every_file_is_a_choice() -> None:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.algorithms.web.submission_scan import END_OF_TIME_S
 from pipelines.core.errors import UsageError
-from pipelines.stages.scrape import submission
+from pipelines.core.url_lists import numbered_lines
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.reading import numbered_lines
-from pipelines.stages.scrape.selection import make_selection
-from pipelines.stages.scrape.submission import BadLineError, RawSubmission, parse_line, parse_submission
+from pipelines.stages.scrape.submission import BadLineError, Submission, parse_line, parse_submission
+from pipelines.stages.scrape.submission_filter import make_filter
 
 _RECORD: dict[str, Any] = {
     "id": "7a",
@@ -29,13 +27,21 @@ _RECORD: dict[str, Any] = {
 }
 
 
-def _parsed(**changed: Any) -> RawSubmission:
+def _parsed(**changed: Any) -> Submission:
     return parse_submission({**_RECORD, **changed})
 
 
 def test_a_plain_record() -> None:
-    assert _parsed() == RawSubmission(
-        "7a", 1509494400, "http://example.com/page", 7, "news", "A title", over_18=False, is_self=False, promoted=False
+    assert _parsed() == Submission(
+        id="7a",
+        created_utc=1509494400,
+        url="http://example.com/page",
+        domain="example.com",
+        score=7,
+        subreddit="news",
+        title="A title",
+        over_18=False,
+        is_self=False,
     )
 
 
@@ -115,7 +121,7 @@ def test_the_id_is_taken_from_either_field() -> None:
 
 def test_missing_title_and_subreddit_are_empty_and_marks_are_off() -> None:
     parsed = _parsed(title=None, subreddit=None, over_18=None, promoted=None)
-    assert (parsed.title, parsed.subreddit, parsed.over_18, parsed.promoted) == ("", "", False, False)
+    assert (parsed.title, parsed.subreddit, parsed.over_18, parsed.promoted) == ("", "", None, None)
     assert _parsed(promoted=True).promoted
     assert _parsed(over_18=True).over_18
 
@@ -180,27 +186,27 @@ def test_lines_are_split_by_bytes_and_an_endless_one_is_cut() -> None:
     ],
 )
 def test_the_default_rules(changed: dict[str, Any], reason: str | None) -> None:
-    assert make_selection(ScrapeConfig()).judge(_parsed(**changed)).reason == reason
+    assert make_filter(ScrapeConfig()).apply(_parsed(**changed)).reason == reason
 
 
 def test_without_a_profile_only_what_is_no_link_is_dropped() -> None:
-    selection = make_selection(ScrapeConfig(profile="none"))
+    filter = make_filter(ScrapeConfig(profile="none"))
     for url in ("http://i.imgur.com/x.jpg", "https://www.reddit.com/r/x", "http://example.com/a.pdf"):
-        assert selection.judge(_parsed(url=url, over_18=True, created_utc=1700000000)).reason is None
-    assert selection.judge(_parsed(is_self=True)).reason == "self_post"
-    assert selection.judge(_parsed(promoted=True)).reason == "promoted"
+        assert filter.apply(_parsed(url=url, over_18=True, created_utc=1700000000)).reason is None
+    assert filter.apply(_parsed(is_self=True)).reason == "self_post"
+    assert filter.apply(_parsed(promoted=True)).reason == "promoted"
 
 
 def test_dates_are_days_of_utc_and_the_last_is_exclusive() -> None:
-    selection = make_selection(ScrapeConfig(after="2017-11-01", before="2017-11-02"))
-    judged = [selection.judge(_parsed(created_utc=1509494400 + second)).reason for second in (-1, 0, 86399, 86400)]
-    assert judged == ["too_early", None, None, "too_late"]
+    filter = make_filter(ScrapeConfig(after="2017-11-01", before="2017-11-02"))
+    reasons = [filter.apply(_parsed(created_utc=1509494400 + second)).reason for second in (-1, 0, 86399, 86400)]
+    assert reasons == ["too_early", None, None, "too_late"]
 
 
 def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
-    selection = make_selection(ScrapeConfig(subreddits=("News", "r/Science")))
-    judged = [selection.judge(_parsed(subreddit=name)).reason for name in ("news", "SCIENCE", "pics")]
-    assert judged == [None, None, "other_subreddit"]
+    filter = make_filter(ScrapeConfig(subreddit=("News", "r/Science")))
+    reasons = [filter.apply(_parsed(subreddit=name)).reason for name in ("news", "SCIENCE", "pics")]
+    assert reasons == [None, None, "other_subreddit"]
 
 
 @pytest.mark.parametrize(
@@ -209,18 +215,14 @@ def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
         (ScrapeConfig(after="2017-13-01"), "--after 2017-13-01 is not a day written YYYY-MM-DD"),
         (ScrapeConfig(before="20170101"), "--before 20170101 is not a day"),
         (ScrapeConfig(after="2017-01-02", before="2017-01-02"), "is not earlier than --before"),
-        (ScrapeConfig(source="urls", min_score=5), "--min-score has no meaning with --source urls"),
-        (ScrapeConfig(source="urls", subreddits=("a",)), "--subreddit has no meaning with --source urls"),
-        (ScrapeConfig(limit=5), "--limit has no meaning with --source dump"),
+        (ScrapeConfig(source="urls", min_score=5), "--min-score has no effect with --source urls"),
+        (ScrapeConfig(source="urls", subreddit=("a",)), "--subreddit has no effect with --source urls"),
+        (ScrapeConfig(limit=5), "--limit has no effect with --source dump"),
     ],
 )
 def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_selection(config)
-
-
-def test_the_end_of_time_is_the_same_for_the_scanner() -> None:
-    assert submission._END_OF_TIME_S == END_OF_TIME_S
+        make_filter(config)
 
 
 @pytest.mark.parametrize(

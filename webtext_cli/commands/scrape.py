@@ -59,7 +59,7 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
 
 def _explain(config: ScrapeConfig, url: str, as_json: bool, call: dict[str, Any]) -> int:
     from pipelines.stages.scrape.explain import explain
-    from webtext_cli.scrape_tables import print_explanation
+    from webtext_cli.tables.scrape import print_explanation
 
     print_explanation(explain(config, url, **call), as_json)
     return 0
@@ -67,7 +67,7 @@ def _explain(config: ScrapeConfig, url: str, as_json: bool, call: dict[str, Any]
 
 def _lint(config: ScrapeConfig, as_json: bool, call: dict[str, Any]) -> int:
     from pipelines.stages.scrape.lint import lint
-    from webtext_cli.scrape_tables import print_lint
+    from webtext_cli.tables.scrape import print_lint
 
     report = lint(config, **call)
     print_lint(report, as_json)

@@ -1,10 +1,9 @@
-"""The lists beside the links: the rejected lines, the files, the months, and the scores that were fetched again."""
+"""The lists alongside the links: the rejected lines, the files, the months, and the re-fetched scores."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -12,12 +11,10 @@ from pipelines.core import shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.linter import MONTH_SCHEMA, MonthReport
-from pipelines.stages.scrape.partition import PartitionTask
+from pipelines.stages.scrape.month_reports import MONTH_SCHEMA, MonthReport
+from pipelines.stages.scrape.partition import FileToRead
 from pipelines.stages.scrape.reading import REJECT_SCHEMA
-
-if TYPE_CHECKING:
-    from pipelines.stages.scrape.refresh import Refreshed
+from pipelines.stages.scrape.refresh import Refreshed
 
 FILE_SCHEMA = pa.schema(
     [
@@ -32,72 +29,67 @@ FILE_SCHEMA = pa.schema(
 )
 
 
-def read_stats(tasks: Sequence[PartitionTask]) -> list[FileStats]:
-    """Return what was counted of each file."""
-    return [FileStats.from_json(storage.read_bytes(storage.join(task.output, task.stats_name))) for task in tasks]
-
-
 def write_accounts(
     output: str,
-    tasks: Sequence[PartitionTask],
+    files: Sequence[FileToRead],
     stats: Sequence[FileStats],
     reports: Sequence[MonthReport],
     fresh_months: int,
     refreshed: Refreshed | None,
 ) -> TaskResult:
-    """Write the lists, and return the funnel of the reading: what came in and what was dropped before the merge.
+    """Write the lists, and return the funnel of the reading: records in and drops before the merge.
 
-    `fresh_months` is the number of months that were asked for although their scores were taken at ingestion.
+    `fresh_months` is the number of requested months whose scores were recorded at ingestion.
     """
     dropped: Counter[str] = Counter()
-    for each in stats:
-        dropped.update(each.dropped)
-        dropped["bad_line"] += each.bad_lines
+    for stat in stats:
+        dropped.update(stat.dropped)
+        dropped["bad_line"] += stat.bad_lines
     counts = {
-        "kept_submissions": sum(each.kept for each in stats),
-        "damaged_files": sum(bool(each.damage) for each in stats),
+        "kept_submissions": sum(stat.kept for stat in stats),
+        "damaged_files": sum(bool(stat.damage) for stat in stats),
         "months_with_fresh_scores": fresh_months,
     }
-    files = [
-        _write_rejects(output, tasks),
-        _write_rows(output, "files", FILE_SCHEMA, _file_rows(tasks, stats)),
+    file_rows = [_file_row(item.file.label, stat) for item, stat in zip(files, stats, strict=True)]
+    entries = [
+        _write_rejects(output, files),
+        _write_rows(output, "files", FILE_SCHEMA, file_rows),
         _write_rows(output, "months", MONTH_SCHEMA, (report.row() for report in reports)),
     ]
     if refreshed is not None:
-        files.append(refreshed.write_scores(output))
-        counts["refreshed_scores"] = refreshed.found
+        entries.append(refreshed.write_scores(output))
+        counts["refreshed_scores"] = refreshed.fetched
     return TaskResult(
-        records_in=sum(each.lines for each in stats),
+        records_in=sum(stat.lines for stat in stats),
         dropped={reason: count for reason, count in dropped.items() if count},
         counts={name: count for name, count in counts.items() if count or name == "kept_submissions"},
-        files=tuple(files),
+        files=tuple(entries),
     )
 
 
-def _write_rejects(output: str, tasks: Sequence[PartitionTask]) -> FileEntry:
-    """Put the rejected lines of all files into one list, by file and line."""
+def _write_rejects(output: str, files: Sequence[FileToRead]) -> FileEntry:
+    """Write the rejected lines of all files as one list, by file and line."""
     with shards.write_shard(output, shards.shard_name("rejects", 0), REJECT_SCHEMA) as rejects:
-        for task in tasks:
-            for batch in shards.read_batches(storage.join(output, task.rejects_name)):
+        for item in files:
+            for batch in shards.read_batches(storage.join(output, item.rejects_name)):
                 rejects.writer.write_batch(batch)
     return rejects.entry
 
 
-def _write_rows(output: str, name: str, schema: pa.Schema, rows: Iterator[dict[str, object]]) -> FileEntry:
+def _write_rows(output: str, name: str, schema: pa.Schema, rows: Iterable[dict[str, object]]) -> FileEntry:
     with shards.write_shard(output, shards.shard_name(name, 0), schema) as written:
         for row in rows:
             written.writer.write(row)
     return written.entry
 
 
-def _file_rows(tasks: Sequence[PartitionTask], stats: Sequence[FileStats]) -> Iterator[dict[str, object]]:
-    for task, each in zip(tasks, stats, strict=True):
-        yield {
-            "file": task.file.label,
-            "lines": each.lines,
-            "bad_lines": each.bad_lines,
-            "kept_submissions": each.kept,
-            "dropped": sorted(each.dropped.items()),
-            "damaged_at": each.damaged_at,
-            "damage": each.damage or None,
-        }
+def _file_row(label: str, stats: FileStats) -> dict[str, object]:
+    return {
+        "file": label,
+        "lines": stats.lines,
+        "bad_lines": stats.bad_lines,
+        "kept_submissions": stats.kept,
+        "dropped": sorted(stats.dropped.items()),
+        "damaged_at": stats.damaged_at,
+        "damage": stats.damage or None,
+    }

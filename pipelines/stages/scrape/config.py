@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
+from pipelines.core.resources import data_names
 
 ARCTIC_SHIFT_URL = "https://arctic-shift.photon-reddit.com"
-PROFILES = ("webtext-2019", "openwebtext", "openwebtext2", "none")
+PROFILES = data_names("profiles")
 KARMA = ("max", "sum", "first")
 
 
@@ -33,7 +34,7 @@ class ScrapeConfig:
     after: str | None = option(None, "Only submissions from this day on, YYYY-MM-DD (UTC).", example="2013-01-01")
     before: str | None = option(None, "Only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01")
     profile: str = option("webtext-2019", "The rules for which links to leave out.", choices=PROFILES)
-    subreddits: tuple[str, ...] = option((), "Only this subreddit.", flag="--subreddit")
+    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", renamed_from="subreddits")
     shards: int = option(64, "Number of shards; all links of a domain are in the same one.", minimum=1, maximum=10000)
     url_column: str = option(
         "url",
@@ -56,8 +57,8 @@ class ScrapeConfig:
     limit: int = option(
         1000, "With --source praw: items to ask for; Reddit ends every listing at 1,000.", minimum=1, maximum=1000
     )
-    domains: tuple[str, ...] = option(
-        (), "With --source arctic-shift: links to this host, and to www. before it.", flag="--domain"
+    domain: tuple[str, ...] = option(
+        (), "With --source arctic-shift: links to this host, with and without www.", renamed_from="domains"
     )
     api_url: str = option(ARCTIC_SHIFT_URL, "Where Arctic Shift's API is.", identity=False)
     accept_fresh_scores: bool = option(

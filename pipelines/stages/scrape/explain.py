@@ -1,4 +1,4 @@
-"""Explains a URL: which rule takes or drops it, and by which submissions, without writing anything."""
+"""Explains a URL: which rule keeps or drops it, and by which submissions, without writing anything."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core import shards
 from pipelines.core.config import identity_of
 from pipelines.core.errors import UsageError
+from pipelines.core.format import plural
 from pipelines.core.manifest import Identity
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.link_lookup import LinkInResult, find_in_result, find_scores
-from pipelines.stages.scrape.linter import month_reports, unusable_months
+from pipelines.stages.scrape.link_lookup import LinkInResult, find_link, find_scores
+from pipelines.stages.scrape.month_reports import make_month_reports, unusable_months
 from pipelines.stages.scrape.outcome import (
     FETCHED,
     KEPT,
@@ -24,30 +27,22 @@ from pipelines.stages.scrape.outcome import (
     NOT_FOUND,
     PENDING,
     Outcome,
+    ScoredSubmission,
     outcome_of,
+    suggest_changes,
     tried_options,
-    ways_to_take,
 )
-from pipelines.stages.scrape.selection import Selection, make_selection, resolved
-from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
-from pipelines.stages.scrape.stage import STAGE, named_dumps, rule_inputs, score_input
-from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.stage import STAGE, rule_inputs, score_input
+from pipelines.stages.scrape.submission import Submission
+from pipelines.stages.scrape.submission_filter import SubmissionFilter, make_filter, resolve_config
 from pipelines.stages.scrape.submission_rows import bucket_of_domain
-from pipelines.stages.scrape.survey import (
-    FileSurvey,
-    FoundSubmission,
-    SurveyTask,
-    near_urls,
-    require_files_source,
-    survey_file,
-    survey_files,
-)
-from pipelines.stages.scrape.url_lists import check_url_column
+from pipelines.stages.scrape.survey import FileSurvey, Match, check_files_source, survey_dumps
 
 
 @dataclasses.dataclass(frozen=True)
 class ExplainedSubmission:
-    """A submission of the URL, and what became of it in the words of the funnel, or `kept`; time in seconds, UTC."""
+    """A submission of the URL; `outcome` is the reason of its drop in the funnel, or `kept`. Time in seconds, UTC."""
 
     file: str
     line: int
@@ -55,15 +50,15 @@ class ExplainedSubmission:
     subreddit: str
     created_utc: int
     score: int | None
-    became: str
+    outcome: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What the scrape makes of a URL.
+    """The outcome of a URL in a scrape.
 
-    `rule` is what drops the URL whoever submits it. `submissions` begins with those that make the link. `taken` is None
-    where it depends on scores that are still to be fetched. `near` has the number of submissions of each URL that
+    `rule` is what drops the URL whoever submits it. `submissions` begins with those that make the link. `is_kept` is
+    None where it depends on scores that are not fetched yet. `near` has the number of submissions of each URL that
     differs only in its scheme, `www.` or final slash.
     """
 
@@ -75,10 +70,10 @@ class Explanation:
     source: str
     files: int
     lines: int
-    taken: bool | None
+    is_kept: bool | None
     score: int | None
     verdict: str
-    taken_with: tuple[str, ...]
+    suggestions: tuple[str, ...]
     notes: tuple[str, ...]
     submissions: tuple[ExplainedSubmission, ...]
     near: dict[str, int]
@@ -90,141 +85,121 @@ class Explanation:
 
 
 def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str, options: RunOptions) -> Explanation:
-    """Tell which rule takes or drops a URL, and by which of the submissions in some dumps or lists of URLs.
+    """Find which rule keeps or drops a URL, and by which of the submissions in some dumps or lists of URLs.
 
-    `output` is where a finished result is looked at. Raises UsageError for a text that is no http(s) URL and for a
-    source that is not made of files, InputError for files that hold no submissions.
+    A finished result in `output` is looked up too. Raises UsageError for a text that is not an http(s) URL and for a
+    source that is not made of files, InputError for files that contain no submissions.
     """
-    require_files_source(config, "--explain")
+    check_files_source(config, "--explain")
     canonical = canonical_url(url)
     domain = None if canonical is None else registered_domain(canonical)
     if canonical is None or domain is None:
-        raise UsageError(f"--explain {url}: is no http(s) URL; give a whole one, such as http://example.com/page")
-    selection = make_selection(config)
-    surveys = _read(config, canonical, dumps, output, options)
-    fresh = _fresh_months(surveys, config, selection)
-    found = [each for survey in surveys for each in survey.found]
-    found, waiting = _with_fetched_scores(found, fresh, config, output)
-    submissions = [each.submission for each in found]
-    outcome = outcome_of(submissions, waiting, selection)
-    taken = True if outcome.score is not None else None if PENDING in outcome.reasons else False
-    ways = ways_to_take(submissions, waiting, config) if found and taken is False else []
+        raise UsageError(f"--explain {url}: not an http(s) URL; give a complete one, such as http://example.com/page")
+    filter = make_filter(config)
+    surveys = survey_dumps("explain", config, canonical, dumps=dumps, output=output, options=options)
+    files = [survey.file for survey in surveys]
+    fresh = _fresh_months(surveys, config, filter)
+    matches = [match for survey in surveys for match in survey.matches]
+    scored = _with_fetched_scores([match.submission for match in matches], fresh, config, output)
+    outcome = outcome_of(scored, filter)
+    is_kept = True if outcome.score is not None else None if PENDING in outcome.reasons else False
+    suggestions = suggest_changes(scored, config) if matches and is_kept is False else []
     return Explanation(
         url=url,
         canonical_url=canonical,
         domain=domain,
         shard=shards.shard_name("links", bucket_of_domain(domain, config.shards)),
-        rule=_rule_against(url, selection),
+        rule=filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
         source=config.source,
-        files=len(surveys),
+        files=len(files),
         lines=sum(survey.stats.lines for survey in surveys),
-        taken=taken,
+        is_kept=is_kept,
         score=outcome.score,
-        verdict=_verdict(outcome, config, selection, ways) if found else _not_found(surveys),
-        taken_with=tuple(ways),
-        notes=(*_notes_of_files(surveys, config), *_notes_of_months(submissions, fresh, config)),
-        submissions=tuple(_explained(found, outcome)),
+        verdict=_verdict(outcome, config, filter, suggestions) if matches else _not_found(surveys),
+        suggestions=tuple(suggestions),
+        notes=(*_file_notes(surveys, config), *_month_notes(matches, fresh, config)),
+        submissions=tuple(_explained(matches, scored, outcome)),
         near=_near(surveys),
-        result=find_in_result(
-            output, canonical, domain, _identity(config, selection, [survey.file for survey in surveys])
-        ),
+        result=find_link(output, canonical, domain, _identity(config, filter, files)),
     )
 
 
-def _read(
-    config: ScrapeConfig, canonical: str, dumps: Sequence[str], output: str, options: RunOptions
-) -> list[FileSurvey]:
-    with with_standard_input(named_dumps(dumps), output) as paths:
-        files = find_files(paths, config.source)
-        check_url_column(config.url_column, files)
-        near = near_urls(canonical)
-        tasks = [SurveyTask(file, config.source, config.url_column, canonical, near) for file in files]
-        return survey_files("explain: read", survey_file, tasks, options)
+def _identity(config: ScrapeConfig, filter: SubmissionFilter, files: Sequence[SourceFile]) -> Identity:
+    inputs = rule_inputs(filter) | {file.label: file.fingerprint for file in files} | score_input(config)
+    return Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), inputs)
 
 
-def _identity(config: ScrapeConfig, selection: Selection, files: Sequence[SourceFile]) -> Identity:
-    inputs = rule_inputs(selection) | {file.label: file.fingerprint for file in files} | score_input(config)
-    return Identity(STAGE.name, STAGE.version, identity_of(resolved(config)), inputs)
-
-
-def _rule_against(url: str, selection: Selection) -> str | None:
-    """Return the rule that drops a URL whoever submits it, and when."""
-    alone = RawSubmission("", 0, url, None, "", "", over_18=False, is_self=False, promoted=False)
-    return selection.judge_url(alone).reason
-
-
-def _fresh_months(surveys: Sequence[FileSurvey], config: ScrapeConfig, selection: Selection) -> dict[str, str]:
-    """Return the months whose scores look taken at ingestion, with the reason."""
-    reports = month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
-    return {report.month: report.problem or "" for report in unusable_months(reports, selection)}
+def _fresh_months(surveys: Sequence[FileSurvey], config: ScrapeConfig, filter: SubmissionFilter) -> dict[str, str]:
+    """Return the months whose scores look recorded at ingestion, with the reason."""
+    reports = make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config)
+    return {report.month: report.problem or "" for report in unusable_months(reports, filter)}
 
 
 def _with_fetched_scores(
-    found: list[FoundSubmission], fresh: dict[str, str], config: ScrapeConfig, output: str
-) -> tuple[list[FoundSubmission], list[str | None]]:
-    """Return the submissions with the scores that a finished result fetched anew, and how far each of them is."""
+    submissions: Sequence[Submission], fresh: dict[str, str], config: ScrapeConfig, output: str
+) -> list[ScoredSubmission]:
+    """Return the submissions with the scores that a finished result re-fetched."""
     if not config.refresh_scores:
-        return found, [None] * len(found)
-    scores = find_scores(output, config.refresh_scores, {each.submission.id for each in found})
-    with_scores, waiting = [], []
-    for each in found:
-        waits = None
-        if _month(each.submission) in fresh:
-            score = scores.get(each.submission.id)
-            waits = FETCHED if score is not None else NOT_FOUND if each.submission.id in scores else PENDING
-            if waits != PENDING:
-                each = dataclasses.replace(each, submission=each.submission._replace(score=score))
-        with_scores.append(each)
-        waiting.append(waits)
-    return with_scores, waiting
+        return [ScoredSubmission(submission) for submission in submissions]
+    scores = find_scores(output, config.refresh_scores, {submission.id for submission in submissions})
+
+    def with_score(submission: Submission) -> ScoredSubmission:
+        if _month(submission) not in fresh:
+            return ScoredSubmission(submission)
+        if submission.id not in scores:
+            return ScoredSubmission(submission, PENDING)
+        score = scores[submission.id]
+        refreshed = msgspec.structs.replace(submission, score=score)
+        return ScoredSubmission(refreshed, NOT_FOUND if score is None else FETCHED)
+
+    return [with_score(submission) for submission in submissions]
 
 
-def _month(submission: RawSubmission) -> str:
+def _month(submission: Submission) -> str:
     return dt.datetime.fromtimestamp(submission.created_utc, dt.UTC).strftime("%Y-%m")
 
 
-def _explained(found: Sequence[FoundSubmission], outcome: Outcome) -> list[ExplainedSubmission]:
+def _explained(
+    matches: Sequence[Match], scored: Sequence[ScoredSubmission], outcome: Outcome
+) -> list[ExplainedSubmission]:
     """Return the submissions: those of the link in its order, then the others by time."""
-    place = {number: at for at, number in enumerate(outcome.members)}
+    position = {number: place for place, number in enumerate(outcome.members)}
 
     def order(number: int) -> tuple[int, int, str]:
-        submission = found[number].submission
-        return place.get(number, len(place)), submission.created_utc, submission.id
+        submission = scored[number].submission
+        return position.get(number, len(position)), submission.created_utc, submission.id
 
     return [
         ExplainedSubmission(
-            found[number].file,
-            found[number].line,
-            (submission := found[number].submission).id,
-            submission.subreddit,
-            submission.created_utc,
-            submission.score,
-            outcome.reasons[number],
+            file=matches[number].file,
+            line=matches[number].line,
+            id=scored[number].submission.id,
+            subreddit=scored[number].submission.subreddit,
+            created_utc=scored[number].submission.created_utc,
+            score=scored[number].submission.score,
+            outcome=outcome.reasons[number],
         )
-        for number in sorted(range(len(found)), key=order)
+        for number in sorted(range(len(matches)), key=order)
     ]
 
 
-def _verdict(outcome: Outcome, config: ScrapeConfig, selection: Selection, ways: Sequence[str]) -> str:
+def _verdict(outcome: Outcome, config: ScrapeConfig, filter: SubmissionFilter, suggestions: Sequence[str]) -> str:
     counts = Counter(outcome.reasons)
     pending = counts[PENDING]
-    later = f"{_number(pending, 'submission')} after --refresh-scores {config.refresh_scores} fetched the score"
+    later = f"{plural(pending, 'submission')} after --refresh-scores {config.refresh_scores} fetched the score"
     if outcome.score is not None:
         size = len(outcome.members)
         if config.source == "urls":
-            return f"taken: link without a score, listed {size:,} times" if size > 1 else "taken: link without a score"
-        how = f"{selection.karma} of {size:,} submissions" if size > 1 else "1 submission"
-        return f"taken: link with score {outcome.score:,} ({how})" + (f"; and {later}" if pending else "")
+            return f"kept: link without a score, listed {size:,} times" if size > 1 else "kept: link without a score"
+        how = f"{filter.karma} of {size:,} submissions" if size > 1 else "1 submission"
+        return f"kept: link with score {outcome.score:,} ({how})" + (f"; and {later}" if pending else "")
     if pending:
-        return f"open: judges {later}"
+        return f"undecided: depends on {later}"
     reasons = ", ".join(reason if len(counts) == 1 else f"{reason} {count:,}" for reason, count in counts.most_common())
-    way = f"{', or '.join(ways)} would take it" if ways else f"no other {_any_of(tried_options(config))} takes it"
-    return f"dropped: {reasons}; {way}"
-
-
-def _any_of(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
+    if suggestions:
+        return f"dropped: {reasons}; kept with {', or '.join(suggestions)}"
+    *options, last = tried_options(config)
+    return f"dropped: {reasons}; no other {', '.join(options)}{' or ' if options else ''}{last} keeps it"
 
 
 def _near(surveys: Sequence[FileSurvey]) -> dict[str, int]:
@@ -234,32 +209,28 @@ def _near(surveys: Sequence[FileSurvey]) -> dict[str, int]:
 
 def _not_found(surveys: Sequence[FileSurvey]) -> str:
     lines = sum(survey.stats.lines for survey in surveys)
-    return f"no submission of it in {_number(lines, 'line')} of {_number(len(surveys), 'file')}"
+    return f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
 
 
-def _notes_of_files(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[str]:
-    then = "what could be read of it is used" if config.skip_damaged else "scrape needs --skip-damaged to use the rest"
+def _file_notes(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[str]:
+    then = "the readable part is used" if config.skip_damaged else "scrape needs --skip-damaged to use the rest"
     problems = [survey.stats.problem(survey.file.path) for survey in surveys]
     return [f"{problem}; {then}" for problem in problems if problem]
 
 
-def _notes_of_months(submissions: Sequence[RawSubmission], fresh: dict[str, str], config: ScrapeConfig) -> list[str]:
+def _month_notes(matches: Sequence[Match], fresh: dict[str, str], config: ScrapeConfig) -> list[str]:
     if config.refresh_scores:
-        then = f"--refresh-scores {config.refresh_scores} fetches them again"
+        then = f"--refresh-scores {config.refresh_scores} re-fetches them"
     elif config.accept_fresh_scores:
-        then = "accepted as they are"
+        then = "accepted"
     else:
         then = "scrape refuses the month without --refresh-scores or --accept-fresh-scores"
-    months = sorted({month for each in submissions if (month := _month(each)) in fresh})
-    return [f"the scores of {month} look taken at ingestion: {fresh[month]}; {then}" for month in months]
+    months = sorted({month for match in matches if (month := _month(match.submission)) in fresh})
+    return [f"the scores of {month} look recorded at ingestion: {fresh[month]}; {then}" for month in months]
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def counts_of(submissions: Sequence[ExplainedSubmission]) -> dict[str, int]:
-    """Return how many submissions became what, those of the link first."""
-    counts = Counter(each.became for each in submissions)
+def outcome_counts(submissions: Sequence[ExplainedSubmission]) -> dict[str, int]:
+    """Return the number of submissions by outcome, those of the link first."""
+    counts = Counter(submission.outcome for submission in submissions)
     first = {name: counts[name] for name in (KEPT, MERGED) if counts[name]}
     return first | dict(counts.most_common())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.stages.scrape.months import DayCounts
+from pipelines.stages.scrape.submission import Submission
 
 
 @dataclasses.dataclass
@@ -31,7 +33,14 @@ class FileStats:
     sha256: str = ""
     days: DayCounts = dataclasses.field(default_factory=DayCounts)
 
-    def look_over(self) -> None:
+    def count(self, submissions: Sequence[Submission]) -> None:
+        """Count submissions before any filter is applied."""
+        self.lines += len(submissions)
+        self.with_url += sum(submission.url is not None for submission in submissions)
+        self.with_score += sum(submission.score is not None for submission in submissions)
+        self.days.add(submissions)
+
+    def diagnose(self) -> None:
         """Note in `damage` what is wrong with a dump that could be read to its end."""
         if not self.lines:
             self.damage = "holds no lines at all; is the download complete?"

@@ -1,4 +1,4 @@
-"""Looks one link up in a finished result, in the one shard and the row groups that can hold it, and its scores."""
+"""Looks up one link in a finished result, in the one shard and the row groups that can contain it, and its scores."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import shards, storage
+from pipelines.core.format import plural
 from pipelines.core.manifest import Identity, Manifest, has_manifest, read_manifest
 from pipelines.stages.scrape.stage import SCORE_INPUT
 from pipelines.stages.scrape.submission_rows import bucket_of_domain
 
-# The inputs of a result that are no files, beside the profile.
+# The inputs of a result that are not files, apart from the profile.
 _RULES = ("canonical URLs", "public suffixes", "months with scores at ingestion", SCORE_INPUT)
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkInResult:
-    """A link as a finished result has it (None where it has none), and in what that result differs from this call."""
+    """A link in a finished result (None if it has none), and how that result differs from this call."""
 
     folder: str
     shard: str
     link: dict[str, Any] | None
-    made_otherwise: tuple[str, ...]
+    differences: tuple[str, ...]
 
 
-def find_in_result(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
-    """Look a canonical URL up in a finished folder; None where there is none. `identity` is that of a scrape now.
+def find_link(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
+    """Look up a canonical URL in a finished folder; None without one. `identity` is that of a scrape now.
 
-    A result without the link that was made of other files, and otherwise too, says nothing of this one: None.
+    A result without the link that was built from other files and with different options is not evidence: None.
     """
     if not has_manifest(folder):
         return None
@@ -39,86 +40,81 @@ def find_in_result(folder: str, url: str, domain: str, identity: Identity) -> Li
     if manifest.identity.stage != identity.stage:
         return None
     shard = shards.shard_name("links", bucket_of_domain(domain, int(manifest.identity.config["shards"])))
-    link = _find(storage.join(folder, shard), url)
-    differences = _differences(manifest, identity)
-    if link is None and differences and _shares_no_file(manifest, identity):
+    link = _read_link(storage.join(folder, shard), url)
+    differences = _rule_differences(manifest, identity)
+    if link is None and differences and not _files(manifest.identity) & _files(identity):
         return None
-    if words := _other_files(manifest, identity):
-        differences.append(words)
+    if difference := _file_difference(manifest, identity):
+        differences.append(difference)
     return LinkInResult(folder, shard, link, tuple(differences))
 
 
 def find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, int | None]:
-    """Return the scores of some ids that a finished result fetched anew from a service; None of those not found."""
+    """Return the scores of some ids that a finished result re-fetched from a service; None for unknown ids."""
     if not has_manifest(folder) or read_manifest(folder).identity.inputs.get(SCORE_INPUT) != service:
         return {}
-    found: dict[str, int | None] = {}
+    scores: dict[str, int | None] = {}
     wanted = pa.array(sorted(ids), pa.string())
     for batch in shards.read_batches(storage.join(folder, shards.shard_name("scores", 0)), ["id", "score"]):
         rows = batch.filter(pc.is_in(batch.column("id"), wanted))
-        found |= dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-    return found
+        scores |= dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    return scores
 
 
-def _find(path: str, url: str) -> dict[str, Any] | None:
-    groups = _groups_that_may_hold(path, url)
-    if groups:
-        for batch in shards.read_batches(path, row_groups=groups):
-            rows = [row for row, each in enumerate(batch.column("url").to_pylist()) if each == url]
-            if rows:
-                link: dict[str, Any] = batch.slice(rows[0], 1).to_pylist()[0]
-                return link
+def _read_link(path: str, url: str) -> dict[str, Any] | None:
+    groups = _candidate_row_groups(path, url)
+    for batch in shards.read_batches(path, row_groups=groups) if groups else ():
+        links: list[dict[str, Any]] = batch.filter(pc.equal(batch.column("url"), url)).to_pylist()
+        if links:
+            return links[0]
     return None
 
 
-def _groups_that_may_hold(path: str, url: str) -> list[int]:
-    """Return the row groups whose least and greatest URL have this one between them, or that do not say."""
+def _candidate_row_groups(path: str, url: str) -> list[int]:
+    """Return the row groups whose range of URLs includes this one, or that have no statistics."""
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         column = metadata.schema.names.index("url") if metadata.num_row_groups else 0
-        found = []
-        for group in range(metadata.num_row_groups):
-            statistics = metadata.row_group(group).column(column).statistics
-            if statistics is None or not statistics.has_min_max or statistics.min <= url <= statistics.max:
-                found.append(group)
-        return found
+        statistics = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
+        return [
+            group
+            for group, values in enumerate(statistics)
+            if values is None or not values.has_min_max or values.min <= url <= values.max
+        ]
 
 
-def _differences(manifest: Manifest, identity: Identity) -> list[str]:
-    then = manifest.identity
-    # Another profile is told among the options, not by its content too.
-    both = then.inputs.keys() & identity.inputs.keys()
-    rules, rules_now = (
-        {name: value for name, value in each.inputs.items() if name in _RULES or (_is_rule(name) and name in both)}
-        for each in (then, identity)
-    )
-    return dataclasses.replace(then, inputs=rules).differences(dataclasses.replace(identity, inputs=rules_now))
+def _rule_differences(manifest: Manifest, identity: Identity) -> list[str]:
+    recorded = manifest.identity
+    # If the profile is another one, the option says so; its content is compared only for the same profile.
+    shared = recorded.inputs.keys() & identity.inputs.keys()
+
+    def with_rules(identity: Identity) -> Identity:
+        rules = {
+            name: value
+            for name, value in identity.inputs.items()
+            if name in _RULES or (_is_rule(name) and name in shared)
+        }
+        return dataclasses.replace(identity, inputs=rules)
+
+    return with_rules(recorded).differences(with_rules(identity))
 
 
-def _shares_no_file(manifest: Manifest, identity: Identity) -> bool:
-    return not _files(manifest.identity) & _files(identity)
-
-
-def _other_files(manifest: Manifest, identity: Identity) -> str:
-    """Return in words which files differ, nothing where none do."""
-    then, now = _files(manifest.identity), _files(identity)
-    shared, more = len(then & now), len(now - then)
-    if not then:  # it was made of an API's answers, which its option `source` says
+def _file_difference(manifest: Manifest, identity: Identity) -> str:
+    """Return how the files differ, empty if they do not."""
+    recorded, current = _files(manifest.identity), _files(identity)
+    shared, more = len(recorded & current), len(current - recorded)
+    if not recorded:  # built from the answers of an API, which the option `source` says
         return ""
     if not shared:
-        return f"none of its {len(then):,} files is read here" if len(then) > 1 else "its one file is not read here"
-    words = [f"only {shared:,} of its {len(then):,} files are read here"] if shared < len(then) else []
-    words += [f"{more:,} {'file' if more == 1 else 'files'} more than its own are read here"] if more else []
-    return ", and ".join(words)
+        return f"none of its {plural(len(recorded), 'file')} is read here"
+    parts = [f"only {shared:,} of its {plural(len(recorded), 'file')} are read here"] if shared < len(recorded) else []
+    parts += [f"{plural(more, 'other file')} {'is' if more == 1 else 'are'} read here"] if more else []
+    return ", and ".join(parts)
 
 
 def _files(identity: Identity) -> set[tuple[str, str]]:
-    return {*filter(_is_file, identity.inputs.items())}
+    return {(name, value) for name, value in identity.inputs.items() if not _is_rule(name)}
 
 
 def _is_rule(name: str) -> bool:
     return name in _RULES or name.startswith("profile ")
-
-
-def _is_file(item: tuple[str, str]) -> bool:
-    return not _is_rule(item[0])

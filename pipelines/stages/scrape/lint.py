@@ -1,4 +1,4 @@
-"""Judges the months and files that a scrape would read, without writing anything."""
+"""Checks the months and files that a scrape would read, without writing anything."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any
 from pipelines.core.errors import UsageError
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.linter import MonthReport, month_reports, unusable_months
-from pipelines.stages.scrape.selection import make_selection
-from pipelines.stages.scrape.sources import find_files, with_standard_input
-from pipelines.stages.scrape.stage import named_dumps
-from pipelines.stages.scrape.survey import FileSurvey, SurveyTask, require_files_source, survey_file, survey_files
+from pipelines.stages.scrape.month_reports import MonthReport, make_month_reports, unusable_months
+from pipelines.stages.scrape.submission_filter import make_filter
+from pipelines.stages.scrape.survey import FileSurvey, check_files_source, survey_dumps
 
 
 @dataclasses.dataclass(frozen=True)
 class FileReport:
     """One file: its lines, its bad lines by reason with the first of them, and what is wrong with it.
 
-    `damaged_at` is the offset in its compressed bytes, None where it is sound.
+    `damaged_at` is the offset in its compressed bytes, None if it is intact.
     """
 
     file: str
@@ -35,7 +33,7 @@ class FileReport:
 
 @dataclasses.dataclass(frozen=True)
 class LintReport:
-    """The months and files of some dumps, and those that a scrape with these options would stop at, with the reason."""
+    """The months and files of some dumps, and those that a scrape with these options would refuse, with the reason."""
 
     months: tuple[MonthReport, ...]
     files: tuple[FileReport, ...]
@@ -44,7 +42,7 @@ class LintReport:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """All that a scrape would stop at."""
+        """All that a scrape would refuse."""
         return self.refused_files + self.refused_months
 
     def to_json(self) -> dict[str, Any]:
@@ -57,37 +55,35 @@ class LintReport:
 
 
 def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> LintReport:
-    """Read dumps and judge their months and files as a scrape would; no URL is judged.
+    """Read dumps and check their months and files as a scrape would; URLs are not filtered.
 
-    `output` is only where standard input lies meanwhile. Raises UsageError for a source that has no months.
+    `output` is only used to store standard input meanwhile. Raises UsageError for a source without months.
     """
-    require_files_source(config, "--lint")
+    check_files_source(config, "--lint")
     if config.source == "urls":
-        raise UsageError("--lint judges the months of dumps; lists of URLs (--source urls) have none")
-    selection = make_selection(config)
-    with with_standard_input(named_dumps(dumps), output) as paths:
-        tasks = [SurveyTask(file) for file in find_files(paths, config.source)]
-        surveys = survey_files("lint: read", survey_file, tasks, options)
+        raise UsageError("--lint checks the months of dumps; lists of URLs (--source urls) have none")
+    filter = make_filter(config)
+    surveys = survey_dumps("lint", config, None, dumps=dumps, output=output, options=options)
     files = tuple(_file_report(survey) for survey in surveys)
-    refused = () if config.skip_damaged else tuple(file.problem for file in files if file.problem)
-    # What has no URLs is no dump of submissions (as those of comments are none), and says nothing of their months.
+    refused_files = () if config.skip_damaged else tuple(file.problem for file in files if file.problem)
+    # A file without URLs is not a dump of submissions (perhaps of comments), so it says nothing about their months.
     counted = [survey for survey in surveys if survey.stats.with_url or config.skip_damaged]
-    months = month_reports([(survey.file.label, survey.stats) for survey in counted], config.source)
-    unusable = (
-        unusable_months(months, selection) if not config.accept_fresh_scores and not config.refresh_scores else []
-    )
-    return LintReport(tuple(months), files, refused, tuple(f"{report.month}: {report.problem}" for report in unusable))
+    months = make_month_reports([(survey.file.label, survey.stats) for survey in counted], config)
+    accepts_months = config.accept_fresh_scores or config.refresh_scores
+    unusable = [] if accepts_months else unusable_months(months, filter)
+    refused_months = tuple(f"{report.month}: {report.problem}" for report in unusable)
+    return LintReport(tuple(months), files, refused_files, refused_months)
 
 
 def _file_report(survey: FileSurvey) -> FileReport:
     stats = survey.stats
     return FileReport(
-        survey.file.label,
-        stats.lines,
-        stats.bad_lines,
-        dict(survey.bad.reasons.most_common()),
-        survey.bad.first,
-        stats.damaged_at,
-        stats.damage or None,
-        stats.problem(survey.file.label),
+        file=survey.file.label,
+        lines=stats.lines,
+        bad_lines=stats.bad_lines,
+        bad_reasons=dict(survey.bad.reasons.most_common()),
+        first_bad=survey.bad.first,
+        damaged_at=stats.damaged_at,
+        damage=stats.damage or None,
+        problem=stats.problem(survey.file.label),
     )

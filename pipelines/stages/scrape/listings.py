@@ -33,8 +33,8 @@ from pipelines.stages.scrape.arctic_shift import (
 )
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.reddit_api import TIMED_LISTINGS, connect, listing_lines
-from pipelines.stages.scrape.selection import Selection, subreddit_names
 from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.submission_filter import SubmissionFilter, subreddit_names
 
 # Arctic Shift archives a submission when it is posted, and updates its score after about this time.
 SCORES_SETTLE_S = 36 * 3600
@@ -54,11 +54,11 @@ def check_listing_options(config: ScrapeConfig, dumps: Sequence[str]) -> None:
         if not _SUBREDDIT.fullmatch(name):
             raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
     if source == "arctic-shift":
-        if bool(config.subreddits) == bool(config.domains):
+        if bool(config.subreddit) == bool(config.domain):
             raise UsageError("--source arctic-shift needs either --subreddit or --domain")
         _hosts(config)
         return
-    if not config.subreddits:
+    if not config.subreddit:
         raise UsageError("--source praw needs at least one --subreddit")
     if (config.listing == "search") != bool(config.query):
         raise UsageError("--listing search needs --query, which no other listing takes")
@@ -66,7 +66,7 @@ def check_listing_options(config: ScrapeConfig, dumps: Sequence[str]) -> None:
         raise UsageError(f"--time-filter has no effect with --listing {config.listing}; omit it")
 
 
-def fetch_listings(run: StageRun, config: ScrapeConfig, selection: Selection) -> list[SourceFile]:
+def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> list[SourceFile]:
     """Request the listings that are not stored yet; return those that contain submissions.
 
     Raises InputError if none does, if the API refuses, or does not respond after several attempts.
@@ -74,11 +74,11 @@ def fetch_listings(run: StageRun, config: ScrapeConfig, selection: Selection) ->
     if config.source == "praw":
         entries = _fetch_reddit(run, config)
     else:
-        entries = _fetch_arctic_shift(run, config, _fixed_window(run, config, selection))
+        entries = _fetch_arctic_shift(run, config, _fixed_window(run, config, filter))
     files = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
     if not files:
         raise InputError(
-            f"--source {config.source}: no submissions of {', '.join(config.subreddits or config.domains)}; "
+            f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.domain)}; "
             "check the name and the dates, then re-run with --overwrite"
         )
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in files]
@@ -176,13 +176,13 @@ class _StoredPages:
         return SearchPage(value["submissions"], value["last"])
 
 
-def _fixed_window(run: StageRun, config: ScrapeConfig, selection: Selection) -> Window:
+def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> Window:
     """Return the time window to request; its end is fixed when a run starts and stored with it."""
-    start = _FIRST_SUBMISSION_UTC if selection.after is None else selection.after
+    start = _FIRST_SUBMISSION_UTC if filter.after is None else filter.after
 
     def fix_end() -> TaskResult:
         newest = int(time.time()) - (0 if config.accept_fresh_scores else SCORES_SETTLE_S)
-        end = newest if selection.before is None else min(newest, selection.before)
+        end = newest if filter.before is None else min(newest, filter.before)
         if end <= start:
             raise UsageError(
                 f"--after {config.after}: everything since then is younger than 36 hours and has no final scores yet; "
@@ -191,7 +191,7 @@ def _fixed_window(run: StageRun, config: ScrapeConfig, selection: Selection) -> 
         return TaskResult(counts={"asked_until_utc": end})
 
     end = int(run.once("window", fix_end).counts["asked_until_utc"])
-    if selection.before is None or end < selection.before:
+    if filter.before is None or end < filter.before:
         date = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
         why = "" if config.accept_fresh_scores else "; the scores of the last 36 hours are not final yet"
         run.note(f"requesting submissions from Arctic Shift up to {date} UTC{why}")
@@ -226,7 +226,7 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def _hosts(config: ScrapeConfig) -> list[str]:
-    hosts = [domain.lower().rstrip(".") for domain in config.domains]
+    hosts = [domain.lower().rstrip(".") for domain in config.domain]
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise UsageError(f"--domain {host}: is not a host such as example.com (no scheme, no path)")

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import BucketPart, bucket_part, write_buckets
+from pipelines.core.journal import WORK
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
@@ -38,41 +39,34 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
-class MergeTask:
-    """One bucket of all work files. `least_score` is None where the scores were judged before."""
+class MergeContext:
+    """What the tasks of all buckets share; `min_score` is None if the score was checked per submission."""
 
-    bucket: int
     work_files: tuple[str, ...]
     karma: str
-    least_score: int | None
+    min_score: int | None
     output: str
-    work: str
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"links-{self.bucket:05d}"
 
 
-def merge_bucket(task: MergeTask) -> TaskResult:
+def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     """Write `links-N.parquet`, sorted by URL.
 
     The drops are submissions: those of one id and URL but one (`duplicate_submission`), those of a URL but one
     (`merged_into_link`), and all of a URL whose link has too low a score (`low_score`).
     """
     dropped: Counter[str] = Counter()
-    name = shards.shard_name("links", task.bucket)
-    with shards.write_shard(task.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
-        for batch in _in_equal_batches(_all_links(task, dropped)):
+    name = shards.shard_name("links", bucket)
+    with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
+        for batch in _in_equal_batches(_all_links(bucket, context, dropped)):
             written.writer.write_batch(batch)
     counted = {reason: count for reason, count in dropped.items() if count}
     return TaskResult(records_out=written.writer.records, dropped=counted, files=(written.entry,))
 
 
-def _all_links(task: MergeTask, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
-    for parts in _in_ranges(task):
+def _all_links(bucket: int, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
+    for parts in _in_ranges(bucket, context):
         # No name here holds the rows, so that those of one range are gone when the next are read.
-        yield from _links(_sorted_rows(parts), task, dropped)
+        yield from _links(_sorted_rows(parts), context, dropped)
 
 
 def _sorted_rows(parts: list[BucketPart]) -> pa.RecordBatch:
@@ -101,15 +95,15 @@ class Groups:
         return Groups(self.rows, self.starts[kept], self.ends[kept])
 
 
-def _links(rows: pa.RecordBatch, task: MergeTask, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
+def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
     """Yield the links of submissions in order of their URLs, and count the submissions that they leave out."""
     if rows.num_rows == 0:
         return
     groups = distinct_by_url(rows)
     dropped["duplicate_submission"] += rows.num_rows - len(groups.rows)
-    scores = link_scores(rows, groups, task.karma)
+    scores = link_scores(rows, groups, context.karma)
     over_18 = np.logical_or.reduceat(_numpy(rows.column("over_18"))[groups.rows], groups.starts)
-    kept = np.ones(len(scores), dtype=bool) if task.least_score is None else scores >= task.least_score
+    kept = np.ones(len(scores), dtype=bool) if context.min_score is None else scores >= context.min_score
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
     groups, scores, over_18 = groups.only(kept), scores[kept], over_18[kept]
@@ -229,16 +223,16 @@ def _in_equal_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         yield pa.concat_batches(held)
 
 
-def _in_ranges(task: MergeTask) -> Iterator[list[BucketPart]]:
+def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]:
     """Yield the bucket in pieces that fit into memory, each of one range of URLs, in order of the ranges."""
-    paths = [storage.join(task.output, name) for name in task.work_files]
-    parts = [bucket_part(path, SUBMISSION_SCHEMA, task.bucket) for path in paths]
+    paths = [storage.join(context.output, name) for name in context.work_files]
+    parts = [bucket_part(path, SUBMISSION_SCHEMA, bucket) for path in paths]
     ranges = -(-sum(part.size_bytes for part in parts) // _SORTED_BYTES)
     if ranges <= 1:
         yield parts
         return
     bounds = _range_bounds(parts, ranges)
-    path = storage.join(task.output, f"{task.work}/{shards.shard_name('ranges', task.bucket, 'buckets')}")
+    path = storage.join(context.output, WORK, shards.shard_name("ranges", bucket, "buckets"))
     with write_buckets(path, SUBMISSION_SCHEMA) as written:
         for batch in itertools.chain.from_iterable(part.batches() for part in parts):
             written.writer.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])

@@ -11,13 +11,14 @@ import dataclasses
 import datetime as dt
 import hashlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.core import storage
 from pipelines.core.resources import data_path
+from pipelines.stages.scrape.submission import Submission
 
 Counts = npt.NDArray[np.int64]
 
@@ -49,14 +50,12 @@ class DayCounts:
     def __init__(self, days: Mapping[int, Counts] | None = None) -> None:
         self._days: dict[int, Counts] = dict(days or {})
 
-    def add(
-        self,
-        created_utc: Counts,
-        score: Counts,
-        has_score: npt.NDArray[np.bool_],
-        is_link: npt.NDArray[np.bool_],
-    ) -> None:
-        """Count some submissions; times in seconds since 1970, UTC."""
+    def add(self, submissions: Sequence[Submission]) -> None:
+        """Count submissions."""
+        created_utc = np.array([submission.created_utc for submission in submissions], np.int64)
+        score = np.array([submission.score or 0 for submission in submissions], np.int64)
+        has_score = np.array([submission.score is not None for submission in submissions], np.bool_)
+        is_link = np.array([not (post.is_self or post.promoted is True) for post in submissions], np.bool_)
         days, rows = np.unique(created_utc // _DAY_S, return_inverse=True)
         counts = np.zeros((len(days), _COLUMNS), np.int64)
         column = np.where(has_score, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, score, side="right"), _NO_SCORE)
@@ -234,10 +233,10 @@ def _good_share(counts: Counts) -> float:
     return float(counts[_FIRST_GOOD_SCORE:_SUM].sum()) / scored if scored else 0.0
 
 
-def look_fresh(scored: int, good: int) -> bool:
+def has_fresh_scores(scored: int, good: int) -> bool:
     """Tell whether scores look taken at ingestion, by how many there are and how many of them are 3 or more."""
     return scored >= _ENOUGH and good < scored * _LEAST_GOOD_SHARE
 
 
 def _is_fresh(counts: Counts) -> bool:
-    return look_fresh(int(counts[_FIRST_SCORE:_SUM].sum()), int(counts[_FIRST_GOOD_SCORE:_SUM].sum()))
+    return has_fresh_scores(int(counts[_FIRST_SCORE:_SUM].sum()), int(counts[_FIRST_GOOD_SCORE:_SUM].sum()))

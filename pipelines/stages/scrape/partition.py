@@ -1,57 +1,48 @@
-"""The first phase: one task a source file, which judges its submissions and sorts the links of them into buckets."""
+"""The first phase: one task per source file, which filters its submissions and sorts their links into buckets."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
+import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core import shards, storage
 from pipelines.core.buckets import write_buckets
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.judging import Judged, judged_dump
-from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
-from pipelines.stages.scrape.selection import Selection, Verdict
+from pipelines.stages.scrape.months import month_span
+from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects, count_submissions
 from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import RawSubmission
-from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, bucket_of_domain, submission_batch
+from pipelines.stages.scrape.submission import Submission
+from pipelines.stages.scrape.submission_filter import FilterResult, SubmissionFilter
+from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, batch_buckets, submission_batch
 from pipelines.stages.scrape.url_lists import counted_urls
 
 # A task's name is part of a file's name, which may have 255 bytes.
 _SHOWN_CHARACTERS = 40
 _BATCH_ROWS = 4096
 
-Write = Callable[[pa.RecordBatch, npt.NDArray[np.int32]], None]
-
 
 @dataclasses.dataclass(frozen=True)
-class PartitionTask:
-    """One source file.
+class FileToRead:
+    """One source file; submissions of its `unscored_months` (YYYY-MM) are kept apart, whatever their scores are.
 
-    The work files are named by what the file is, not by its place among others, so that they stay good where another
-    file is added or repaired. Submissions of `unscored_months` (YYYY-MM) are not judged by their score and lie apart.
+    Work files are named by the content of the file, not by its position, so that they stay valid when another file is
+    added or repaired.
     """
 
     file: SourceFile
-    selection: Selection
-    source: str
-    url_column: str
-    shards: int
-    output: str
-    work: str
     unscored_months: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """A short name for what the file holds and for the months that are not judged."""
+        """A short name of the file's content and of the unscored months."""
         months = zlib.crc32(" ".join(self.unscored_months).encode())
         return f"{self.file.key}-unscored-{months:08x}" if self.unscored_months else self.file.key
 
@@ -62,97 +53,116 @@ class PartitionTask:
 
     @property
     def submissions_name(self) -> str:
-        """The name of the work file of submissions in the output folder."""
-        return self._work_file("submissions", "buckets")
+        """The work file of submissions that make a link."""
+        return f"{WORK}/submissions-{self.key}.buckets"
 
     @property
     def pending_name(self) -> str:
-        """The name of the work file of submissions without score in the output folder."""
-        return self._work_file("pending", "parquet")
+        """The work file of submissions of unscored months."""
+        return f"{WORK}/pending-{self.key}.parquet"
 
     @property
     def rejects_name(self) -> str:
-        """The name of the work file of rejected lines in the output folder."""
-        return self._work_file("rejects", "parquet")
+        """The work file of rejected lines."""
+        return f"{WORK}/rejects-{self.key}.parquet"
 
     @property
     def stats_name(self) -> str:
-        """The name of the work file of what was counted in the output folder."""
-        return self._work_file("stats", "json")
-
-    def _work_file(self, what: str, suffix: str) -> str:
-        return f"{self.work}/{what}-{self.key}.{suffix}"
+        """The work file of the file's counts."""
+        return f"{WORK}/stats-{self.key}.json"
 
 
-def partition_file(task: PartitionTask) -> TaskResult:
-    """Read a source file and write its submissions by bucket, its bad lines, and what was counted.
+@dataclasses.dataclass(frozen=True)
+class ReadContext:
+    """What the tasks of all source files share."""
 
-    The counts of the result are of this phase; those of the stage are made from the stats, in the end.
+    filter: SubmissionFilter
+    source: str
+    url_column: str
+    shards: int
+    output: str
+
+
+def partition_file(item: FileToRead, context: ReadContext) -> TaskResult:
+    """Read a source file and write its submissions by bucket, its bad lines, and its counts.
+
+    The counts of the result belong to this phase; those of the stage are computed from the stats at the end.
     """
     stats = FileStats()
+    output = context.output
     with contextlib.ExitStack() as stack:
-        rejected = stack.enter_context(shards.write_shard(task.output, task.rejects_name, REJECT_SCHEMA))
-        path = storage.join(task.output, task.submissions_name)
-        written = stack.enter_context(write_buckets(path, SUBMISSION_SCHEMA))
-        writing = [_Writing(written.writer.write, task.shards)]
+        rejected = stack.enter_context(shards.write_shard(output, item.rejects_name, REJECT_SCHEMA))
+        written = stack.enter_context(write_buckets(storage.join(output, item.submissions_name), SUBMISSION_SCHEMA))
+        kept = pending = _RowBuffer(lambda batch: written.writer.write(batch, batch_buckets(batch, context.shards)))
         parquet = [rejected]
-        if task.unscored_months:
-            pending = stack.enter_context(shards.write_shard(task.output, task.pending_name, SUBMISSION_SCHEMA))
-            parquet.append(pending)
-            writing.append(_Writing(lambda batch, _: pending.writer.write_batch(batch), task.shards))
-        for parts in _judged(task, Rejects(task.file, rejected.writer), stats):
-            for each, judged in zip(writing, parts, strict=False):
-                each.add(judged)
-        for each in writing:
-            each.flush()
-    entry = FileEntry(task.submissions_name, written.size_bytes, written.sha256)
+        if item.unscored_months:
+            waiting = stack.enter_context(shards.write_shard(output, item.pending_name, SUBMISSION_SCHEMA))
+            pending = _RowBuffer(waiting.writer.write_batch)
+            parquet.append(waiting)
+        submissions = _read(item.file, context, Rejects(item.file, rejected.writer), stats)
+        _filter_submissions(submissions, item.unscored_months, context.filter, stats, kept, pending)
+        kept.flush()
+        pending.flush()
+    entry = FileEntry(item.submissions_name, written.size_bytes, written.sha256)
     if stats.damage:
-        stats.sha256 = storage.sha256_of(task.file.path)
-    stats_entry = shards.write_file(task.output, task.stats_name, stats.to_json())
-    return TaskResult(files=(entry, *(each.entry for each in parquet), stats_entry))
+        stats.sha256 = storage.sha256_of(item.file.path)
+    stats_entry = shards.write_file(output, item.stats_name, stats.to_json())
+    return TaskResult(files=(entry, *(shard.entry for shard in parquet), stats_entry))
 
 
-def file_bytes(task: PartitionTask) -> int:
-    """Return the bytes that a task reads, which are what it costs."""
-    return storage.size_bytes(task.file.path)
+def read_stats(items: Sequence[FileToRead], output: str) -> list[FileStats]:
+    """Return the counts of each file."""
+    return [FileStats.from_json(storage.read_bytes(storage.join(output, item.stats_name))) for item in items]
 
 
-def _judged(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
-    if task.source == "urls":
-        return _judged_list(task, rejects, stats)
-    return judged_dump(task.file, task.selection, task.shards, task.unscored_months, rejects, stats)
+def file_bytes(item: FileToRead) -> int:
+    """Return the size of the file, for the progress bar."""
+    return storage.size_bytes(item.file.path)
 
 
-def _judged_list(task: PartitionTask, rejects: Rejects, stats: FileStats) -> Iterator[tuple[Judged, Judged]]:
-    """Judge the URLs of a list one by one."""
-    none = Judged([], [])
-    for submission in counted_urls(task.file, task.url_column, rejects, stats):
-        verdict = task.selection.judge(submission)
-        if verdict.reason is not None:
-            stats.dropped[verdict.reason] += 1
+def _read(file: SourceFile, context: ReadContext, rejects: Rejects, stats: FileStats) -> Iterable[Submission]:
+    if context.source == "urls":
+        return counted_urls(file, context.url_column, rejects, stats)
+    return itertools.chain.from_iterable(submissions for _, submissions in count_submissions(file, rejects, stats))
+
+
+def _filter_submissions(
+    submissions: Iterable[Submission],
+    unscored_months: Sequence[str],
+    filter: SubmissionFilter,
+    stats: FileStats,
+    kept: _RowBuffer,
+    pending: _RowBuffer,
+) -> None:
+    """Add the submissions that pass the filter to `kept`, those of unscored months to `pending`; count them all."""
+    spans = [month_span(month) for month in unscored_months]
+    filter_without_score = filter.without_score()
+    for submission in submissions:
+        is_pending = spans and any(start <= submission.created_utc < end for start, end in spans)
+        result = (filter_without_score if is_pending else filter).apply(submission)
+        if result.reason is not None:
+            stats.dropped[result.reason] += 1
+        elif is_pending:
+            stats.pending += 1
+            pending.add(submission, result)
         else:
             stats.kept += 1
-            yield Judged([], [(submission, verdict)]), none
+            kept.add(submission, result)
 
 
-class _Writing:
-    """Hands submissions to a writer as batches; those that come one by one, thousands at a time."""
+class _RowBuffer:
+    """Writes submissions in batches of a few thousand."""
 
-    def __init__(self, write: Write, buckets: int) -> None:
+    def __init__(self, write: Callable[[pa.RecordBatch], None]) -> None:
         self._write = write
-        self._bucket_of = functools.lru_cache(maxsize=1 << 16)(lambda domain: bucket_of_domain(domain, buckets))
-        self._waiting: list[tuple[RawSubmission, Verdict]] = []
+        self._rows: list[tuple[Submission, FilterResult]] = []
 
-    def add(self, judged: Judged) -> None:
-        for part in judged.plain:
-            if part.batch.num_rows:
-                self._write(part.batch, part.buckets)
-        self._waiting += judged.others
-        if len(self._waiting) >= _BATCH_ROWS:
+    def add(self, submission: Submission, result: FilterResult) -> None:
+        self._rows.append((submission, result))
+        if len(self._rows) >= _BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            buckets = np.array([self._bucket_of(verdict.domain) for _, verdict in self._waiting], np.int32)
-            self._write(submission_batch(self._waiting), buckets)
-            self._waiting = []
+        if self._rows:
+            self._write(submission_batch(self._rows))
+            self._rows = []

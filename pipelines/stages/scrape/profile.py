@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import functools
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines.core import storage
@@ -20,8 +19,8 @@ from pipelines.core.config import check_known
 from pipelines.core.errors import InputError
 from pipelines.core.resources import data_path
 from pipelines.stages.scrape.config import KARMA
-from pipelines.stages.scrape.rules import Rule, RuleTables
-from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.rules import Rule
+from pipelines.stages.scrape.submission import Submission
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ENDING = re.compile(r"[a-z0-9]+")
@@ -42,22 +41,12 @@ class Profile:
     rules: tuple[Rule, ...]
     fingerprint: str
 
-    @functools.cached_property
-    def reason_to_drop(self) -> Callable[[RawSubmission, str, str], str | None]:
-        """The function that tells the first rule which drops a submission, its canonical URL and registered domain.
-
-        It returns the rule's name, or None. It is kept here, not defined, to spare a call for each of the submissions.
-        """
-        return self.tables.first
-
-    @functools.cached_property
-    def tables(self) -> RuleTables:
-        """The tables by which the first rule that drops a submission is found."""
-        return RuleTables(self.rules)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what travels to a worker, which makes the tables itself."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    def reason_to_drop(self, submission: Submission, url: str, domain: str) -> str | None:
+        """Return the name of the first rule that matches a submission with this canonical URL and registered domain."""
+        for rule in self.rules:
+            if rule.matches(submission, url, domain):
+                return rule.name
+        return None
 
 
 def load_profile(name: str) -> Profile:

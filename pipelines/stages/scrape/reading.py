@@ -1,13 +1,17 @@
-"""Lines that hold no submission are counted and listed, never passed over."""
+"""Reads the lines of source files; lines that are not a submission are counted and listed, never skipped silently."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from pipelines.core.compression import open_decompressed
+from pipelines.core.errors import DamagedFileError
+from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.submission import BadLineError, Submission, decode_lines, parse_line
 
 REJECT_SCHEMA = pa.schema(
     [
@@ -18,24 +22,26 @@ REJECT_SCHEMA = pa.schema(
     ]
 )
 
-# A file is refused with more bad lines than both of these: a few happen, many mean that it is not what it seems.
+# A file is refused with more bad lines than both of these: a few occur, many mean that it is not what it seems.
 _BAD_LINES_ALLOWED = 9
 _BAD_SHARE_ALLOWED = 0.01
 
-# Decompressed garbage may hold no newline at all; no submission is near this size.
-MAX_LINE_BYTES = 32 << 20
+# Decompressed garbage may contain no newline at all; no submission is near this size.
+_MAX_LINE_BYTES = 32 << 20
+# Larger blocks leave the processor's cache: at 4 MiB decoding takes 1.2 times as long.
+_BLOCK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 200
 
 
 class RowWriter(Protocol):
-    """Takes rows of REJECT_SCHEMA."""
+    """Writes rows of REJECT_SCHEMA."""
 
     def write(self, record: Any) -> None:
         """Add one row."""
 
 
 class Rejects:
-    """Lists the lines of one file that hold no submission."""
+    """Lists the lines of one file that are not a submission."""
 
     def __init__(self, file: SourceFile, writer: RowWriter) -> None:
         self._file = file
@@ -43,8 +49,8 @@ class Rejects:
         self.count = 0
 
     def add(self, line: int, reason: str, content: bytes) -> None:
-        """List one line with the first 200 characters of what it holds."""
-        # A character has four bytes at most, so this holds the first 200 whole.
+        """List one line with its first 200 characters."""
+        # A character has at most four bytes.
         text = content[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")[:_SHOWN_CHARACTERS]
         self._writer.write({"file": self._file.label, "line": line, "reason": reason, "text": text.rstrip("\r\n")})
         self.count += 1
@@ -54,13 +60,77 @@ class Rejects:
         return self.count > _BAD_LINES_ALLOWED and self.count > lines * _BAD_SHARE_ALLOWED
 
 
-def numbered_lines(stream: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank with their numbers from 1; an endless one only up to `max_bytes`."""
-    number = 0
-    while line := stream.readline(max_bytes):
-        number += 1
-        if len(line) == max_bytes and not line.endswith(b"\n"):
-            while (rest := stream.readline(max_bytes)) and not rest.endswith(b"\n"):
-                pass
-        if not line.isspace():
-            yield number, line
+def count_submissions(
+    file: SourceFile, rejects: Rejects, stats: FileStats
+) -> Iterator[tuple[Sequence[int], list[Submission]]]:
+    """Yield the submissions of a dump as `read_submissions` does and count them; a damaged file ends early."""
+    try:
+        with open_decompressed(file.path, report_bytes=True) as stream:
+            for numbers, submissions in read_submissions(stream, rejects):
+                stats.count(submissions)
+                yield numbers, submissions
+    except DamagedFileError as error:
+        stats.damaged_at, stats.damage = error.offset_bytes, error.reason
+    stats.lines += rejects.count
+    stats.bad_lines = rejects.count
+    stats.too_many_bad = rejects.too_many(stats.lines)
+    if stats.damaged_at is None:
+        stats.diagnose()
+
+
+def read_submissions(
+    stream: BinaryIO, rejects: Rejects, *, block_bytes: int = _BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
+) -> Iterator[tuple[Sequence[int], list[Submission]]]:
+    """Yield the submissions of a dump with their line numbers from 1, about a thousand at a time.
+
+    Bad lines are added to `rejects`, blank ones skipped.
+    """
+    line = 1
+    for block in line_blocks(stream, block_bytes, max_line_bytes):
+        submissions = decode_lines(block)
+        if submissions is not None:
+            yield range(line, line + len(submissions)), submissions
+            line += len(submissions)
+        else:
+            yield _parse_lines(block, line, rejects)
+            line += block.count(b"\n")
+
+
+def _parse_lines(block: bytes, first_line: int, rejects: Rejects) -> tuple[list[int], list[Submission]]:
+    """Return the submissions of a block with bad or uncommon lines, with their line numbers."""
+    numbers, submissions = [], []
+    for number, line in enumerate(block[:-1].split(b"\n"), first_line):
+        if not line or line.isspace():
+            continue
+        try:
+            submissions.append(parse_line(line))
+            numbers.append(number)
+        except BadLineError as error:
+            rejects.add(number, str(error), line)
+    return numbers, submissions
+
+
+def line_blocks(stream: BinaryIO, block_bytes: int, max_line_bytes: int = _MAX_LINE_BYTES) -> Iterator[bytes]:
+    """Yield a stream in blocks of whole lines; the last line gets a newline if it has none.
+
+    Of a line longer than `max_line_bytes` only the first part is yielded. If the stream is damaged, all whole lines
+    before the damage are yielded, then its error is raised.
+    """
+    buffer = bytearray(block_bytes)
+    rest = b""
+    skips_line = False
+    while size := stream.readinto(buffer):  # type: ignore[attr-defined]
+        chunk = bytes(memoryview(buffer)[:size])
+        if skips_line:
+            _, newline, chunk = chunk.partition(b"\n")
+            skips_line = not newline
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield rest + chunk[:end]
+            rest = b""
+        rest += chunk[end:]
+        if len(rest) >= max_line_bytes:
+            yield rest[:max_line_bytes] + b"\n"
+            rest, skips_line = b"", True
+    if rest:
+        yield rest + b"\n"

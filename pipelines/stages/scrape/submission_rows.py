@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.stages.scrape.selection import Verdict
-from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.submission import Submission
+from pipelines.stages.scrape.submission_filter import FilterResult
 
-# `original_url` is null where it equals the canonical one.
+# `original_url` is null if it equals the canonical one.
 SUBMISSION_SCHEMA = pa.schema(
     [
         pa.field("url", pa.string(), nullable=False),
@@ -30,21 +33,23 @@ def bucket_of_domain(domain: str, buckets: int) -> int:
     return zlib.crc32(domain.encode()) % buckets
 
 
-def submission_batch(judged: list[tuple[RawSubmission, Verdict]]) -> pa.RecordBatch:
+def batch_buckets(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
+    """Return the bucket of each row of a batch."""
+    return np.array([bucket_of_domain(domain, buckets) for domain in batch.column("domain").to_pylist()], np.int32)
+
+
+def submission_batch(rows: Sequence[tuple[Submission, FilterResult]]) -> pa.RecordBatch:
     """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
-    submissions, verdicts = zip(*judged, strict=True)
-    ids, times, originals, scores, subreddits, titles, over_18, _, _ = zip(*submissions, strict=True)
-    _, urls, domains = zip(*verdicts, strict=True)
-    columns: dict[str, list[object] | tuple[object, ...]] = {
-        "url": urls,
-        "original_url": [None if mine == url else mine for mine, url in zip(originals, urls, strict=True)],
-        "domain": domains,
-        "score": [score or 0 for score in scores],
-        "id": ids,
-        "subreddit": subreddits,
-        "title": titles,
-        "created_utc": times,
-        "over_18": over_18,
+    columns = {
+        "url": [link.url for _, link in rows],
+        "original_url": [None if submission.url == link.url else submission.url for submission, link in rows],
+        "domain": [link.domain for _, link in rows],
+        "score": [submission.score or 0 for submission, _ in rows],
+        "id": [submission.id for submission, _ in rows],
+        "subreddit": [submission.subreddit for submission, _ in rows],
+        "title": [submission.title for submission, _ in rows],
+        "created_utc": [submission.created_utc for submission, _ in rows],
+        "over_18": [submission.over_18 is True for submission, _ in rows],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in SUBMISSION_SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SUBMISSION_SCHEMA)

@@ -10,7 +10,7 @@ from pipelines.core.url_lists import DEFAULT_COLUMN, PLAIN_SUFFIX, BadRow, Colum
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import RawSubmission
+from pipelines.stages.scrape.submission import Submission
 
 
 def check_url_column(column: str, files: Iterable[SourceFile]) -> None:
@@ -22,7 +22,7 @@ def check_url_column(column: str, files: Iterable[SourceFile]) -> None:
         )
 
 
-def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileStats) -> Iterator[RawSubmission]:
+def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileStats) -> Iterator[Submission]:
     """Yield the URLs of a list as submissions and count them in `stats`; rows that cannot be read go to `rejects`.
 
     Problems of the file as a whole are noted in `stats`: it is damaged and ends early, it is empty, or more than 1% of
@@ -34,7 +34,7 @@ def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileSta
                 rejects.add(*url)
             else:
                 stats.lines += 1
-                yield RawSubmission("", 0, url, None, "", "", over_18=False, is_self=False, promoted=False)
+                yield Submission(id="", created_utc=0, url=url)
     except ColumnError as error:
         raise InputError(f"{error} (set another one with --url-column)") from error
     except DamagedFileError as error:

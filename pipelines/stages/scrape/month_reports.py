@@ -1,4 +1,4 @@
-"""The linter of months: what the dumps hold of each month, whether it is whole, and whether its scores can be used."""
+"""Reports on months: what the dumps contain of each, whether it is complete, and whether its scores can be used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, MonthCounts, known_months, month_span
-from pipelines.stages.scrape.selection import Selection
+from pipelines.stages.scrape.submission_filter import SubmissionFilter
 
 MONTH_SCHEMA = pa.schema(
     [
@@ -28,13 +29,13 @@ MONTH_SCHEMA = pa.schema(
     ]
 )
 
-# A month with fewer submissions may well have no one on its last day.
-_ENOUGH_A_DAY = 20
+# A month with fewer submissions may well have none on its last day.
+_MIN_PER_DAY = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class MonthReport:
-    """One month over all files: its counts, why it may not be whole, and why its scores cannot be used."""
+    """One month over all files: its counts, why it may be incomplete, and why its scores cannot be used."""
 
     counts: MonthCounts
     files: tuple[str, ...]
@@ -66,12 +67,12 @@ class MonthReport:
         }
 
 
-def month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[MonthReport]:
-    """Judge the months of files, given by label, in order of time.
+def make_month_reports(files: Sequence[tuple[str, FileStats]], config: ScrapeConfig) -> list[MonthReport]:
+    """Return the reports on the months of files, given by label, in order of time.
 
-    The months known to be wrong are so in the public dumps; an API is asked for scores of today.
+    The list of known months is about the public dumps; an API returns current scores.
     """
-    known = known_months() if source == "dump" else {}
+    known = known_months() if config.source == "dump" else {}
     days = DayCounts()
     labels: dict[str, list[str]] = {}
     damaged: dict[str, str] = {}
@@ -90,21 +91,22 @@ def month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[M
     ]
 
 
-def unusable_months(reports: Sequence[MonthReport], selection: Selection) -> list[MonthReport]:
-    """Return the months whose scores cannot be used, without those that an option or the profile leaves out by date."""
-    return [report for report in reports if report.problem and _is_asked_for(report.month, selection)]
+def unusable_months(reports: Sequence[MonthReport], filter: SubmissionFilter) -> list[MonthReport]:
+    """Return the months whose scores cannot be used, without those that an option or the profile excludes by date."""
+    return [report for report in reports if report.problem and _is_requested(report.month, filter)]
 
 
-def _is_asked_for(month: str, selection: Selection) -> bool:
-    first, end = month_span(month)
-    is_early = selection.after is not None and end <= selection.after
-    ends = [selection.before, *(rule.created_from for rule in selection.profile.rules)]
-    return not is_early and all(each is None or first < each for each in ends)
+def _is_requested(month: str, filter: SubmissionFilter) -> bool:
+    start, end = month_span(month)
+    if filter.after is not None and end <= filter.after:
+        return False
+    limits = [filter.before, *(rule.created_from for rule in filter.profile.rules)]
+    return all(limit is None or start < limit for limit in limits)
 
 
 def _early_end(counts: MonthCounts) -> str | None:
-    """Say of a busy month that it has days without a submission at its end."""
+    """Return a message if a busy month has no submissions on its last days."""
     missing = counts.days_in_month - counts.last_day
-    if missing and counts.submissions >= _ENOUGH_A_DAY * counts.days_in_month:
+    if missing and counts.submissions >= _MIN_PER_DAY * counts.days_in_month:
         return f"nothing after day {counts.last_day} of {counts.days_in_month}"
     return None

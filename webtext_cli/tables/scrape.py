@@ -6,74 +6,77 @@ import datetime as dt
 import json
 from collections.abc import Sequence
 
-from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, counts_of
+from pipelines.core.format import plural
+from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, outcome_counts
 from pipelines.stages.scrape.link_lookup import LinkInResult
 from pipelines.stages.scrape.lint import FileReport, LintReport
-from pipelines.stages.scrape.linter import MonthReport
+from pipelines.stages.scrape.month_reports import MonthReport
 from pipelines.stages.scrape.months import SCORE_LABELS, MonthCounts
 from webtext_cli.console import print_table, printable, say, say_wrapped
 
-_SHOWN = 50
-_SHOWN_CHARACTERS = 60
+_MAX_SUBMISSIONS = 50
+_MAX_CHARACTERS = 60
 
 
 def print_explanation(explanation: Explanation, as_json: bool) -> None:
-    """Print what became of a URL, the verdict last, or one JSON object."""
+    """Print the outcome of a URL, the verdict last, or one JSON object."""
     if as_json:
         say(json.dumps(explanation.to_json(), ensure_ascii=False))
         return
-    rule = f"{explanation.rule} drops it, whoever submits it" if explanation.rule else "none that drops it by itself"
     say(f"url     {explanation.canonical_url}")
     say(f"domain  {explanation.domain}, in {explanation.shard}")
-    say(f"rule    {rule}")
+    say(f"rule    {f'dropped by {explanation.rule}, whoever submits it' if explanation.rule else 'none drops the URL'}")
     if explanation.submissions:
         _print_submissions(explanation)
     for note in explanation.notes:
         say_wrapped(f"note: {note}")
-    _print_near(explanation)
+    is_list = explanation.source == "urls"
+    for url, count in explanation.near.items():
+        times = plural(count, "time" if is_list else "submission")
+        say(f"near    {url} {'is listed' if is_list else 'has'} {times}")
     if explanation.result is not None:
         _print_result(explanation.result)
     say_wrapped(explanation.verdict)
 
 
 def _print_submissions(explanation: Explanation) -> None:
-    shown = explanation.submissions[:_SHOWN]
+    shown = explanation.submissions[:_MAX_SUBMISSIONS]
     if explanation.source == "urls":
-        print_table(["file", "url no.", "became"], [[each.file, f"{each.line:,}", each.became] for each in shown])
+        print_table(["file", "url no.", "outcome"], [[row.file, f"{row.line:,}", row.outcome] for row in shown])
     else:
-        headings = ["file", "line", "id", "subreddit", "date", "score", "became"]
-        print_table(headings, [_submission_row(each) for each in shown], narrow=True)
+        headings = ["file", "line", "id", "subreddit", "date", "score", "outcome"]
+        print_table(headings, [_submission_row(submission) for submission in shown], narrow=True)
     more = len(explanation.submissions) - len(shown)
     if more:
-        counts = ", ".join(f"{name} {count:,}" for name, count in counts_of(explanation.submissions).items())
-        say_wrapped(f"and {more:,} more; of all: {counts}")
+        counts = ", ".join(f"{name} {count:,}" for name, count in outcome_counts(explanation.submissions).items())
+        say_wrapped(f"and {more:,} more; all together: {counts}")
 
 
-def _submission_row(each: ExplainedSubmission) -> list[str]:
-    date = dt.datetime.fromtimestamp(each.created_utc, dt.UTC).strftime("%Y-%m-%d")
-    score = "null" if each.score is None else f"{each.score:,}"
-    return [each.file, f"{each.line:,}", printable(each.id), printable(each.subreddit), date, score, each.became]
-
-
-def _print_near(explanation: Explanation) -> None:
-    is_list = explanation.source == "urls"
-    for url, count in explanation.near.items():
-        say(f"near    {url} {'is listed' if is_list else 'has'} {_number(count, 'time' if is_list else 'submission')}")
+def _submission_row(submission: ExplainedSubmission) -> list[str]:
+    return [
+        submission.file,
+        f"{submission.line:,}",
+        printable(submission.id),
+        printable(submission.subreddit),
+        dt.datetime.fromtimestamp(submission.created_utc, dt.UTC).strftime("%Y-%m-%d"),
+        "null" if submission.score is None else f"{submission.score:,}",
+        submission.outcome,
+    ]
 
 
 def _print_result(result: LinkInResult) -> None:
     if result.link is None:
-        what = "holds no such link"
+        content = "does not contain this link"
     else:
         count = len(result.link["submission_ids"])
-        of = f", with score {result.link['score']:,} of {_number(count, 'submission')}" if count else ""
-        what = f"holds it in {result.shard}{of}"
-    but = f"; that result was made otherwise: {'; '.join(result.made_otherwise)}" if result.made_otherwise else ""
-    say_wrapped(f"{result.folder} {what}{but}")
+        score = f", with score {result.link['score']:,} of {plural(count, 'submission')}" if count else ""
+        content = f"contains it in {result.shard}{score}"
+    but = f"; that result was built differently: {'; '.join(result.differences)}" if result.differences else ""
+    say_wrapped(f"{result.folder} {content}{but}")
 
 
 def print_lint(report: LintReport, as_json: bool) -> None:
-    """Print the months, the files that are not sound, and what a scrape would refuse, or one JSON object."""
+    """Print the months, the files with problems, and what a scrape would refuse, or one JSON object."""
     if as_json:
         say(json.dumps(report.to_json(), ensure_ascii=False))
         return
@@ -83,18 +86,19 @@ def print_lint(report: LintReport, as_json: bool) -> None:
         print_table(headings, [*rows, *_total_row(report.months)], narrow=True)
         say("links, null: % of the submissions; 0 to 1000+: % of those with a score")
     for month in report.months:
-        for what in filter(None, (month.truncated, month.problem)):
-            say_wrapped(f"{month.month}: {what}")
+        for problem in filter(None, (month.truncated, month.problem)):
+            say_wrapped(f"{month.month}: {problem}")
     for file in report.files:
         _print_file(file)
-    counts = (sum(file.lines for file in report.files), len(report.files), len(report.months))
-    read = "{} of {}, {}".format(*map(_number, counts, ("line", "file", "month")))
+    lines = plural(sum(file.lines for file in report.files), "line")
+    files, months = plural(len(report.files), "file"), plural(len(report.months), "month")
     refused = [
-        _number(len(each), noun)
-        for noun, each in (("month", report.refused_months), ("file", report.refused_files))
-        if each
+        plural(len(items), noun)
+        for noun, items in (("month", report.refused_months), ("file", report.refused_files))
+        if items
     ]
-    say(f"{read}: " + (f"a scrape refuses {' and '.join(refused)}" if refused else "nothing that a scrape refuses"))
+    verdict = f"a scrape refuses {' and '.join(refused)}" if refused else "nothing that a scrape refuses"
+    say(f"{lines} of {files}, {months}: {verdict}")
 
 
 def _print_file(file: FileReport) -> None:
@@ -103,21 +107,12 @@ def _print_file(file: FileReport) -> None:
     if file.bad_lines and file.first_bad:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file.bad_reasons.items())
         text = printable(file.first_bad["text"])
-        text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+        text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
         say_wrapped(f"{file.file}: bad lines: {reasons}; the first, line {file.first_bad['line']:,}: {text}")
 
 
-def _number(count: int, noun: str) -> str:
-    return (
-        f"{count:,} {noun}"
-        if count == 1
-        else f"{count:,} {noun.removesuffix('y') + 'ie' if noun.endswith('y') else noun}s"
-    )
-
-
 def _month_row(month: MonthCounts) -> list[str]:
-    days = f"{month.days_in_month - month.empty_days}/{month.days_in_month}"
-    return _row(month, month.month, days)
+    return _row(month, month.month, f"{month.days_in_month - month.empty_days}/{month.days_in_month}")
 
 
 def _total_row(months: Sequence[MonthReport]) -> list[list[str]]:
@@ -141,7 +136,7 @@ def _row(counts: MonthCounts, name: str, days: str) -> list[str]:
 
 
 def _share(count: int, total: int) -> str:
-    """Write a share in percent: `74`, `0.3`, `0` only for none, `100` only for all."""
+    """Format a share in percent without a sign: `74`, `0.3`, `0` only for none, `100` only for all."""
     if count in (0, total):
         return "0" if count == 0 else "100"
     percent = 100 * count / total
