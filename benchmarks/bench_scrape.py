@@ -1,25 +1,25 @@
-"""Reading dumps: ours beside plain loops over the same file, by megabytes of decompressed NDJSON a second.
+"""Reading dumps: webtext and plain loops over the same file, in megabytes of decompressed NDJSON per second.
 
     python benchmarks/bench_scrape.py [DUMP] [--size-mb 1024] [--repeats 5] [--folder TMP]
 
 DUMP holds real submissions (default: reddit/submissions-2013.ndjson.zst in $WEBTEXT_TEST_DATA). They are repeated with
 other ids up to the size, and most of them are given scores of 0 to 2, so that one in ten is a link with 3 points or
-more, as in the dumps. Ours is the whole first phase of `webtext scrape`: it decompresses, scans, filters, makes URLs
-canonical, and writes the links by bucket, with checksums. The plain loops decompress, split into lines and decode,
-nothing else. All take turns, in one process, and what counts is the median; processor time beside the clock's, since
-other work may share the machine. Then two worker processes read two such files.
+more, as in the dumps. webtext is measured with the whole first phase of `webtext scrape`: decompress, decode, filter,
+make URLs canonical, and write the links by bucket, with checksums. The plain loops only decompress, split into lines
+and decode. All take turns in one process; medians of wall-clock and processor time, since other work may share the
+machine. Then two worker processes read two such files.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.util
 import io
 import json
 import os
 import platform
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -109,11 +109,11 @@ def timed(function: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - cores
 
 
-def in_workers(tasks: list[PartitionTask], workers: int) -> float:
-    """Return the seconds that worker processes take for the tasks, once each of them has read a file."""
-    tasks = [*tasks, *(dataclasses.replace(task, work="_again") for task in tasks)]
-    finished = [time.perf_counter() for _ in LocalExecutor(workers).map(partition_file, tasks, lambda _: None)]
-    return finished[-1] - finished[len(tasks) // 2 - 1]
+def in_workers(items: list[FileToRead], context: ReadContext, workers: int) -> float:
+    """Return the seconds that worker processes take for the last items, one per worker, after as many to warm up."""
+    results = LocalExecutor(workers).map(partition_file, items, context, lambda _: None, lambda item: item.name)
+    finished = [time.perf_counter() for _ in results]
+    return finished[-1] - finished[len(items) // 2 - 1]
 
 
 def installed(name: str) -> bool:
@@ -129,14 +129,14 @@ def main() -> None:
         folder = Path(name)
         path = folder / "RS_mixed.zst"
         size_mb = write_dump(real_mix(dump, arguments.size_mb * 10**6), path) / 1e6
-        task = make_task(path, folder / "out")
-        partition_file(task)  # numba compiles or loads its kernels
-        (stats,) = read_stats([task])
+        item, context = make_call(path, folder / "out")
+        partition_file(item, context)
+        (stats,) = read_stats([item], context.output)
         kept = f"{stats.kept} of {stats.lines} submissions make a link"
         print(f"{size_mb:.0f} MB of NDJSON, {path.stat().st_size / 1e6:.0f} MB compressed; {kept}")
         print(f"dropped: {dict(stats.dropped.most_common())}")
         ways: dict[str, Callable[[], object]] = {
-            "webtext, first phase": lambda: partition_file(task),
+            "webtext, first phase": lambda: partition_file(item, context),
             "zstandard + json.loads": lambda: plain_loop(path),
             "zstandard + lines": lambda: lines_only(path),
         }
@@ -147,7 +147,7 @@ def main() -> None:
             for name, function in ways.items():
                 spent[name].append(timed(function))
         report(size_mb, spent)
-        scaling(task, path, folder, arguments.repeats)
+        scaling(path, folder, arguments.repeats)
 
 
 def report(size_mb: float, spent: dict[str, list[tuple[float, float]]]) -> None:
@@ -159,16 +159,18 @@ def report(size_mb: float, spent: dict[str, list[tuple[float, float]]]) -> None:
         print(f"{name:26} {size_mb / clock:14.0f} {size_mb / cores:15.0f} {base / cores:17.2f}")
 
 
-def scaling(task: PartitionTask, path: Path, folder: Path, repeats: int) -> None:
+def scaling(path: Path, folder: Path, repeats: int) -> None:
     """Print how much more two processes read than one."""
-    second = folder / "RS_other.zst"
-    second.write_bytes(path.read_bytes())
-    (folder / "out" / "_again").mkdir()
-    other = make_task(second, folder / "out")
+    items = []
+    for number in range(4):
+        copy = folder / f"RS_copy{number}.zst"
+        shutil.copyfile(path, copy)
+        item, context = make_call(copy, folder / "out")
+        items.append(item)
     ratios = []
     for _ in range(repeats):
-        one = in_workers([task], 1)
-        two = in_workers([task, other], 2)
+        one = in_workers(items[:2], context, 1)
+        two = in_workers(items, context, 2)
         ratios.append(2 * one / two)
     print(f"two processes on two files read {statistics.median(ratios):.2f} times what one reads ({repeats} runs)")
 

@@ -38,7 +38,7 @@ def test_explain_prints_the_submissions_and_the_verdict_last(
     assert lines[:3] == [
         "url     http://example.com/a",
         "domain  example.com, in links-00057.parquet",
-        "rule    none that drops it by itself",
+        "rule    none drops the URL",
     ]
     table = [line.split() for line in lines if line.startswith(" RS_2015-01")]
     assert len(table) == 50
@@ -46,10 +46,10 @@ def test_explain_prints_the_submissions_and_the_verdict_last(
     assert table[1][-4:] == ["py?[31mthon", "2015-01-01", "4", "merged_into_link"]
     assert table[-1][-2:] == ["1", "low_score"]
     assert lines[-3:] == [
-        "and 10 more; of all: kept 1, merged_into_link 23, low_score 36",
-        f"{out} holds it in links-00001.parquet, with score 4 of 24 submissions; that result was made otherwise: "
+        "and 10 more; all together: kept 1, merged_into_link 23, low_score 36",
+        f"{out} contains it in links-00001.parquet, with score 4 of 24 submissions; that result was built differently: "
         "shards was 4, is now 64",
-        "taken: link with score 4 (max of 24 submissions)",
+        "kept: link with score 4 (max of 24 submissions)",
     ]
 
 
@@ -84,8 +84,8 @@ def test_explain_as_json_and_from_the_corpus(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "webtext.toml").write_text('[scrape]\ndumps = ["RS_2015-01"]\nshards = 2\n')
     before = sorted(path.name for path in tmp_path.iterdir())
     found = json.loads(_output(capsys, ["--explain", _PAGE, "--corpus", str(tmp_path), "--json"]))
-    assert (found["taken"], found["taken_with"], found["lines"]) == (False, ["--min-score 2"], 1)
-    assert found["verdict"] == "dropped: low_score; --min-score 2 would take it"
+    assert (found["is_kept"], found["suggestions"], found["lines"]) == (False, ["--min-score 2"], 1)
+    assert found["verdict"] == "dropped: low_score; kept with --min-score 2"
     assert found["submissions"] == [
         {
             "file": "RS_2015-01",
@@ -94,7 +94,7 @@ def test_explain_as_json_and_from_the_corpus(tmp_path: Path, capsys: pytest.Capt
             "subreddit": "python",
             "created_utc": 1420070400,
             "score": 2,
-            "became": "low_score",
+            "outcome": "low_score",
         }
     ]
     assert found["result"] is None
@@ -109,7 +109,7 @@ def test_explain_of_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ["urls.txt", "1", "kept"],
         ["urls.txt", "3", "merged_into_link"],
     ]
-    assert lines[-1] == "taken: link without a score, listed 2 times"
+    assert lines[-1] == "kept: link without a score, listed 2 times"
 
 
 def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
     _write(tmp_path / "dumps" / "comments.ndjson", comments)
     lines = _output(capsys, ["--lint", str(tmp_path / "dumps"), "-o", str(tmp_path / "out")], code=1).splitlines()
     assert [line.split()[:2] for line in lines if line.startswith(" 2")] == [["2015-01", "40"]]
-    assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are no submissions")
+    assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are not submissions")
     assert lines[-3:] == [
         "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
         "comments.ndjson: none of its 30 lines has a usable `url`; is it of submissions?",
@@ -164,8 +164,8 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["--lint", "--explain", _PAGE], "--explain and --lint are two ways to look at the dumps; give one of them"),
-        (["--explain", "example.com", "x"], "--explain example.com: is no http(s) URL"),
-        (["--lint", "--source", "praw"], "--lint reads files, and --source praw asks an API; scrape first"),
+        (["--explain", "example.com", "x"], "--explain example.com: not an http(s) URL"),
+        (["--lint", "--source", "praw"], "--lint reads files, and --source praw queries an API; scrape first"),
         (["--lint", "--source", "urls", "x"], "lists of URLs (--source urls) have none"),
     ):
         assert main(["scrape", *arguments, "-o", str(tmp_path / "out")]) == 2

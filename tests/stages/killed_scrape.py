@@ -23,4 +23,4 @@ def scrape_arctic_shift(api_url: str, output: str, options: RunOptions | None = 
 
 if __name__ == "__main__":
     api_client.REQUEST_DELAY_S = 0.0
-    scrape_arctic_shift(sys.argv[1], sys.argv[2], subreddits=tuple(sys.argv[3:]))
+    scrape_arctic_shift(sys.argv[1], sys.argv[2], subreddit=tuple(sys.argv[3:]))

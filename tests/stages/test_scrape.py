@@ -241,14 +241,14 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
     if passes:
         assert _scrape([dump], tmp_path / "out").dropped == {"bad_line": bad}
         return
-    with pytest.raises(InputError, match=rf"RS_2017-11.zst: {bad} of its {good + bad:,} lines are no submissions"):
+    with pytest.raises(InputError, match=rf"RS_2017-11.zst: {bad} of its {good + bad:,} lines are not submissions"):
         _scrape([dump], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([], "RS_2017-11.json: holds no lines at all"),
+        ([], "RS_2017-11.json: contains no lines at all"),
         (["oops", "oops"], "RS_2017-11.json: none of its 2 lines is a submission"),
         ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
         (
@@ -398,5 +398,5 @@ def test_what_was_let_pass_is_said_again(tmp_path: Path) -> None:
         _scrape([dump], tmp_path / "out", RunOptions(progress=Notes()), skip_damaged=True)
     assert said == [
         "scrape: already complete; checksums verified",
-        "damaged files, used as far as they could be read: 1, see files-00000.parquet",
+        "damaged files, of which the readable part is used: 1, see files-00000.parquet",
     ]

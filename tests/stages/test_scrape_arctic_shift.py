@@ -191,7 +191,7 @@ def test_stored_listings_are_not_requested_again(api: ArcticShift, tmp_path: Pat
         *[post(2000 + n, f"http://example.org/{n}", n, subreddit="news") for n in range(5)],
         post(3000, "http://example.com/late", created_utc=1512086400),
     ]
-    summary, notes = _scrape(api, tmp_path / "out", subreddits=("r/Python", "news", "python", "empty"))
+    summary, notes = _scrape(api, tmp_path / "out", subreddit=("r/Python", "news", "python", "empty"))
     assert summary.records_in == 255
     assert summary.dropped == {"low_score": 3}
     assert notes == ["empty: Arctic Shift has no submissions of it in this time window; is the name right?"]
@@ -211,11 +211,11 @@ def test_stored_listings_are_not_requested_again(api: ArcticShift, tmp_path: Pat
     requests, before = len(api.requests), (tmp_path / "out" / "manifest.json").read_bytes()
     api.posts.clear()
     next((tmp_path / "out").glob("links-*.parquet")).unlink()
-    _scrape(api, tmp_path / "out", subreddits=("r/Python", "news", "python", "empty"))
+    _scrape(api, tmp_path / "out", subreddit=("r/Python", "news", "python", "empty"))
     assert len(api.requests) == requests
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
-    with pytest.raises(ChangedRunError, match="subreddits was"):
-        _scrape(api, tmp_path / "out", subreddits=("news",))
+    with pytest.raises(ChangedRunError, match="subreddit was"):
+        _scrape(api, tmp_path / "out", subreddit=("news",))
 
 
 def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
         for n in range(400)
     ]
     api.posts += [post(900 + n, f"http://example.org/{n}") for n in range(9)]
-    summary, _ = _scrape(api, tmp_path / "out", domains=("Example.com", "example.org"), after="2017-11-01")
+    summary, _ = _scrape(api, tmp_path / "out", domain=("Example.com", "example.org"), after="2017-11-01")
     assert summary.records_out == 409
     assert {query["after"] for _, query in api.requests} >= {str(_START - 1)}
     assert [path.name for path in sorted((tmp_path / "out").glob("listing-*"))] == [
@@ -235,17 +235,17 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
 
 def test_empty_listings_and_conflicting_options(api: ArcticShift, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no submissions of nosuch; check the name and the dates"):
-        _scrape(api, tmp_path / "out", subreddits=("nosuch",))
+        _scrape(api, tmp_path / "out", subreddit=("nosuch",))
     with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
         _scrape(api, tmp_path / "a")
     with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
-        _scrape(api, tmp_path / "a", subreddits=("a",), domains=("b.com",))
+        _scrape(api, tmp_path / "a", subreddit=("a",), domain=("b.com",))
     with pytest.raises(UsageError, match=r"--domain https://b.com/: is not a host"):
-        _scrape(api, tmp_path / "a", domains=("https://b.com/",))
+        _scrape(api, tmp_path / "a", domain=("https://b.com/",))
     with pytest.raises(UsageError, match="--subreddit a b: is not the name of a subreddit"):
-        _scrape(api, tmp_path / "a", subreddits=("a b",))
-    with pytest.raises(UsageError, match="--listing has no meaning with --source arctic-shift"):
-        _scrape(api, tmp_path / "a", subreddits=("a",), listing="top")
+        _scrape(api, tmp_path / "a", subreddit=("a b",))
+    with pytest.raises(UsageError, match="--listing has no effect with --source arctic-shift"):
+        _scrape(api, tmp_path / "a", subreddit=("a",), listing="top")
 
 
 def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
@@ -256,20 +256,20 @@ def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
     seconds = [0, 4 * 3600 - 1, 4 * 3600, 10 * 3600]
     api.posts = _posts(seconds)
     with pytest.raises(UsageError, match="younger than 36 hours"):
-        _scrape(api, tmp_path / "late", subreddits=("python",), after="2017-11-02")
+        _scrape(api, tmp_path / "late", subreddit=("python",), after="2017-11-02")
     api.faults = [Fault(404, body=b'{"error": "down"}')]
     with pytest.raises(InputError, match="down"):
-        _scrape(api, tmp_path / "out", subreddits=("python",))
+        _scrape(api, tmp_path / "out", subreddit=("python",))
     # The run resumes an hour later, with the window of its start.
     monkeypatch.setattr(listings.time, "time", lambda: now + 3600.0)
-    summary, notes = _scrape(api, tmp_path / "out", subreddits=("python",))
+    summary, notes = _scrape(api, tmp_path / "out", subreddit=("python",))
     assert summary.records_in == 2
     assert summary.to_json()["asked_until_utc"] == _START + 4 * 3600
     assert notes[-1] == (
         "requesting submissions from Arctic Shift up to 2017-11-01 04:00:00 UTC; "
         "the scores of the last 36 hours are not final yet"
     )
-    summary, notes = _scrape(api, tmp_path / "fresh", subreddits=("python",), accept_fresh_scores=True)
+    summary, notes = _scrape(api, tmp_path / "fresh", subreddit=("python",), accept_fresh_scores=True)
     assert summary.records_in == 4
     monkeypatch.undo()
 
@@ -278,9 +278,9 @@ def test_pages_before_a_failure_are_kept(api: ArcticShift, tmp_path: Path) -> No
     api.posts = _posts(list(range(350)))
     api.faults = [None, None, Fault(403, body=b'{"error": "no more"}')]
     with pytest.raises(InputError, match=r"refused with status 403 \(no more\)"):
-        _scrape(api, tmp_path / "out", subreddits=("python",))
+        _scrape(api, tmp_path / "out", subreddit=("python",))
     api.faults = [Fault(500, body=b"oops"), Fault(cut=9)]
-    summary, _ = _scrape(api, tmp_path / "out", subreddits=("python",))
+    summary, _ = _scrape(api, tmp_path / "out", subreddit=("python",))
     assert summary.records_in == 350
     assert len({query["after"] for _, query in api.requests}) == len(api.requests) - 3
 
@@ -301,13 +301,13 @@ def _kill_when_held(api: ArcticShift, output: Path, at: int) -> None:
 def test_no_page_is_requested_twice_after_kill_9(api: ArcticShift, tmp_path: Path) -> None:
     api.posts = _posts([number // 3 for number in range(640)])
     api.posts += [post(2000 + n, f"http://example.org/{n}", subreddit="news") for n in range(250)]
-    _scrape(api, tmp_path / "whole", subreddits=("python", "news"))
+    _scrape(api, tmp_path / "whole", subreddit=("python", "news"))
     undisturbed = [(query["subreddit"], query["after"]) for _, query in api.requests]
     assert len(undisturbed) == len(set(undisturbed)) > 10
     api.requests.clear()
     for at in (3, 1, 6):
         _kill_when_held(api, tmp_path / "out", at)
-    summary, _ = _scrape(api, tmp_path / "out", subreddits=("python", "news"))
+    summary, _ = _scrape(api, tmp_path / "out", subreddit=("python", "news"))
     answered = [request for number, request in enumerate(api.requests) if number not in api.unanswered]
     assert [(query["subreddit"], query["after"]) for _, query in answered] == undisturbed
     assert summary.records_out == 890
@@ -325,12 +325,12 @@ def test_refreshing_scores_after_a_refusal_keeps_the_listing(
     scores._client.cache_clear()
     api.posts = _posts(list(range(0, 600, 2)), score=1)
     with pytest.raises(InputError, match="--refresh-scores arctic-shift"):
-        _scrape(api, tmp_path / "out", subreddits=("python",))
+        _scrape(api, tmp_path / "out", subreddit=("python",))
     searches = len(api.requests)
     listing = (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes()
     # By now the archive knows the scores, and has lost half of the posts.
     api.posts = [{**post, "score": 7} for post in api.posts[::2]]
-    summary, _ = _scrape(api, tmp_path / "out", subreddits=("python",), refresh_scores="arctic-shift")
+    summary, _ = _scrape(api, tmp_path / "out", subreddit=("python",), refresh_scores="arctic-shift")
     assert {path for path, _ in api.requests[searches:]} == {"/api/posts/ids"}
     assert (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes() == listing
     assert (summary.records_in, summary.records_out) == (300, 150)

@@ -47,9 +47,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     partition_file = stage.partition_file
 
-    def recorded(task: Any) -> Any:
-        seen.append(task.file.label)
-        return partition_file(task)
+    def recorded(item: Any, context: Any) -> Any:
+        seen.append(item.file.label)
+        return partition_file(item, context)
 
     monkeypatch.setattr(stage, "partition_file", recorded)
     return seen
@@ -77,7 +77,7 @@ def test_a_truncated_dump_is_named_and_read_alone_once_it_is_repaired(
     with pytest.raises(InputError) as raised:
         run_scrape(dumps, out)
     assert f"{dumps[damaged]}: is truncated or corrupt near compressed byte {size} (" in str(raised.value)
-    assert re.search(r"\); \d+ lines before it could be read\. Put good files in their place", str(raised.value))
+    assert re.search(r"\); \d+ lines before it were read\. Replace them and re-run", str(raised.value))
     assert "--skip-damaged" in str(raised.value)
     # All others were read, and nothing that looks like a result is there.
     assert reads == _names(dumps)
@@ -95,7 +95,8 @@ def test_a_truncated_dump_is_named_and_read_alone_once_it_is_repaired(
 
 
 _MANY_BAD = (
-    "20 of its 420 lines are no submissions (more than 1%); is it a dump of Reddit submissions, one JSON object a line?"
+    "20 of its 420 lines are not submissions (more than 1%); "
+    "is it a dump of Reddit submissions, one JSON object per line?"
 )
 
 
@@ -104,7 +105,7 @@ def test_several_damaged_files_are_all_named(tmp_path: Path, dumps: list[Path]) 
     for path in (*more, *dumps):
         _cut(path)
     notes = Notes()
-    with pytest.raises(InputError, match=r"9 files are damaged, or no dumps of submissions \(above\)\. Put good files"):
+    with pytest.raises(InputError, match=r"9 files are damaged or not dumps of submissions \(see above\)\. Replace"):
         run_scrape([*dumps, *more], tmp_path / "out", RunOptions(progress=notes))
     assert [sum(f"{path}: is truncated" in line for line in notes.lines) for path in (*more, *dumps)] == [1] * 9
 
@@ -122,9 +123,9 @@ def test_skip_damaged_goes_on_without_reading_anything_again(
     summary = run_scrape(dumps, out, RunOptions(progress=notes), skip_damaged=True)
     assert reads == []
     assert summary.extra["damaged_files"] == 1
-    (note,) = [line for line in notes.lines if "could be read" in line]
+    (note,) = [line for line in notes.lines if "readable part" in line]
     assert note.startswith(f"{dumps[1]}: is truncated or corrupt near compressed byte {size}")
-    assert note.endswith("what could be read of it is used")
+    assert note.endswith("the readable part is used")
     rows = read_table(out, "files")
     assert [row["file"] for row in rows] == _names(dumps)
     assert [row["damaged_at"] for row in rows] == [None, size, None, None]
@@ -162,7 +163,7 @@ def test_a_file_with_many_bad_lines_is_treated_alike(tmp_path: Path, dumps: list
     good = _records(_MONTHS[1])
     bad = write_dump(tmp_path / "dumps", dumps[1].name, [*good[:100], *["oops", "{"] * 10, *good[100:]])
     out = tmp_path / "out"
-    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are no submissions \(more than 1%\)"):
+    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are not submissions \(more than 1%\)"):
         run_scrape(dumps, out)
     reads.clear()
     summary = run_scrape(dumps, out, skip_damaged=True)
@@ -317,7 +318,7 @@ def test_damaged_lists_of_urls_are_all_named_and_read_again_once_repaired(
 ) -> None:
     out = tmp_path / "out"
     notes = Notes()
-    with pytest.raises(InputError, match=r"3 files are damaged, or no lists of URLs \(above\)\. Put good files"):
+    with pytest.raises(InputError, match=r"3 files are damaged or not lists of URLs \(see above\)\. Replace them"):
         run_scrape(lists, out, RunOptions(progress=notes), source="urls")
     assert reads == _names(lists)
     cut, bad, none = (next(line for line in notes.lines if line.startswith(str(path))) for path in lists[1:])
@@ -325,7 +326,7 @@ def test_damaged_lists_of_urls_are_all_named_and_read_again_once_repaired(
     assert "20 of its 120 lines cannot be read (more than 1%); is it a list of URLs?" in bad
     assert "is not a Parquet file (" in none
     # One alone is named in the error itself.
-    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .* is it a list of URLs\? Put good files"):
+    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .* is it a list of URLs\? Replace them"):
         run_scrape(lists[2:3], tmp_path / "bad", source="urls")
     for path in lists[1:]:
         path.unlink()

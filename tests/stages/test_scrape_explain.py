@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from local_apis import ArcticShift
-from pipelines.stages.scrape.scanning import scanned_lines
 from scrape_run import records, write_dump
 
 from pipelines.algorithms.web.urls import canonical_url
@@ -24,10 +23,8 @@ from pipelines.core.run import RunOptions
 from pipelines.stages.scrape import api_client, scores
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.explain import Explanation, explain
-from pipelines.stages.scrape.reading import Rejects
-from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.survey import BadLines, near_urls, rows_of_urls
+from pipelines.stages.scrape.survey import near_urls
 
 _FIRST_SECOND = 1483228800  # 2017-01-01
 _DAY_S = 86400
@@ -114,7 +111,7 @@ _CONFIGS = [
     ScrapeConfig(shards=4, profile="none", karma="sum"),
     ScrapeConfig(shards=4, karma="first", min_score=2),
     ScrapeConfig(shards=4, profile="openwebtext2", after="2017-02-01", before="2018-03-01"),
-    ScrapeConfig(shards=4, profile="openwebtext", subreddits=("python", "r/News")),
+    ScrapeConfig(shards=4, profile="openwebtext", subreddit=("python", "r/News")),
 ]
 
 
@@ -128,28 +125,28 @@ def test_it_says_of_every_url_what_the_scrape_did(tmp_path: Path, number: int) -
     urls = {url for url in every if url is not None}
     assert len(urls) > 15
     assert len(links) > 3
-    became: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     ways: dict[str, set[str]] = {}
     for url in sorted(urls):
         found = _explain(config, url, dumps, tmp_path / "out")
         assert found.canonical_url == url
-        assert found.taken is (url in links), found.verdict
-        became.update(each.became for each in found.submissions)
+        assert found.is_kept is (url in links), found.verdict
+        outcomes.update(each.outcome for each in found.submissions)
         assert found.result is not None
-        assert found.result.made_otherwise == ()
+        assert found.result.differences == ()
         assert found.result.link == links.get(url)
         if url in links:
-            ids = [each.id for each in found.submissions if each.became in ("kept", "merged_into_link")]
+            ids = [each.id for each in found.submissions if each.outcome in ("kept", "merged_into_link")]
             assert (found.score, ids) == (links[url]["score"], links[url]["submission_ids"])
-            assert found.verdict.startswith(f"taken: link with score {found.score} (")
+            assert found.verdict.startswith(f"kept: link with score {found.score} (")
         else:
             assert found.verdict.startswith("dropped: ")
-            for way in found.taken_with:
+            for way in found.suggestions:
                 ways.setdefault(way, set()).add(url)
     # The explanations of all URLs add up to the funnel, but for the submissions that have no canonical URL.
-    assert became.pop("kept") == summary.records_out
-    assert became <= Counter(summary.dropped)
-    assert (Counter(summary.dropped) - became).total() == every.count(None)
+    assert outcomes.pop("kept") == summary.records_out
+    assert outcomes <= Counter(summary.dropped)
+    assert (Counter(summary.dropped) - outcomes).total() == every.count(None)
     assert ways
     for number, (way, dropped) in enumerate(sorted(ways.items())):
         output = tmp_path / f"way{number}"
@@ -164,23 +161,10 @@ def _changed(config: ScrapeConfig, way: str) -> ScrapeConfig:
     fields: dict[str, Any] = {}
     for part in way.split(" and "):
         flag, _, value = part.removeprefix("no ").partition(" ")
-        name = {"--subreddit": "subreddits"}.get(flag, flag[2:].replace("-", "_"))
-        none = () if name == "subreddits" else None
+        name = flag[2:].replace("-", "_")
+        none = () if name == "subreddit" else None
         fields[name] = int(value) if name == "min_score" else none if part.startswith("no ") else value
     return dataclasses.replace(config, **fields)
-
-
-def test_looking_for_bytes_finds_what_the_slow_way_finds(tmp_path: Path) -> None:
-    for path in _random_dumps(tmp_path, 99):
-        with compression.open_decompressed(path) as stream:
-            for lines in scanned_lines(stream, Rejects(SourceFile("f", path, ""), BadLines())):
-                rows = [row for row in range(len(lines.good)) if lines.good[row] and lines.submission(row).url]
-                forms = {row: canonical_url(lines.submission(row).url or "") for row in rows}
-                urls = set(filter(None, forms.values()))
-                expected = {url: [row for row in rows if forms[row] == url] for url in urls}
-                assert rows_of_urls(lines, urls) == expected
-                for url in urls:
-                    assert rows_of_urls(lines, (url, "http://nowhere.example/")) == {url: expected[url]}
 
 
 def _dump(path: Path, records: list[dict[str, Any]]) -> str:
@@ -202,35 +186,31 @@ def test_the_words_of_the_verdict(tmp_path: Path) -> None:
     def verdict(url: str, **fields: Any) -> str:
         return _explain(ScrapeConfig(**fields), url, dumps, out).verdict
 
-    assert verdict(page) == (
-        "dropped: low_score; --min-score 2, or --karma sum, or --profile openwebtext2 would take it"
-    )
-    assert verdict(page, min_score=2) == "taken: link with score 2 (1 submission)"
-    assert verdict(page, karma="sum") == "taken: link with score 3 (sum of 2 submissions)"
-    assert verdict(page, subreddits=("z",)) == (
-        "dropped: other_subreddit; --min-score 2 and no --subreddit would take it"
-    )
+    assert verdict(page) == ("dropped: low_score; kept with --min-score 2, or --karma sum, or --profile openwebtext2")
+    assert verdict(page, min_score=2) == "kept: link with score 2 (1 submission)"
+    assert verdict(page, karma="sum") == "kept: link with score 3 (sum of 2 submissions)"
+    assert verdict(page, subreddit=("z",)) == ("dropped: other_subreddit; kept with --min-score 2 and no --subreddit")
     assert verdict("HTTP://I.imgur.com:80/1").startswith(
-        "dropped: low_score; --min-score 1 and --profile none would take it"
+        "dropped: low_score; kept with --min-score 1 and --profile none"
     )
     assert verdict("http://self.example/") == (
-        "dropped: self_post; no other --min-score, --karma or --profile takes it"
+        "dropped: self_post; no other --min-score, --karma or --profile keeps it"
     )
-    assert verdict("http://self.example/", before="2018-01-01", subreddits=("x",)) == (
-        "dropped: self_post; no other --min-score, --karma, --before, --subreddit or --profile takes it"
+    assert verdict("http://self.example/", before="2018-01-01", subreddit=("x",)) == (
+        "dropped: self_post; no other --min-score, --karma, --before, --subreddit or --profile keeps it"
     )
-    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddits=("x",)) == (
-        "dropped: too_early; --min-score 1 and no --after and --profile none would take it"
+    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddit=("x",)) == (
+        "dropped: too_early; kept with --min-score 1 and no --after and --profile none"
     )
-    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddits=("y",)) == (
-        "dropped: other_subreddit; --min-score 1 and no --after and no --subreddit and --profile none would take it"
+    assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddit=("y",)) == (
+        "dropped: other_subreddit; kept with --min-score 1 and no --after and no --subreddit and --profile none"
     )
     assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
     assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", imgur.shard, None)
     (only,) = imgur.submissions
-    assert (only.file, only.line, only.id, only.score, only.became) == ("RS_2017-01", 3, "c", 1, "low_score")
-    assert json.loads(json.dumps(imgur.to_json()))["submissions"][0]["became"] == "low_score"
+    assert (only.file, only.line, only.id, only.score, only.outcome) == ("RS_2017-01", 3, "c", 1, "low_score")
+    assert json.loads(json.dumps(imgur.to_json()))["submissions"][0]["outcome"] == "low_score"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-01"]
 
 
@@ -240,34 +220,34 @@ def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
     out = tmp_path / "out"
     scrape(ScrapeConfig(shards=3, min_score=5), dumps=[one], output=str(out), options=RunOptions())
     found = _explain(ScrapeConfig(), "http://a.com/4", [one, two], out)
-    assert found.taken
+    assert found.is_kept
     assert found.result is not None
     assert found.result.link is None
-    assert found.result.made_otherwise == (
+    assert found.result.differences == (
         "min_score was 5, is now 3",
         "shards was 3, is now 64",
-        "1 file more than its own are read here",
+        "1 other file is read here",
     )
     found = _explain(ScrapeConfig(shards=3, min_score=5), "http://b.com/", [two], out)
     assert found.result is not None
-    assert (found.result.link, found.result.made_otherwise) == (None, ("its one file is not read here",))
+    assert (found.result.link, found.result.differences) == (None, ("its only file is not read here",))
     assert _explain(ScrapeConfig(), "http://b.com/", [two], out).result is None
     found = _explain(ScrapeConfig(), "http://a.com/8", [two], out)
     assert found.result is not None
     assert found.result.link is not None
-    assert found.result.made_otherwise[-1] == "its one file is not read here"
+    assert found.result.differences[-1] == "its only file is not read here"
     both = tmp_path / "both"
     scrape(ScrapeConfig(shards=3), dumps=[one, two], output=str(both), options=RunOptions())
     found = _explain(ScrapeConfig(shards=3), "http://a.com/8", [one], both)
     assert found.result is not None
-    assert found.result.made_otherwise == ("only 1 of its 2 files are read here",)
+    assert found.result.differences == ("only 1 of its 2 files are read here",)
     found = _explain(ScrapeConfig(shards=3, min_score=5, profile="none"), "http://a.com/4", [one], out)
     assert found.result is not None
-    assert found.result.made_otherwise == ('profile was "webtext-2019", is now "none"',)
+    assert found.result.differences == ('profile was "webtext-2019", is now "none"',)
     found = _explain(ScrapeConfig(shards=3, min_score=5), "http://a.com/8", [one], out)
     assert found.result is not None
     assert found.result.link is not None
-    assert (found.result.link["score"], found.result.made_otherwise) == (8, ())
+    assert (found.result.link["score"], found.result.differences) == (8, ())
 
 
 def test_urls_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
@@ -302,19 +282,19 @@ def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
     out = tmp_path / "out"
     config = ScrapeConfig(profile="none")
     found = _explain(config, "http://a.com/8", [dump], out)
-    assert found.verdict == "dropped: low_score; --min-score 1 would take it"
+    assert found.verdict == "dropped: low_score; kept with --min-score 1"
     (note,) = found.notes
-    assert note.startswith("the scores of 2023-09 look taken at ingestion: 0.0% of 1,200 submissions have 3 points")
+    assert note.startswith("the scores of 2023-09 look recorded at ingestion: 0.0% of 1,200 submissions have 3 points")
     assert note.endswith("scrape refuses the month without --refresh-scores or --accept-fresh-scores")
     config = dataclasses.replace(config, refresh_scores="arctic-shift")
     found = _explain(config, "http://a.com/8", [dump], out)
-    assert (found.taken, found.verdict) == (
+    assert (found.is_kept, found.verdict) == (
         None,
-        "open: judges 1 submission after --refresh-scores arctic-shift fetched the score",
+        "open: depends on 1 submission after --refresh-scores arctic-shift fetched the score",
     )
-    assert [each.became for each in found.submissions] == ["score_to_fetch"]
+    assert [each.outcome for each in found.submissions] == ["score_to_fetch"]
     found = _explain(config, "http://a.com/7", [dump], out)
-    assert found.verdict.startswith("taken: link with score 5 (1 submission); and 1 submission after --refresh-scores")
+    assert found.verdict.startswith("kept: link with score 5 (1 submission); and 1 submission after --refresh-scores")
     data = zstandard.compress((tmp_path / "RS_2023-09").read_bytes())
     (tmp_path / "cut.zst").write_bytes(data[: len(data) // 2])
     found = _explain(ScrapeConfig(), "http://nowhere.com/", [str(tmp_path / "cut.zst")], out)
@@ -338,18 +318,18 @@ def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pyt
         config = dataclasses.replace(config, api_url=api.address)
         summary = scrape(config, dumps=[dump], output=str(tmp_path / "out"), options=RunOptions())
     links = _links(tmp_path / "out")
-    became: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for url in sorted({post["url"] for post in posts}):
         found = _explain(config, url, [dump], tmp_path / "out")
-        assert (found.taken, found.score) == ((True, links[url]["score"]) if url in links else (False, None))
+        assert (found.is_kept, found.score) == ((True, links[url]["score"]) if url in links else (False, None))
         assert found.result is not None
-        assert (found.result.link, found.result.made_otherwise) == (links.get(url), ())
-        became.update(each.became for each in found.submissions)
-    assert became.pop("kept") == summary.records_out
-    assert became == Counter(summary.dropped)
-    assert became["score_not_found"] > 5
+        assert (found.result.link, found.result.differences) == (links.get(url), ())
+        outcomes.update(each.outcome for each in found.submissions)
+    assert outcomes.pop("kept") == summary.records_out
+    assert outcomes == Counter(summary.dropped)
+    assert outcomes["score_not_found"] > 5
     found = _explain(config, posts[1]["url"], [dump], tmp_path / "elsewhere")
-    assert {each.became for each in found.submissions} == {"score_to_fetch"}
+    assert {each.outcome for each in found.submissions} == {"score_to_fetch"}
 
 
 def test_lists_of_urls(tmp_path: Path) -> None:
@@ -357,21 +337,21 @@ def test_lists_of_urls(tmp_path: Path) -> None:
     config = ScrapeConfig(source="urls")
     dumps = [str(tmp_path / "urls.txt")]
     found = _explain(config, "http://a.com/", dumps, tmp_path / "out")
-    assert found.verdict == "taken: link without a score, listed 2 times"
-    assert [(each.line, each.became) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
+    assert found.verdict == "kept: link without a score, listed 2 times"
+    assert [(each.line, each.outcome) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
     assert _explain(config, "http://a.com/", dumps, tmp_path / "out", executor=LocalExecutor(2)) == found
     found = _explain(config, "http://b.com", dumps, tmp_path / "out")
-    assert (found.verdict, found.lines) == ("taken: link without a score", 5)
+    assert (found.verdict, found.lines) == ("kept: link without a score", 5)
     found = _explain(config, "http://youtu.be/1", dumps, tmp_path / "out")
-    assert (found.verdict, found.rule) == ("dropped: media_host; --profile none would take it", "media_host")
+    assert (found.verdict, found.rule) == ("dropped: media_host; kept with --profile none", "media_host")
 
 
 def test_errors(tmp_path: Path) -> None:
     dump = _dump(tmp_path / "RS_2017-01", [{"id": "a", "url": "http://a.com/", "score": 1}])
     comments = _dump(tmp_path / "comments", [{"id": "a", "body": "x", "score": 1}])
     for config, url, dumps, message in (
-        (ScrapeConfig(), "example.com", [dump], "--explain example.com: is no http.s. URL"),
-        (ScrapeConfig(source="praw"), "http://a.com/", [], "--explain reads files, and --source praw asks an API"),
+        (ScrapeConfig(), "example.com", [dump], "--explain example.com: not an http.s. URL"),
+        (ScrapeConfig(source="praw"), "http://a.com/", [], "--explain reads files, and --source praw queries an API"),
         (ScrapeConfig(), "http://a.com/", [], "no dumps were named"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -389,7 +369,7 @@ def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:
     odd = min(url for url in links if url != links[url]["original_url"])
     for url in (several, odd):
         found = _explain(config, links[url]["original_url"], dumps, tmp_path / "out")
-        ids = [each.id for each in found.submissions if each.became in ("kept", "merged_into_link")]
+        ids = [each.id for each in found.submissions if each.outcome in ("kept", "merged_into_link")]
         assert (found.canonical_url, found.score, ids) == (url, links[url]["score"], links[url]["submission_ids"])
         assert found.result is not None
         assert found.result.link == links[url]

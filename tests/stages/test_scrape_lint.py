@@ -53,13 +53,13 @@ def test_real_dumps_give_the_table_that_the_scrape_writes(shared_data: Path, tmp
     [
         ([_record(n) for n in range(30)], {}, None),
         ([_record(n) for n in range(1980)] + ["oops"] * 20, {}, None),
-        ([_record(n) for n in range(90)] + ["oops"] * 20, {}, "20 of its 110 lines are no submissions"),
+        ([_record(n) for n in range(90)] + ["oops"] * 20, {}, "20 of its 110 lines are not submissions"),
         ([_record(n) for n in range(90)] + ["oops"] * 20, {"skip_damaged": True}, None),
         ([_record(n, 1, _SEPTEMBER_S) for n in range(1200)] + [_record(9999, 5, _SEPTEMBER_S)], {}, "2023-09: 0.1% of"),
         ([_record(n, 1) for n in range(1200)] + [_record(9999)], {"accept_fresh_scores": True}, None),
         ([_record(n, 1) for n in range(1200)] + [_record(9999, 9, 0)], {"before": "2017-11-01"}, None),
         ([_record(n, None) for n in range(5)], {}, "none of its 5 lines has a usable `score`"),
-        ([], {}, "holds no lines at all"),
+        ([], {}, "contains no lines at all"),
     ],
 )
 def test_what_it_refuses_the_scrape_refuses(
@@ -97,7 +97,7 @@ def test_damaged_files_and_bad_lines_stand_in_the_report(tmp_path: Path) -> None
 
 
 def test_sources_without_months_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--lint reads files, and --source arctic-shift asks an API; scrape first"):
+    with pytest.raises(UsageError, match="--lint reads files, and --source arctic-shift queries an API; scrape first"):
         _lint([], source="arctic-shift")
     with pytest.raises(UsageError, match=r"lists of URLs .* have none"):
         _lint(["x"], source="urls")

@@ -17,7 +17,7 @@ from pipelines.core import buckets
 from pipelines.core.buckets import write_buckets
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.stages.scrape import merge
-from pipelines.stages.scrape.merge import MergeTask, merge_bucket
+from pipelines.stages.scrape.merge import MergeContext, merge_bucket
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
 Row = dict[str, Any]
@@ -26,7 +26,7 @@ _INT64_MAX = 2**63 - 1
 _BUCKET = 5
 
 
-def plain_merge(rows: list[Row], karma: str, least_score: int | None) -> tuple[list[Row], dict[str, int]]:
+def plain_merge(rows: list[Row], karma: str, min_score: int | None) -> tuple[list[Row], dict[str, int]]:
     """Return the links by URL, and the drops."""
     dropped: Counter[str] = Counter()
     links = []
@@ -35,7 +35,7 @@ def plain_merge(rows: list[Row], karma: str, least_score: int | None) -> tuple[l
         distinct = distinct_submissions(submissions)
         dropped["duplicate_submission"] += len(submissions) - len(distinct)
         link = link_of(distinct, karma)
-        if least_score is not None and link["score"] < least_score:
+        if min_score is not None and link["score"] < min_score:
             dropped["low_score"] += len(distinct)
         else:
             dropped["merged_into_link"] += len(distinct) - 1
@@ -73,7 +73,7 @@ def order_of(row: Row) -> tuple[Any, ...]:
     return tuple("" if row[key] is None else row[key] for key in keys)
 
 
-def _merged(folder: Path, files: list[list[Row]], karma: str, least_score: int | None) -> tuple[pa.Table, Any]:
+def _merged(folder: Path, files: list[list[Row]], karma: str, min_score: int | None) -> tuple[pa.Table, Any]:
     """Write work files of one bucket, among others, and merge it."""
     names = []
     for number, rows in enumerate(files):
@@ -82,7 +82,7 @@ def _merged(folder: Path, files: list[list[Row]], karma: str, least_score: int |
             for start in range(0, len(rows), 5):
                 batch = pa.RecordBatch.from_pylist(rows[start : start + 5] * 2, schema=SUBMISSION_SCHEMA)
                 written.writer.write(batch, _buckets_of(batch.num_rows))
-    result = merge_bucket(MergeTask(_BUCKET, tuple(names), karma, least_score, str(folder), "_work"))
+    result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder)))
     return pq.read_table(folder / f"links-{_BUCKET:05d}.parquet"), result
 
 
@@ -113,14 +113,14 @@ _rows = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=st.lists(st.lists(_rows, max_size=30), min_size=1, max_size=3),
-    least_score=st.none() | st.integers(0, 6),
+    min_score=st.none() | st.integers(0, 6),
 )
 def test_the_merge_is_that_of_a_plain_loop(
     tmp_path_factory: pytest.TempPathFactory,
     karma: str,
     in_ranges: bool,
     files: list[list[Row]],
-    least_score: int | None,
+    min_score: int | None,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if in_ranges:
@@ -128,9 +128,9 @@ def test_the_merge_is_that_of_a_plain_loop(
             patch.setattr(merge, "_SORTED_BYTES", 900)
             patch.setattr(merge, "_LINKS_AT_ONCE", 2)
         folder = tmp_path_factory.mktemp("merge")
-        table, result = _merged(folder, files, karma, least_score)
+        table, result = _merged(folder, files, karma, min_score)
     every = list(itertools.chain.from_iterable(files))
-    links, dropped = plain_merge(every, karma, least_score)
+    links, dropped = plain_merge(every, karma, min_score)
     assert table.schema.equals(LINK_SCHEMA)
     assert table.to_pylist() == links
     assert (result.records_out, result.dropped) == (len(links), dropped)

@@ -1,4 +1,4 @@
-"""The linter of months: its counts, what it makes of them, and what scrape does where scores were taken too early."""
+"""The counts and reports of months, and what scrape does about scores that were recorded too early."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines.stages.scrape.linter import month_reports
 from scrape_run import Notes, read_links, read_table, records, run_scrape, second, write_dump
 
 from pipelines.core.errors import InputError
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, known_months, month_numbers, months_of
+from pipelines.stages.scrape.month_reports import make_month_reports
+from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, known_months
+from pipelines.stages.scrape.submission import Submission
 
 _UNKNOWN = "2017-03"
 _KNOWN = "2023-08"
@@ -35,13 +36,10 @@ _ROWS = st.lists(
 )
 
 
-def _counted(rows: list[tuple[int, int | None, bool]]) -> DayCounts:
+def _counted(rows: Sequence[tuple[int, int | None, bool]]) -> DayCounts:
     counts = DayCounts()
     counts.add(
-        np.array([time for time, _, _ in rows], np.int64),
-        np.array([score or 0 for _, score, _ in rows], np.int64),
-        np.array([score is not None for _, score, _ in rows], np.bool_),
-        np.array([is_link for _, _, is_link in rows], np.bool_),
+        [Submission(id="x", created_utc=time, score=score, is_self=not is_link) for time, score, is_link in rows]
     )
     return counts
 
@@ -102,8 +100,6 @@ def test_the_counts_are_those_of_a_plain_count(rows: list[tuple[int, int | None,
     ]
     assert found == _plain_months(rows)
     assert [month.month for month in months] == sorted(month.month for month in months)
-    times = np.array([time for time, _, _ in rows], np.int64)
-    assert set(months_of(times).tolist()) == set(month_numbers(month.month for month in months).tolist())
 
 
 def test_the_stats_of_a_file_survive_as_json() -> None:
@@ -117,7 +113,7 @@ def test_the_stats_of_a_file_survive_as_json() -> None:
 
 def _problem(month: str, scores: list[Any], days: int = 28, source: str = "dump") -> str | None:
     rows = [(record["created_utc"], record["score"], True) for record in records(month, scores, days=days)]
-    (report,) = month_reports([("RS", FileStats(days=_counted(rows)))], source)
+    (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], source)
     assert report.month == month
     return report.problem
 
@@ -153,7 +149,7 @@ def test_how_much_is_enough(good: int, bad: int, fresh: bool) -> None:
 def test_a_month_of_which_some_days_are_fresh() -> None:
     rows = [(second(_UNKNOWN, day) + n, 1, True) for day in (5, 6) for n in range(1100)]
     rows += [(second(_UNKNOWN, day) + n, 50, True) for day in range(7, 29) for n in range(1100)]
-    (report,) = month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
+    (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
     assert report.counts.fresh_days == [5, 6]
     assert report.problem is not None
     assert report.problem.startswith(
@@ -161,7 +157,7 @@ def test_a_month_of_which_some_days_are_fresh() -> None:
     )
     # A day of few submissions may well have no good one.
     rows = [(second(_UNKNOWN, 5) + n, 1, True) for n in range(900)] + rows[2200:]
-    (report,) = month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
+    (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
     assert report.problem is None
 
 
@@ -184,7 +180,7 @@ def test_the_months_that_are_known() -> None:
 def test_a_month_that_ends_early() -> None:
     def truncated(month: str, count: int, days: int) -> str | None:
         rows = [(record["created_utc"], 9, True) for record in records(month, [9] * count, days=days)]
-        return month_reports([("RS", FileStats(days=_counted(rows)))], "dump")[0].truncated
+        return make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")[0].truncated
 
     assert truncated("2017-01", 700, 20) == "nothing after day 20 of 31"
     assert truncated("2016-02", 700, 28) == "nothing after day 28 of 29"
@@ -197,7 +193,7 @@ def test_a_month_that_ends_early() -> None:
 def test_a_damaged_file_ends_its_last_month() -> None:
     both = _counted([(second("2017-01", 30), 9, True), (second("2017-02", 3), 9, True)])
     other = _counted([(second("2017-02", 4), 9, False), (second("2017-02", 28), None, True)])
-    reports = month_reports(
+    reports = make_month_reports(
         [("RS_1", FileStats(days=both, damaged_at=77)), ("RS_2", FileStats(days=other)), ("RS_3", FileStats())], "dump"
     )
     assert [(report.month, report.files, report.truncated) for report in reports] == [
@@ -215,7 +211,7 @@ def test_a_fresh_month_stops_a_run_and_can_be_accepted(tmp_path: Path) -> None:
         run_scrape([good, fresh, known], tmp_path / "out")
     message = str(raised.value)
     for part in (
-        "a limit of 3 points keeps almost nothing: 2017-03: 0.5% of 2,000 submissions have 3 points or more, mean",
+        "a minimum of 3 points keeps almost nothing: 2017-03: 0.5% of 2,000 submissions have 3 points or more, mean",
         "; 2023-08: 3.3% of 30 submissions have 3 points or more, mean score 1.1; the public archives hold 2023-08",
         "--refresh-scores arctic-shift",
         "--accept-fresh-scores",
@@ -227,7 +223,7 @@ def test_a_fresh_month_stops_a_run_and_can_be_accepted(tmp_path: Path) -> None:
     notes = Notes()
     summary = run_scrape([good, fresh, known], tmp_path / "out", RunOptions(progress=notes), accept_fresh_scores=True)
     assert summary.extra["months_with_fresh_scores"] == 2
-    accepted = [line for line in notes.lines if line.endswith("; accepted as they are")]
+    accepted = [line for line in notes.lines if line.endswith("; accepted")]
     assert [line.split(":")[0] for line in accepted] == ["2017-03", "2023-08"]
     ids = [id for link in read_links(tmp_path / "out").values() for id in link["submission_ids"]]
     assert len([id for id in ids if id.startswith("1703")]) == 10

@@ -58,7 +58,7 @@ class _Notes(Silent):
 
 def _scrape(output: Path, progress: Progress | None = None, **config: Any) -> Summary:
     options = RunOptions(progress=progress or Silent())
-    config = {"source": "praw", "subreddits": ("python",), "profile": "none", "shards": 2, **config}
+    config = {"source": "praw", "subreddit": ("python",), "profile": "none", "shards": 2, **config}
     return scrape(ScrapeConfig(**config), dumps=[], output=str(output), options=options)
 
 
@@ -117,7 +117,7 @@ def test_a_stored_listing_is_not_requested_again(reddit: Reddit, tmp_path: Path)
 def test_several_subreddits_and_r_all(reddit: Reddit, tmp_path: Path) -> None:
     reddit.posts["/r/all/hot"] = [_post("1a", "http://example.com/a", subreddit="news")]
     reddit.posts["/r/python/hot"] = [_post("1b", "http://example.com/b")]
-    summary = _scrape(tmp_path / "out", listing="hot", subreddits=("r/all", "python"))
+    summary = _scrape(tmp_path / "out", listing="hot", subreddit=("r/all", "python"))
     assert summary.records_out == 2
     assert sorted(row["subreddits"] for row in _rows(tmp_path / "out")) == [["Python"], ["news"]]
 
@@ -160,7 +160,7 @@ def test_recorded_links(reddit: Reddit, tmp_path: Path, shared_data: Path) -> No
     body = recorded["interactions"][1]["response"]["body"]["string"].encode()
     reddit.recorded["/r/all/top"] = body
     posts = [child["data"] for child in json.loads(body)["data"]["children"]]
-    summary = _scrape(tmp_path / "out", listing="top", subreddits=("all",))
+    summary = _scrape(tmp_path / "out", listing="top", subreddit=("all",))
     assert summary.records_in == len(posts) == 100
     assert summary.records_out == len({post["url"] for post in posts if not post["is_self"]}) > 50
 
@@ -188,17 +188,17 @@ def test_truncated_listings_are_noted_also_when_resuming(reddit: Reddit, tmp_pat
     names = ("python", "rust", "news", "nosuch")
     notes = _Notes()
     with pytest.raises(InputError, match="nosuch"):
-        _scrape(tmp_path / "out", notes, subreddits=names)
+        _scrape(tmp_path / "out", notes, subreddit=names)
     assert [note.split(",")[0] for note in notes.notes] == ["r/python/new: truncated at 1000 submissions"]
     assert "No listing covers the whole history" in notes.notes[0]
     requests = len(reddit.requests)
     reddit.posts["/r/nosuch/new"] = [_post(f"9{n}", f"http://example.org/{n}") for n in range(7)]
     resumed = _Notes()
-    assert _scrape(tmp_path / "out", resumed, subreddits=names).records_in == 1000 + 899 + 3 + 7
+    assert _scrape(tmp_path / "out", resumed, subreddit=names).records_in == 1000 + 899 + 3 + 7
     assert len(reddit.requests) == requests + 1
     assert notes.notes[0] in resumed.notes
     exact = _Notes()
-    _scrape(tmp_path / "exact", exact, subreddits=("news",), limit=3)
+    _scrape(tmp_path / "exact", exact, subreddit=("news",), limit=3)
     assert [note.split(",")[0] for note in exact.notes] == ["r/news/new: truncated at 3 submissions"]
 
 
@@ -261,7 +261,7 @@ def test_an_empty_listing(reddit: Reddit, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--source praw: no submissions of python; check the name"):
         _scrape(tmp_path / "out")
     reddit.posts["/r/rust/new"] = [_post("1a", "http://example.com/a")]
-    assert _scrape(tmp_path / "two", subreddits=("python", "rust", "Rust")).records_in == 1
+    assert _scrape(tmp_path / "two", subreddit=("python", "rust", "Rust")).records_in == 1
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_missing_credentials(
 
 def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"r/nosuch: no such subreddit, or it is private"):
-        _scrape(tmp_path / "other", subreddits=("nosuch",))
+        _scrape(tmp_path / "other", subreddit=("nosuch",))
     monkeypatch.setenv("praw_client_secret", "wrong")
     with pytest.raises(InputError, match=r"Reddit refused the credentials \(401\)"):
         _scrape(tmp_path / "out")
@@ -294,14 +294,14 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subreddits": ()}, "needs at least one --subreddit"),
+        ({"subreddit": ()}, "needs at least one --subreddit"),
         ({"listing": "search"}, "--listing search needs --query, which no other listing takes"),
         ({"listing": "top", "query": "a"}, "--listing search needs --query, which no other listing takes"),
         ({"listing": "new", "time_filter": "day"}, "--time-filter has no effect with --listing new; omit it"),
-        ({"domains": ("a.com",)}, "--domain has no meaning with --source praw; leave it out"),
-        ({"api_url": "http://a"}, "--api-url has no meaning with --source praw; leave it out"),
-        ({"source": "dump", "query": "a"}, "--query has no meaning with --source dump; leave it out"),
-        ({"source": "urls", "time_filter": "day"}, "--subreddit has no meaning with --source urls; leave it out"),
+        ({"domain": ("a.com",)}, "--domain has no effect with --source praw; omit it"),
+        ({"api_url": "http://a"}, "--api-url has no effect with --source praw; omit it"),
+        ({"source": "dump", "query": "a"}, "--query has no effect with --source dump; omit it"),
+        ({"source": "urls", "time_filter": "day"}, "--subreddit has no effect with --source urls; omit it"),
     ],
 )
 def test_conflicting_listing_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -311,6 +311,6 @@ def test_conflicting_listing_options(tmp_path: Path, options: dict[str, Any], me
 
 def test_files_are_refused(tmp_path: Path) -> None:
     for source in ("praw", "arctic-shift"):
-        config = ScrapeConfig(source=source, subreddits=("a",))
+        config = ScrapeConfig(source=source, subreddit=("a",))
         with pytest.raises(UsageError, match="takes no files"):
             scrape(config, dumps=["x"], output=str(tmp_path), options=RunOptions())

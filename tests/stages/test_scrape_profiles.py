@@ -371,4 +371,4 @@ def test_the_docs_name_every_profile_rule_and_condition() -> None:
     assert [name for name in conditions if not re.search(rf"`{name}\b", text)] == []
     rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
     assert f"{len(rules['blocked_subreddit'].subreddits)} subreddits that are known" in text
-    assert f"but for {len(rules['explicit_subreddit_name'].except_subreddits)} that are safe" in text
+    assert f"except {len(rules['explicit_subreddit_name'].except_subreddits)} that are safe" in text

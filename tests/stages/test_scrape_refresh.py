@@ -132,9 +132,9 @@ def test_the_scores_are_listed_old_and_new(tmp_path: Path, dumps: _Dumps, archiv
     ids = Counter(id for link in links for id in link["submission_ids"])
     assert max(ids.values()) == 1
     assert {id for id in ids if id.startswith("2308")} == {*_of_links(dumps)} - {*unknown} - {*low}
-    asked = f"{len(_of_links(dumps))} submissions are asked for anew in {len(archive.requests)} requests"
-    (note,) = [line for line in notes.lines if "asked for anew" in line]
-    assert note == f"scores of 2023-08: {asked}, which takes 0 minutes or more"
+    fetched = f"{len(_of_links(dumps))} submissions in {len(archive.requests)} requests"
+    (note,) = [line for line in notes.lines if "re-fetching" in line]
+    assert note == f"scores of 2023-08: re-fetching {fetched}, at least 0 minutes"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -171,8 +171,8 @@ def test_a_refused_run_goes_on_with_the_option_that_the_refusal_names(
         monkeypatch.setattr(
             module,
             "partition_file",
-            lambda task, f=partition_file, name=module.__name__: (
-                read.append(f"{name.rsplit('.')[-1]} {task.file.label}") or f(task)
+            lambda item, context, f=partition_file, name=module.__name__: (
+                read.append(f"{name.rsplit('.')[-1]} {item.file.label}") or f(item, context)
             ),
         )
     out = tmp_path / "out"
@@ -250,7 +250,7 @@ def test_killed_in_the_middle_it_asks_for_nothing_twice(
     script = Path(__file__).with_name("killed_scrape_dumps.py")
     out = tmp_path / "out"
     # Many little tasks, so that there is a middle.
-    monkeypatch.setattr(refresh, "_TASK_ROWS", 50)
+    monkeypatch.setattr(refresh, "_ROWS_PER_TASK", 50)
     archive.hold_at = 7
     command = [sys.executable, str(script), str(out), "0", "-", json.dumps({**options, "task_rows": 50})]
     process = subprocess.Popen([*command, *map(str, dumps.named)])
@@ -276,7 +276,7 @@ def test_fetched_scores_that_are_no_better_are_refused(
     monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 500)
     archive.posts = [{**post, "score": 1} for post in archive.posts]
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
-    with pytest.raises(InputError, match=r"2023-08 that arctic-shift gives look taken at ingestion too: 0 of 727 "):
+    with pytest.raises(InputError, match=r"2023-08 from arctic-shift also look recorded at ingestion: 0 of 727 "):
         run_scrape(dumps.named, tmp_path / "out", **options)
     asked = len(archive.requests)
     summary = run_scrape(dumps.named, tmp_path / "out", accept_fresh_scores=True, **options)

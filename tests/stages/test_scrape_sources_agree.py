@@ -84,10 +84,10 @@ def test_the_four_sources_agree(
     assert dropped["self_post"] == 1
     assert dropped["not_http"] == 2
     assert len(links) > 60
-    by_praw = _scrape(tmp_path / "praw", [], karma=karma, source="praw", subreddits=("python",))
+    by_praw = _scrape(tmp_path / "praw", [], karma=karma, source="praw", subreddit=("python",))
     assert by_praw == (dropped, links)
     window = {"before": "2017-12-01", "api_url": arctic_shift.address}
-    by_archive = _scrape(tmp_path / "archive", [], karma=karma, source="arctic-shift", subreddits=("python",), **window)
+    by_archive = _scrape(tmp_path / "archive", [], karma=karma, source="arctic-shift", subreddit=("python",), **window)
     assert by_archive == (dropped, links)
     # What an API answered is a dump like others.
     for name in ("praw", "archive"):

@@ -159,7 +159,7 @@ def test_a_column_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path, "list.txt.gz", "http://a.com/\n")
     with pytest.raises(UsageError, match="--url-column link has no effect on lists of one URL per line"):
         _scrape([path], tmp_path / "out", url_column="link")
-    with pytest.raises(UsageError, match="--url-column has no meaning with --source dump"):
+    with pytest.raises(UsageError, match="--url-column has no effect with --source dump"):
         _scrape([path], tmp_path / "out", source="dump", url_column="link")
     table = _write(tmp_path, "list.csv", "link\nhttp://b.com/\n")
     assert _scrape([path, table], tmp_path / "out", url_column="link").records_out == 2

@@ -131,7 +131,7 @@ def _identity(config: ScrapeConfig, filter: SubmissionFilter, files: Sequence[So
 
 def _fresh_months(surveys: Sequence[FileSurvey], config: ScrapeConfig, filter: SubmissionFilter) -> dict[str, str]:
     """Return the months whose scores look recorded at ingestion, with the reason."""
-    reports = make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config)
+    reports = make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
     return {report.month: report.problem or "" for report in unusable_months(reports, filter)}
 
 
@@ -194,7 +194,7 @@ def _verdict(outcome: Outcome, config: ScrapeConfig, filter: SubmissionFilter, s
         how = f"{filter.karma} of {size:,} submissions" if size > 1 else "1 submission"
         return f"kept: link with score {outcome.score:,} ({how})" + (f"; and {later}" if pending else "")
     if pending:
-        return f"undecided: depends on {later}"
+        return f"open: depends on {later}"
     reasons = ", ".join(reason if len(counts) == 1 else f"{reason} {count:,}" for reason, count in counts.most_common())
     if suggestions:
         return f"dropped: {reasons}; kept with {', or '.join(suggestions)}"

@@ -1,4 +1,4 @@
-"""What one source file held and what became of it, kept as a work file beside its submissions."""
+"""The counts of one source file, stored as a work file alongside its submissions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipelines.stages.scrape.submission import Submission
 class FileStats:
     """The funnel of one file.
 
-    `damage` says what is wrong with it, if anything is; `damaged_at` is the offset in its compressed bytes where it
-    could not be decoded further. `sha256` is of the whole file, where it is damaged.
+    `damage` describes what is wrong with it, if anything; `damaged_at` is the offset in its compressed bytes where
+    decoding stopped. `sha256` is of the whole file, if it is damaged.
     """
 
     lines: int = 0
@@ -36,35 +36,37 @@ class FileStats:
     def count(self, submissions: Sequence[Submission]) -> None:
         """Count submissions before any filter is applied."""
         self.lines += len(submissions)
-        self.with_url += sum(submission.url is not None for submission in submissions)
-        self.with_score += sum(submission.score is not None for submission in submissions)
+        self.with_url += len(submissions) - [submission.url for submission in submissions].count(None)
+        self.with_score += len(submissions) - [submission.score for submission in submissions].count(None)
         self.days.add(submissions)
 
     def diagnose(self) -> None:
-        """Note in `damage` what is wrong with a dump that could be read to its end."""
+        """Set `damage` for a dump that could be read to its end, but is not what it seems."""
         if not self.lines:
-            self.damage = "holds no lines at all; is the download complete?"
+            self.damage = "contains no lines at all; is the download complete?"
         elif self.bad_lines == self.lines:
             self.damage = (
                 f"none of its {self.lines:,} lines is a submission; is it a dump of Reddit submissions, one JSON "
-                "object a line? (A list of URLs needs --source urls)"
+                "object per line? (A list of URLs needs --source urls)"
             )
         elif self.too_many_bad:
             self.damage = (
-                f"{self.bad_lines:,} of its {self.lines:,} lines are no submissions (more than 1%); "
-                "is it a dump of Reddit submissions, one JSON object a line?"
+                f"{self.bad_lines:,} of its {self.lines:,} lines are not submissions (more than 1%); "
+                "is it a dump of Reddit submissions, one JSON object per line?"
             )
         else:
-            absent = next((name for name, have in (("url", self.with_url), ("score", self.with_score)) if not have), "")
-            if absent:
-                self.damage = f"none of its {self.lines:,} lines has a usable `{absent}`; is it of submissions?"
+            missing = next(
+                (name for name, count in (("url", self.with_url), ("score", self.with_score)) if not count), ""
+            )
+            if missing:
+                self.damage = f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?"
 
     def problem(self, path: str) -> str | None:
-        """Say what is wrong with the file, None where it is sound."""
+        """Return what is wrong with the file, None if it is intact."""
         if self.damaged_at is not None:
             return (
                 f"{path}: is truncated or corrupt near compressed byte {self.damaged_at} ({self.damage}); "
-                f"{self.lines:,} lines before it could be read"
+                f"{self.lines:,} lines before it were read"
             )
         return f"{path}: {self.damage}" if self.damage else None
 

@@ -106,7 +106,9 @@ def _file_difference(manifest: Manifest, identity: Identity) -> str:
     if not recorded:  # built from the answers of an API, which the option `source` says
         return ""
     if not shared:
-        return f"none of its {plural(len(recorded), 'file')} is read here"
+        return (
+            "its only file is not read here" if len(recorded) == 1 else f"none of its {len(recorded):,} files is read"
+        )
     parts = [f"only {shared:,} of its {plural(len(recorded), 'file')} are read here"] if shared < len(recorded) else []
     parts += [f"{plural(more, 'other file')} {'is' if more == 1 else 'are'} read here"] if more else []
     return ", and ".join(parts)

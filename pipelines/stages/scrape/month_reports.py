@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, MonthCounts, known_months, month_span
 from pipelines.stages.scrape.submission_filter import SubmissionFilter
@@ -67,12 +66,12 @@ class MonthReport:
         }
 
 
-def make_month_reports(files: Sequence[tuple[str, FileStats]], config: ScrapeConfig) -> list[MonthReport]:
+def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[MonthReport]:
     """Return the reports on the months of files, given by label, in order of time.
 
     The list of known months is about the public dumps; an API returns current scores.
     """
-    known = known_months() if config.source == "dump" else {}
+    known = known_months() if source == "dump" else {}
     days = DayCounts()
     labels: dict[str, list[str]] = {}
     damaged: dict[str, str] = {}

@@ -11,7 +11,7 @@ import dataclasses
 import datetime as dt
 import hashlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -198,21 +198,11 @@ def known_months_version() -> str:
     return hashlib.sha256(storage.read_bytes(data_path(_KNOWN_MONTHS))).hexdigest()
 
 
-def month_numbers(months: Iterable[str]) -> Counts:
-    """Return months `YYYY-MM` as months since 1970."""
-    return np.array([np.datetime64(month, "M").astype(np.int64) for month in months], np.int64)
-
-
 def month_span(month: str) -> tuple[int, int]:
     """Return the first second of a month `YYYY-MM` and that of the month after it, since 1970, UTC."""
     start = np.datetime64(month, "M")
     first, end = (int(each.astype("datetime64[s]").astype(np.int64)) for each in (start, start + 1))
     return first, end
-
-
-def months_of(created_utc: Counts) -> Counts:
-    """Return the month since 1970 of each time in seconds."""
-    return created_utc.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
 
 
 def _month_of_day(day: int) -> str:

@@ -116,7 +116,9 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     run.map(partition_file, files, context, phase="read", work=True, unit="bytes", cost=file_bytes)
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
-    reports = make_month_reports([(item.file.label, stat) for item, stat in zip(files, stats, strict=True)], config)
+    reports = make_month_reports(
+        [(item.file.label, stat) for item, stat in zip(files, stats, strict=True)], config.source
+    )
     unusable = unusable_months(reports, filter)
     _check_months(run, config, unusable)
     work_files = [item.submissions_name for item in files]

@@ -66,8 +66,8 @@ class Submission(Post, gc=False, kw_only=True):
     score: Int64 | None = None
     subreddit: Annotated[str, Meta(max_length=_MAX_SUBREDDIT_CHARACTERS)] = ""
     title: Annotated[str, Meta(max_length=_MAX_TITLE_CHARACTERS)] = ""
-    over_18: Any = None
-    promoted: Any = None
+    over_18: Any = False
+    promoted: Any = False
     crosspost_parent_list: list[Post] | None = None
 
     def resolve(self) -> None:

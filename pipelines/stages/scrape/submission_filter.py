@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import re
 from typing import NamedTuple
 
@@ -41,6 +42,10 @@ class FilterResult(NamedTuple):
     domain: str = ""
 
 
+# Nine submissions in ten are dropped for a reason that was seen before.
+_dropped = functools.cache(FilterResult)
+
+
 @dataclasses.dataclass(frozen=True)
 class SubmissionFilter:
     """What a submission and its link have to be. Times in seconds since 1970, UTC.
@@ -62,7 +67,7 @@ class SubmissionFilter:
     def apply(self, submission: Submission) -> FilterResult:
         """Return the link of a submission, or the first reason to drop it."""
         reason = self.post_reason(submission)
-        return self.apply_to_url(submission) if reason is None else FilterResult(reason)
+        return self.apply_to_url(submission) if reason is None else _dropped(reason)
 
     def post_reason(self, submission: Submission) -> str | None:
         """Return the first reason to drop a submission whatever its URL is; cheap, so these come first."""
@@ -84,13 +89,13 @@ class SubmissionFilter:
     def apply_to_url(self, submission: Submission) -> FilterResult:
         """Return the link of a submission, or the first reason to drop its URL."""
         if submission.url is None:
-            return FilterResult("missing_url")
+            return _dropped("missing_url")
         url = canonical_url(submission.url)
         domain = None if url is None else registered_domain(url)
         if url is None or domain is None:
-            return FilterResult("not_http")
+            return _dropped("not_http")
         reason = self.profile.reason_to_drop(submission, url, domain)
-        return FilterResult(None, url, domain) if reason is None else FilterResult(reason)
+        return FilterResult(None, url, domain) if reason is None else _dropped(reason)
 
     def without_score(self) -> SubmissionFilter:
         """Return the filter that ignores the scores of submissions."""
@@ -104,7 +109,7 @@ def resolve_config(config: ScrapeConfig) -> ScrapeConfig:
     """
     for field in dataclasses.fields(config):
         if field.name in _UNUSED_OPTIONS[config.source] and getattr(config, field.name) != field.default:
-            raise UsageError(f"--{field.name.replace('_', '-')} has no effect with --source {config.source}; remove it")
+            raise UsageError(f"--{field.name.replace('_', '-')} has no effect with --source {config.source}; omit it")
     if config.source == "urls":
         return config
     profile = load_profile(config.profile)

@@ -34,7 +34,7 @@ def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileSta
                 rejects.add(*url)
             else:
                 stats.lines += 1
-                yield Submission(id="", created_utc=0, url=url)
+                yield Submission(id="", created_utc=0, url=url, is_self=False)
     except ColumnError as error:
         raise InputError(f"{error} (set another one with --url-column)") from error
     except DamagedFileError as error:
