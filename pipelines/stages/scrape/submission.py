@@ -134,8 +134,8 @@ def parse_submission(record: Mapping[str, Any]) -> Submission:
         score=_whole_number(record.get("score")),
         subreddit=_subreddit(record),
         title=_text(record.get("title"))[:_MAX_TITLE_CHARACTERS],
-        over_18=record.get("over_18"),
-        promoted=record.get("promoted"),
+        over_18=record.get("over_18", False),
+        promoted=record.get("promoted", False),
         crosspost_parent_list=[Post(**_post_fields(parent))] if isinstance(parent, dict) else None,
         **_post_fields(record),
     )
