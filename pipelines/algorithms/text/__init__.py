@@ -1,1 +1,0 @@
-"""Text decoding and normalization."""
