@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from child_process import start_process
 from fetch_run import run_fetch
 
 from pipelines.stages.fetch import segments
 
 
 def start_fetch(folder: Path, flush_outcomes: int) -> BaseProcess:
-    """Start the fetch; the processes of all calls are forked from one that has imported the stage."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.stages.fetch.stage"])
-    process = context.Process(target=_fetch, args=(folder, flush_outcomes))
-    process.start()
-    return process
+    """Start the fetch in a child process."""
+    return start_process(_fetch, folder, flush_outcomes)
 
 
 def _fetch(folder: Path, flush_outcomes: int) -> None:

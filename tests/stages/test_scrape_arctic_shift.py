@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from killed_scrape import scrape_arctic_shift
+from killed_scrape import scrape_arctic_shift, start_scrape
 from local_apis import ArcticShift, Fault, Post, post
 
 from pipelines.core.compression import open_decompressed
@@ -286,15 +283,14 @@ def test_pages_before_a_failure_are_kept(api: ArcticShift, tmp_path: Path) -> No
 
 
 def _kill_when_held(api: ArcticShift, output: Path, at: int) -> None:
-    """Scrape in a process, and kill it while it waits for the answer to its next request of number `at`."""
+    """Scrape in a child process, and kill it while it waits for the response to its `at`-th request."""
     api.held.clear()
     api.release.clear()
     api.hold_at = len(api.requests) + at
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, str(Path(__file__).with_name("killed_scrape.py")), api.address, str(output)]
-    with subprocess.Popen([*command, "python", "news"], env=environment) as process:
-        assert api.held.wait(30)
-        process.kill()
+    process = start_scrape(api.address, output, ("python", "news"))
+    assert api.held.wait(30)
+    process.kill()
+    process.join()
     api.release.set()
 
 

@@ -26,7 +26,7 @@ from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.url_lists import counted_urls
+from pipelines.stages.scrape.url_source import count_urls
 
 _PACK: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstandard.compress,
@@ -49,7 +49,7 @@ def _read(path: Path, column: str = "url") -> tuple[list[str | None], FileStats]
     folder = path.parent / f"{path.name}-rejects"
     stats = FileStats()
     with shards.write_shard(str(folder), "rejects.parquet", REJECT_SCHEMA) as written:
-        submissions = list(counted_urls(file, column, Rejects(file, written.writer), stats))
+        submissions = list(count_urls(file, column, Rejects(file, written.writer), stats))
     rejects = pq.read_table(folder / "rejects.parquet")
     assert (stats.lines, stats.bad_lines) == (len(submissions) + rejects.num_rows, rejects.num_rows)
     return [submission.url for submission in submissions], stats

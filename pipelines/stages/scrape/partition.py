@@ -22,7 +22,7 @@ from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import Submission
 from pipelines.stages.scrape.submission_filter import FilterResult, SubmissionFilter
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA, batch_buckets, submission_batch
-from pipelines.stages.scrape.url_lists import counted_urls
+from pipelines.stages.scrape.url_source import count_urls
 
 # A task's name is part of a file's name, which may have 255 bytes.
 _SHOWN_CHARACTERS = 40
@@ -122,7 +122,7 @@ def file_bytes(item: FileToRead) -> int:
 
 def _read(file: SourceFile, context: ReadContext, rejects: Rejects, stats: FileStats) -> Iterable[Submission]:
     if context.source == "urls":
-        return counted_urls(file, context.url_column, rejects, stats)
+        return count_urls(file, context.url_column, rejects, stats)
     return itertools.chain.from_iterable(submissions for _, submissions in count_submissions(file, rejects, stats))
 
 

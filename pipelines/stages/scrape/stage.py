@@ -23,7 +23,7 @@ from pipelines.stages.scrape.refresh import refresh_scores
 from pipelines.stages.scrape.scores import check_service
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.submission_filter import SubmissionFilter, make_filter, resolve_config
-from pipelines.stages.scrape.url_lists import check_url_column
+from pipelines.stages.scrape.url_source import check_url_column
 
 STAGE = Stage("scrape", 2)
 SCORE_INPUT = "refreshed scores"

@@ -21,7 +21,7 @@ from pipelines.stages.scrape.reading import Rejects, count_submissions
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import open_sources
 from pipelines.stages.scrape.submission import Submission
-from pipelines.stages.scrape.url_lists import counted_urls
+from pipelines.stages.scrape.url_source import count_urls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _numbered_submissions(
     file: SourceFile, context: SurveyContext, rejects: Rejects, stats: FileStats
 ) -> Iterator[tuple[int, Submission]]:
     if context.source == "urls":
-        return enumerate(counted_urls(file, context.url_column, rejects, stats), 1)
+        return enumerate(count_urls(file, context.url_column, rejects, stats), 1)
     blocks = count_submissions(file, rejects, stats)
     return itertools.chain.from_iterable(zip(*block, strict=True) for block in blocks)
 

@@ -22,7 +22,7 @@ def check_url_column(column: str, files: Iterable[SourceFile]) -> None:
         )
 
 
-def counted_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileStats) -> Iterator[Submission]:
+def count_urls(file: SourceFile, column: str, rejects: Rejects, stats: FileStats) -> Iterator[Submission]:
     """Yield the URLs of a list as submissions and count them in `stats`; rows that cannot be read go to `rejects`.
 
     Problems of the file as a whole are noted in `stats`: it is damaged and ends early, it is empty, or more than 1% of
