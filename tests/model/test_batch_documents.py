@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from pipelines.core import shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.run import RunOptions
-from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, batch_numbers, describe_blocks
-from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens
+from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, describe_blocks
+from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from webtext_cli.tables.batch import print_batch
@@ -192,11 +192,6 @@ def test_without_tables_blocks_are_split_at_end_of_text(tmp_path: Path, tokenize
         Piece("", None, "train", second, 3, 4, 0, END_OF_TEXT),
         Piece("", None, "train", second, 4, 5, 0, "a"),
     )
-
-
-def test_steps_are_counted_from_one() -> None:
-    order = BlockOrder(30, 8, 5)
-    assert [batch_numbers(30, 8, 5, step) for step in range(1, 9)] == [order.batch(step) for step in range(8)]
 
 
 def test_a_batch_is_printed_as_json(folder: TokenFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,12 +110,9 @@ def test_flops_and_time() -> None:
     tokens = 100_000 * 512 * 1024
     unknown = expect("gpt2")
     assert unknown.flops == pytest.approx(0.860e9 * tokens, rel=1e-3)
-    assert (unknown.seconds, unknown.is_assumed) == (None, False)
-    measured = expect("gpt2", tokens_per_second=500_000, device_name="NVIDIA H200")
-    assert (measured.seconds, measured.is_assumed) == (tokens / 500_000, False)
+    assert unknown.seconds is None
     assumed = expect("gpt2", device_name="NVIDIA H200", processes=8)
     assert assumed.seconds == pytest.approx(0.860e9 * tokens / (0.4 * 989.4e12 * 8), rel=1e-3)
-    assert assumed.is_assumed
     assert expect("gpt2", device_name="some card").seconds is None
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError
-from pipelines.model.training.data import BlockOrder, ShardFile, Span, Split, TokenFolder
+from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
 from pipelines.tokenizers.formats import parse_tokenizer
 
 _COLUMNS = ["id", "url", "offset", "tokens", "document_offset"]
@@ -51,11 +51,6 @@ class BatchBlock:
     def to_json(self) -> dict[str, Any]:
         """Return the block as JSON values."""
         return {"number": self.number, "pieces": [dataclasses.asdict(piece) for piece in self.pieces]}
-
-
-def batch_numbers(blocks: int, batch_size: int, seed: int, step: int) -> list[int]:
-    """Return the block numbers of a step; steps are counted from 1, as in metrics.jsonl."""
-    return BlockOrder(blocks, batch_size, seed).batch(step - 1)
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:

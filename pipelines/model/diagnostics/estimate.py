@@ -38,8 +38,8 @@ _CERTAIN_SHARE = 0.7
 class Estimate:
     """The resources of a training run; memory is per process.
 
-    `seconds` is None if the speed is unknown; `is_assumed` says that it follows from a GPU's peak, not from a
-    measurement. `disk_bytes` covers the kept checkpoints, one being written, and the final weights.
+    `seconds` is None if the GPU's peak is unknown. `disk_bytes` covers the kept checkpoints, one being written, and the
+    final weights.
     """
 
     device_type: str
@@ -57,7 +57,6 @@ class Estimate:
     keep_checkpoints: int
     flops_per_token: int
     seconds: float | None
-    is_assumed: bool
 
     @property
     def fixed_bytes(self) -> int:
@@ -86,18 +85,13 @@ def estimate_training(
     bf16: bool = False,
     compiled: bool = False,
     keep_checkpoints: int = 2,
-    tokens_per_second: float | None = None,
     device_name: str = "",
 ) -> Estimate:
-    """Estimate the resources of training on `cpu` or `cuda`; `tokens_per_second` is the speed of all processes.
-
-    Without a measured speed it is assumed to be `ASSUMED_UTILIZATION` of the peak of a listed GPU.
-    """
+    """Estimate the resources of training on `cpu` or `cuda`, with `ASSUMED_UTILIZATION` of the peak of a listed GPU."""
     parameters = parameter_count(recipe, vocab_size)
     own_parameters = -(-parameters // processes) if sharded else parameters
     token_flops = flops_per_token(parameters, recipe.layers, recipe.width, recipe.context)
     peak = peak_flops(device_name)
-    speed = tokens_per_second or (ASSUMED_UTILIZATION * peak * processes / token_flops if peak else None)
     tokens = recipe.steps * recipe.batch_tokens
     checkpoint_bytes = 3 * _FLOAT_BYTES * parameters  # the weights and Adam's two moments
     return Estimate(
@@ -115,8 +109,7 @@ def estimate_training(
         disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * parameters,
         keep_checkpoints=keep_checkpoints,
         flops_per_token=token_flops,
-        seconds=tokens / speed if speed else None,
-        is_assumed=tokens_per_second is None and speed is not None,
+        seconds=tokens * token_flops / (ASSUMED_UTILIZATION * peak * processes) if peak else None,
     )
 
 
@@ -182,9 +175,8 @@ def describe_estimate(estimate: Estimate) -> list[str]:
 def _describe_time(estimate: Estimate) -> str:
     if estimate.seconds is None:
         return "measured in the first steps"
-    time = f"about {format_duration(estimate.seconds)}"
     gpus = f"{estimate.processes} GPUs" if estimate.processes > 1 else "this GPU"
-    return f"{time} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}" if estimate.is_assumed else time
+    return f"about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
 
 
 def check_resources(estimate: Estimate, available_memory_bytes: int | None, free_disk_bytes: int | None) -> None:

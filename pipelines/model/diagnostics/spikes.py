@@ -73,11 +73,9 @@ class SpikeDetector:
     before it. `rows` are the metrics so far.
     """
 
-    def __init__(
-        self, rows: Sequence[Mapping[str, Any]] = (), window: int = WINDOW_STEPS, threshold: float = THRESHOLD
-    ) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]] = (), window: int = WINDOW_STEPS) -> None:
         self._quiet_steps = window // 8
-        self._metrics = {what: _Metric(window, threshold, _MIN_DEVIATION[what]) for what in WATCHED}
+        self._metrics = {what: _Metric(window, _MIN_DEVIATION[what]) for what in WATCHED}
         # Earlier rows cannot affect a later decision.
         for row in rows[-(window + self._quiet_steps) :]:
             self.observe(row)
@@ -95,10 +93,9 @@ class SpikeDetector:
 class _Metric:
     """The last values of one metric."""
 
-    def __init__(self, window: int, threshold: float, min_deviation: float) -> None:
+    def __init__(self, window: int, min_deviation: float) -> None:
         self._values: collections.deque[float] = collections.deque(maxlen=window)
         self._min_values = max(4, window // 2)
-        self._threshold = threshold
         self._min_deviation = min_deviation
         self._steps_since_high: float = math.inf
 
@@ -113,7 +110,7 @@ class _Metric:
         self._values.append(value)
         self._steps_since_high += 1
         # A product, not a quotient: mean and deviation may be 0. Comparisons with NaN are False.
-        if not value - mean > self._threshold * deviation:
+        if not value - mean > THRESHOLD * deviation:
             return None
         is_first = self._steps_since_high > quiet_steps
         self._steps_since_high = 0

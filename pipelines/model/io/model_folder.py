@@ -9,19 +9,17 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from pipelines.core import inputs, shards, storage
+from pipelines.core import inputs, storage
 from pipelines.core.errors import DamagedShardError, InputError
-from pipelines.core.manifest import FileEntry, has_manifest, read_manifest
+from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.model.io.hugging_face import from_hugging_face, read_config
 from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model
 from pipelines.model.training.checkpoint import METRICS_FILE, MODEL_FILE, find_checkpoints, read_json_lines
-from pipelines.model.training.data import TokenFolder
-from pipelines.model.training.recipe import Recipe
 
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
-_FORMAT = "webtext-gpt2"
+FORMAT = "webtext-gpt2"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,33 +73,6 @@ class TrainedModel:
         return tokenizer
 
 
-def write_description(
-    output: str,
-    architecture: Architecture,
-    tokens: TokenFolder,
-    recipe: Recipe,
-    initial_weights: dict[str, str] | None = None,
-) -> tuple[FileEntry, FileEntry]:
-    """Write `config.json` and `tokenizer.json`, which are needed to read any checkpoint.
-
-    `initial_weights` is the origin of imported weights (`source`, `sha256`); the model card of an export names it.
-    """
-    config = {
-        "format": _FORMAT,
-        "architecture": dataclasses.asdict(architecture),
-        "end_of_text": tokens.end_of_text,
-        "tokenizer_sha256": hashlib.sha256(tokens.tokenizer).hexdigest(),
-        "tokens_fingerprint": tokens.fingerprint,
-        "recipe": dataclasses.asdict(recipe),
-        **({"initial_weights": initial_weights} if initial_weights else {}),
-    }
-    text = json.dumps(config, indent=1, sort_keys=True) + "\n"
-    return (
-        shards.write_file(output, CONFIG_FILE, text.encode()),
-        shards.write_file(output, TOKENIZER_FILE, tokens.tokenizer),
-    )
-
-
 def open_model(path: str) -> TrainedModel:
     """Load the model of a folder: a finished training, the latest checkpoint of an unfinished one, or an export.
 
@@ -118,7 +89,7 @@ def open_model(path: str) -> TrainedModel:
         for name in (CONFIG_FILE, TOKENIZER_FILE, MODEL_FILE):
             folder.file(name).verify()
     config = storage.read_json(config_path)
-    if not isinstance(config, dict) or not (_is_exported(config) or config.get("format") == _FORMAT):
+    if not isinstance(config, dict) or not (_is_exported(config) or config.get("format") == FORMAT):
         raise InputError(f"{config_path}: not the config of a GPT-2 of webtext or transformers")
     figures: dict[str, float] = {}
     if _is_exported(config):

@@ -83,13 +83,10 @@ def _chunked_loss(
             weights = exponentials.to(dtype)
             torch.div(torch.mm(weights, factor), sums, out=hidden_gradient[start : start + rows])
             hidden_gradient[start : start + rows].sub_(embedding[chunk_targets])
-            _add_product(embedding_gradient, weights.t(), (chunk / sums).to(dtype))
+            product = weights.t(), (chunk / sums).to(dtype)
+            if dtype == embedding_gradient.dtype:
+                embedding_gradient.addmm_(*product)
+            else:
+                embedding_gradient += torch.mm(*product)
             embedding_gradient.index_add_(0, chunk_targets, chunk, alpha=-1)
     return loss.to(hidden.dtype)
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += torch.mm(left, right)

@@ -115,11 +115,13 @@ class RunSpec:
 
     def check_same(self, other: RunSpec, rank: int) -> None:
         """Raise InputError if a worker rank was started with a different recipe or different inputs."""
-        if other.recipe != self.recipe:
-            raise InputError(f"rank {rank} has a different recipe than rank 0; pass the same options to all processes")
-        for name in self.inputs.keys() | other.inputs.keys():
-            if self.inputs.get(name) != other.inputs.get(name):
-                raise InputError(f"rank {rank} has different {name} than rank 0; give all processes the same files")
+        own, others = ({"recipe": spec.recipe, **spec.inputs} for spec in (self, other))
+        different = [name for name in own | others if own.get(name) != others.get(name)]
+        if different:
+            raise InputError(
+                f"rank {rank}: {' and '.join(different)} differ from rank 0; start all processes with the same options "
+                "and files"
+            )
 
 
 @contextlib.contextmanager

@@ -12,54 +12,43 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopRequest:
-    """Whether this process has received a signal to stop."""
+class StopSignals:
+    """Within a `with` block, records the first stop signal in `received` instead of ending the process.
 
-    def __init__(self) -> None:
+    A second signal has its usual effect, except with several processes: torchrun sends one of its own after the
+    terminal's. Outside the main thread, which alone receives signals, nothing is recorded.
+    """
+
+    def __init__(self, note: Callable[[str], None], *, several_processes: bool) -> None:
         self.received = False
-        self.immediate = False
+        self._note, self._several_processes = note, several_processes
+        self._immediate = False
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
         """Let a signal interrupt the block at once, because nothing would be lost; ignored with several processes."""
-        self.immediate = True
+        self._immediate = not self._several_processes
         try:
             yield
         finally:
-            self.immediate = False
+            self._immediate = False
 
-
-@contextlib.contextmanager
-def stop_requests(note: Callable[[str], None], *, several_processes: bool) -> Iterator[StopRequest]:
-    """Record the first stop signal instead of ending the process, for the duration of the block.
-
-    A second signal has its usual effect, except with several processes: torchrun sends one of its own after the
-    terminal's. Outside the main thread, which alone receives signals, the request is never set.
-    """
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    handlers: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
-
-    def restore_handlers() -> None:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        if request.immediate and not several_processes:
-            restore_handlers()
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if not self._several_processes:
+            self.__exit__()
+        if self._immediate:
             raise KeyboardInterrupt
-        if not request.received:
-            hint = "" if several_processes else "; send it again to stop immediately"
-            note(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint{hint}")
-        request.received = True
-        if not several_processes:
-            restore_handlers()
-
-    for number in _SIGNALS:
-        signal.signal(number, on_signal)
-    try:
-        yield request
-    finally:
-        restore_handlers()
+        if not self.received:
+            hint = "" if self._several_processes else "; send it again to stop immediately"
+            self._note(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint{hint}")
+        self.received = True

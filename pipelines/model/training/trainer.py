@@ -7,6 +7,8 @@ same number of threads and processes; CUDA kernels are not deterministic).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 import time
 from typing import Any
@@ -15,12 +17,13 @@ from torch import Tensor
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.errors import WebtextError
+from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.model.device import reproducible, translate_memory_errors
 from pipelines.model.diagnostics.batch_documents import describe_blocks
 from pipelines.model.diagnostics.layer_norms import layer_norms
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
-from pipelines.model.io.model_folder import write_description
+from pipelines.model.io.model_folder import CONFIG_FILE, FORMAT, TOKENIZER_FILE
 from pipelines.model.io.tensor_files import gather_on_rank_zero, load_weights, read_tensors, write_tensors
 from pipelines.model.network.gpt2 import GPT2, empty_model, initialize
 from pipelines.model.training.checkpoint import (
@@ -41,7 +44,7 @@ from pipelines.model.training.held_out import held_out_loss
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
 from pipelines.model.training.optimizer import learning_rate
-from pipelines.model.training.stop_signals import stop_requests
+from pipelines.model.training.stop_signals import StopSignals
 
 _MEMORY_ADVICE = (
     "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
@@ -59,7 +62,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
         trainer = _Trainer(job, checkpoint)
         log = TrainingLog(job, trainer.rows) if world.is_rank_zero else None
         description = _write_description(job) if world.is_rank_zero else ()
-        with stop_requests(job.note, several_processes=world.size > 1) as stop:
+        with StopSignals(job.note, several_processes=world.size > 1) as stop:
             while True:
                 is_last = trainer.step == recipe.steps
                 if is_last or trainer.step % recipe.eval_every == 0:
@@ -225,9 +228,23 @@ def _load_model(job: TrainingJob, checkpoint: Checkpoint | None) -> GPT2:
     return model
 
 
-def _write_description(job: TrainingJob) -> tuple[Any, ...]:
-    origin = {"source": job.initial.source, "sha256": job.initial.sha256} if job.initial else None
-    return write_description(job.output, job.architecture, job.tokens, job.recipe, initial_weights=origin)
+def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
+    """Write `config.json` and `tokenizer.json`, which are needed to read any checkpoint."""
+    initial = {"source": job.initial.source, "sha256": job.initial.sha256} if job.initial else None
+    config = {
+        "format": FORMAT,
+        "architecture": dataclasses.asdict(job.architecture),
+        "end_of_text": job.tokens.end_of_text,
+        "tokenizer_sha256": hashlib.sha256(job.tokens.tokenizer).hexdigest(),
+        "tokens_fingerprint": job.tokens.fingerprint,
+        "recipe": dataclasses.asdict(job.recipe),
+        **({"initial_weights": initial} if initial else {}),
+    }
+    text = json.dumps(config, indent=1, sort_keys=True) + "\n"
+    return (
+        shards.write_file(job.output, CONFIG_FILE, text.encode()),
+        shards.write_file(job.output, TOKENIZER_FILE, job.tokens.tokenizer),
+    )
 
 
 def _figures(job: TrainingJob, row: Row) -> dict[str, float]:

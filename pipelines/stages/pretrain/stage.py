@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.run import RunOptions, Stage, Summary
-from pipelines.model.diagnostics.batch_documents import BatchBlock, batch_numbers, describe_blocks
+from pipelines.model.diagnostics.batch_documents import BatchBlock, describe_blocks
 from pipelines.model.requirements import require_torch
-from pipelines.model.training.data import TokenFolder, open_tokens
+from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens
 from pipelines.model.training.recipe import Recipe, make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 
@@ -45,8 +45,8 @@ def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchB
     check_step(step, recipe)
     folder = open_tokens(tokens, verify=False)
     check_batch_filled(recipe, folder)
-    numbers = batch_numbers(folder.train.blocks(recipe.context), recipe.batch_size, recipe.seed, step)
-    return describe_blocks(folder, numbers, recipe.context)
+    order = BlockOrder(folder.train.blocks(recipe.context), recipe.batch_size, recipe.seed)
+    return describe_blocks(folder, order.batch(step - 1), recipe.context)
 
 
 def check_step(step: int, recipe: Recipe) -> None:
