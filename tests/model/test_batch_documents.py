@@ -80,7 +80,7 @@ def _walk(folder: TokenFolder, rows: Sequence[Row], tokenizer: Tokenizer) -> lis
         document.append(token)
         if token == folder.end_of_text:
             row = ids[tuple(document)]
-            walked += [(row["id"], row["url"], place, each) for place, each in enumerate(document)]
+            walked += [(row["id"], row["url"], place, item) for place, item in enumerate(document)]
             document = []
     return walked
 
@@ -126,11 +126,11 @@ def test_the_text_of_neighbouring_blocks_is_the_corpus(rows: list[Row], tokenize
     whole = "".join(row["text"] + END_OF_TEXT for row in ascii_rows)
     text = tokenizer.decode(folder.train.read(0, 1).tolist(), skip_special_tokens=False)
     for block in blocks:
-        said = "".join(piece.text for piece in block.pieces)
+        block_text = "".join(piece.text for piece in block.pieces)
         first = block.number * 20
         shared = tokenizer.decode(folder.train.read(first, first + 1).tolist(), skip_special_tokens=False)
-        assert said.startswith(shared)
-        text += said.removeprefix(shared)
+        assert block_text.startswith(shared)
+        text += block_text.removeprefix(shared)
     assert whole.startswith(text)
     assert len(text) > len(whole) - 200
 
@@ -152,8 +152,8 @@ def test_only_row_groups_with_documents_of_the_batch_are_read(
     for numbers, groups in [([0], [0]), ([2047], [0, 1]), ([2048], [1]), ([4998, 0], [0, 2])]:
         blocks = describe_blocks(folder, numbers, 8)
         assert read.pop() == groups
-        found = [[piece.id for piece in block.pieces] for block in blocks]
-        assert found == [[f"d{4 * number + place}" for place in range(5)] for number in numbers]
+        result = [[piece.id for piece in block.pieces] for block in blocks]
+        assert result == [[f"d{4 * number + place}" for place in range(5)] for number in numbers]
     assert not read
 
 
@@ -199,8 +199,8 @@ def test_a_batch_is_printed_as_json(folder: TokenFolder, capsys: pytest.CaptureF
     print_batch(blocks, 7, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown["step"] == 7
-    assert [each["number"] for each in shown["blocks"]] == [3, 0]
-    assert [tuple(Piece(**piece) for piece in each["pieces"]) for each in shown["blocks"]] == [
+    assert [item["number"] for item in shown["blocks"]] == [3, 0]
+    assert [tuple(Piece(**piece) for piece in item["pieces"]) for item in shown["blocks"]] == [
         block.pieces for block in blocks
     ]
 

@@ -40,9 +40,9 @@ def test_reading_several_blocks_equals_reading_one_by_one(
     split = Split("x", tuple(np.split(row, np.cumsum(lengths)[:-1])), 65_536)
     last = split.blocks(context) - 1
     numbers = data.draw(st.lists(st.integers(0, last), max_size=5)) if last >= 0 else []
-    found = split.read_blocks(numbers, context)
-    assert (found.dtype, found.shape) == (np.int64, (len(numbers), context + 1))
-    assert found.tolist() == [row[each * context : (each + 1) * context + 1].tolist() for each in numbers]
+    result = split.read_blocks(numbers, context)
+    assert (result.dtype, result.shape) == (np.int64, (len(numbers), context + 1))
+    assert result.tolist() == [row[item * context : (item + 1) * context + 1].tolist() for item in numbers]
 
 
 def test_consecutive_blocks_share_one_token() -> None:
@@ -62,8 +62,8 @@ def test_a_block_has_one_token_more_than_the_context(tokens: int, blocks: int) -
 
 def test_every_epoch_is_a_new_permutation() -> None:
     order = BlockOrder(blocks=10, batch_size=4, seed=5)
-    taken = [number for step in range(10) for number in order.batch(step)]
-    epochs = [taken[first : first + 10] for first in range(0, 40, 10)]
+    drawn = [number for step in range(10) for number in order.batch(step)]
+    epochs = [drawn[first : first + 10] for first in range(0, 40, 10)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 4
 
@@ -110,26 +110,26 @@ def test_every_format_of_tokenize_is_read(tmp_path: Path, tokenizer: Tokenizer, 
     folder = write_token_folder(
         tmp_path / "tokenize", rows, [[7, 8]], tokenizer, dtype=dtype, header_bytes=header_bytes
     )
-    found = open_tokens(folder)
-    assert found.train.read(0, 6).tolist() == [1, 2, 3, 4, 5, 299]
-    assert found.held_out.read(0, 2).tolist() == [7, 8]
-    assert (found.vocab_size, found.end_of_text) == (300, 299)
+    result = open_tokens(folder)
+    assert result.train.read(0, 6).tolist() == [1, 2, 3, 4, 5, 299]
+    assert result.held_out.read(0, 2).tolist() == [7, 8]
+    assert (result.vocab_size, result.end_of_text) == (300, 299)
 
 
 def test_a_split_may_have_no_shards_or_an_empty_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    found = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 2], [], [3]], [], tokenizer))
-    assert found.train.read(0, 3).tolist() == [1, 2, 3]
-    assert found.held_out.tokens == 0
+    result = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 2], [], [3]], [], tokenizer))
+    assert result.train.read(0, 3).tolist() == [1, 2, 3]
+    assert result.held_out.tokens == 0
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    found = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 300, 2]], [], tokenizer))
+    result = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 300, 2]], [], tokenizer))
     with pytest.raises(
         InputError, match=r"contains token 300, but the vocabulary has 300 entries; re-run `webtext tokenize`"
     ):
-        found.train.read(0, 3)
+        result.train.read(0, 3)
     with pytest.raises(InputError, match=r"contains token 300"):
-        found.train.read_blocks([0], 2)
+        result.train.read_blocks([0], 2)
 
 
 def test_shards_of_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:

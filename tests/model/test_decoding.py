@@ -69,10 +69,10 @@ def test_the_window_moves_by_half_a_context(context: int) -> None:
 def test_cached_decoding_gives_the_same_tokens_beyond_the_context_too(
     model: GPT2, length: int, options: dict[str, float]
 ) -> None:
-    asked = SamplingOptions(max_tokens=40, **options)  # type: ignore[arg-type]
+    requested = SamplingOptions(max_tokens=40, **options)  # type: ignore[arg-type]
     prompt = list(range(3, 3 + length))
-    together = sample_tokens(model, prompt, asked, range(5), end_of_text=NO_END)
-    assert together == [plain_sample(model, prompt, asked, seed) for seed in range(5)]
+    together = sample_tokens(model, prompt, requested, range(5), end_of_text=NO_END)
+    assert together == [plain_sample(model, prompt, requested, seed) for seed in range(5)]
 
 
 def test_cached_decoding_gives_the_same_logits(model: GPT2) -> None:
@@ -104,15 +104,15 @@ def test_logits_are_bitwise_independent_of_the_batch(architecture: Architecture,
     def logits_of(number: int, others: int, seed: int) -> list[torch.Tensor]:
         """The logits of one text, whose own tokens are always the same, among others that are not."""
         source, texts = random.Random(seed), Decoder(model, prompt, max(number + 1, others))
-        found, new = [], {}
+        result, new = [], {}
         with torch.no_grad():
             for step in range(steps):
-                found.append(texts.logits_after(new)[number].clone())
+                result.append(texts.logits_after(new)[number].clone())
                 new = {other: source.randrange(architecture.vocab_size) for other in range(others)}
                 # Some of the others end before it does.
                 new = {other: token for other, token in new.items() if other % 3 or step < steps // 2}
                 new[number] = (number + 11 * step) % architecture.vocab_size
-        return found
+        return result
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -37,8 +37,8 @@ def test_training_continues_without_a_working_compiler(
     monkeypatch.setattr(torch.nn.Module, "compile", fails)
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "out", compile="on", options=RunOptions(progress=progress))
-    said = [note for note in progress.notes if "torch.compile" in note]
-    assert said == ["torch.compile failed; training continues without it (RuntimeError: no compiler is here)"]
+    messages = [note for note in progress.notes if "torch.compile" in note]
+    assert messages == ["torch.compile failed; training continues without it (RuntimeError: no compiler is here)"]
     assert contents(tmp_path / "out") == contents(trained)
 
 
@@ -57,8 +57,8 @@ def test_a_compiled_model_has_the_same_losses(tokens: str, tmp_path: Path) -> No
     progress = StopsAtStep()
     train_small(tokens, tmp_path / "compiled", "dropout=0", compile="on", options=RunOptions(progress=progress))
     assert not [note for note in progress.notes if "failed" in note]
-    for ours, theirs in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "compiled"), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3)
+    for own, reference in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "compiled"), strict=True):
+        assert own == pytest.approx(reference, rel=1e-3)
 
 
 def test_compilation_is_automatic_on_cuda_only() -> None:
@@ -69,9 +69,9 @@ def test_compilation_is_automatic_on_cuda_only() -> None:
 
 def test_bfloat16_changes_the_loss_only_slightly(tokens: str, trained: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", precision="bf16")
-    ours, theirs = metrics(trained), metrics(tmp_path / "out")
-    assert ours[-1]["loss"] == pytest.approx(theirs[-1]["loss"], rel=0.02)
-    assert ours[-1]["loss"] != theirs[-1]["loss"]
+    own, reference = metrics(trained), metrics(tmp_path / "out")
+    assert own[-1]["loss"] == pytest.approx(reference[-1]["loss"], rel=0.02)
+    assert own[-1]["loss"] != reference[-1]["loss"]
     with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "np") as file:
         assert file.get_tensor("wte.weight").dtype == "float32"
 

@@ -46,18 +46,18 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
     """All that the forward pass keeps for the backward pass beside the weights and their copies in 16 bits."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     shapes = {weight.shape for weight in model.parameters()} | {weight.t().shape for weight in model.parameters()}
-    found: dict[int, Tensor] = {}
+    saved: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         at = tensor.untyped_storage().data_ptr()
         if at not in weights and tensor.shape not in shapes:
-            found[at] = tensor
+            saved[at] = tensor
         return tensor
 
     tokens = torch.zeros(micro_batch, model.architecture.context, dtype=torch.long)
     with saved_tensors_hooks(keep, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         out = model.hidden(tokens)
-    return sum(tensor.untyped_storage().nbytes() for tensor in found.values()) + out.untyped_storage().nbytes()
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) + out.untyped_storage().nbytes()
 
 
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
@@ -196,6 +196,6 @@ def test_memory_estimate_matches_a_real_run(tokens: str, tmp_path: Path, sets: t
     arguments = [tokens, str(tmp_path / "out"), *sets]
     program = Path(__file__).with_name("peak_memory.py")
     done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
-    taken = json.loads(done.stdout.splitlines()[-1])["taken_bytes"]
+    measured = json.loads(done.stdout.splitlines()[-1])["taken_bytes"]
     expected = estimate_training(recipe_of("tiny", *SMALL, *sets), 300, device_type="cpu").memory_bytes
-    assert expected == pytest.approx(taken, rel=0.3)
+    assert expected == pytest.approx(measured, rel=0.3)

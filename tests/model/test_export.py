@@ -56,21 +56,21 @@ def test_the_folder_has_the_files_of_transformers(exported: Path) -> None:
 
 
 def test_weights_have_the_names_and_orientation_of_transformers(exported: Path, trained: Path) -> None:
-    ours = open_model(str(trained)).model.state_dict()
+    own = open_model(str(trained)).model.state_dict()
     with safetensors.safe_open(exported / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
         assert file.get_tensor("transformer.h.1.attn.c_attn.weight").shape == (16, 48)
-        assert torch.equal(file.get_tensor("transformer.h.0.mlp.c_fc.weight"), ours["h.0.mlp.c_fc.weight"].T)
+        assert torch.equal(file.get_tensor("transformer.h.0.mlp.c_fc.weight"), own["h.0.mlp.c_fc.weight"].T)
         assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is no dictionary
-    back = from_hugging_face(to_hugging_face(ours), "x")
-    assert all(torch.equal(back[name], ours[name]) for name in ours)
+    back = from_hugging_face(to_hugging_face(own), "x")
+    assert all(torch.equal(back[name], own[name]) for name in own)
 
 
 def test_older_files_with_masks_and_without_a_prefix_are_read(trained: Path) -> None:
-    ours = open_model(str(trained)).model.state_dict()
-    theirs = {name.removeprefix("transformer."): weight for name, weight in to_hugging_face(ours).items()}
-    theirs |= {"h.0.attn.bias": torch.ones(1, 1, 16, 16), "lm_head.weight": theirs["wte.weight"]}
-    assert from_hugging_face(theirs, "x").keys() == ours.keys()
+    own = open_model(str(trained)).model.state_dict()
+    reference = {name.removeprefix("transformer."): weight for name, weight in to_hugging_face(own).items()}
+    reference |= {"h.0.attn.bias": torch.ones(1, 1, 16, 16), "lm_head.weight": reference["wte.weight"]}
+    assert from_hugging_face(reference, "x").keys() == own.keys()
 
 
 def test_the_model_card_has_the_measured_figures(exported: Path, trained: Path) -> None:
@@ -150,8 +150,8 @@ def test_vocab_and_merges_define_the_same_tokenizer(exported: Path, tokenizer: T
 
 def test_generate_reads_an_exported_folder(exported: Path, trained: Path) -> None:
     options = SamplingOptions(max_tokens=10)
-    ours = list(generate(str(trained), ["the cat"], 2, options, "cpu"))
-    assert list(generate(str(exported), ["the cat"], 2, options, "cpu")) == ours
+    own = list(generate(str(trained), ["the cat"], 2, options, "cpu"))
+    assert list(generate(str(exported), ["the cat"], 2, options, "cpu")) == own
 
 
 def test_a_tokenizer_with_more_entries_than_the_model_is_refused(exported: Path, tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_missing_settings_default_to_gpt2(exported: Path, tmp_path: Path) -> Non
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(exported / name, tmp_path)
     config = json.loads((exported / "config.json").read_text())
-    said = ("model_type", "n_layer", "n_embd", "n_head", "n_positions", "vocab_size", "eos_token_id")
-    (tmp_path / "config.json").write_text(json.dumps({name: config[name] for name in said}))
+    required = ("model_type", "n_layer", "n_embd", "n_head", "n_positions", "vocab_size", "eos_token_id")
+    (tmp_path / "config.json").write_text(json.dumps({name: config[name] for name in required}))
     assert open_model(str(tmp_path)).model.architecture == open_model(str(exported)).model.architecture
 
 
@@ -233,10 +233,10 @@ def test_other_bpe_tokenizers_give_the_same_ids_in_transformers(
     assert foreign.encode("The cat hears").ids != tokenizer.encode("The cat hears").ids
     output = exported_with(foreign, documents, tmp_path)
     assert not (output / "merges.txt").exists()  # an older loader would take them for GPT-2's
-    theirs = transformers.AutoTokenizer.from_pretrained(output)
+    reference = transformers.AutoTokenizer.from_pretrained(output)
     for text in (*TEXTS, "The Cat sees 1998 birds"):
-        assert theirs(text, truncation=False)["input_ids"] == foreign.encode(text).ids
-    assert theirs.eos_token_id == 299
+        assert reference(text, truncation=False)["input_ids"] == foreign.encode(text).ids
+    assert reference.eos_token_id == 299
 
 
 def test_truncation_padding_and_added_tokens_are_removed(
@@ -255,12 +255,12 @@ def test_truncation_padding_and_added_tokens_are_removed(
     prompt = "the cat sees the dog"
     (sample,) = generate(str(tmp_path / "pretrain"), [prompt], 1, SamplingOptions(max_tokens=6), "cpu")
     assert list(generate(str(output), [prompt], 1, SamplingOptions(max_tokens=6), "cpu")) == [sample]
-    ours = open_model(str(tmp_path / "pretrain"))
-    assert ours.tokenizer().encode(prompt, add_special_tokens=False).ids == tokenizer.encode(prompt).ids
-    theirs = transformers.AutoTokenizer.from_pretrained(output)
+    own = open_model(str(tmp_path / "pretrain"))
+    assert own.tokenizer().encode(prompt, add_special_tokens=False).ids == tokenizer.encode(prompt).ids
+    reference = transformers.AutoTokenizer.from_pretrained(output)
     written = Tokenizer.from_file(str(output / "tokenizer.json"))
     for text in (prompt, *TEXTS):
-        assert theirs(text)["input_ids"] == written.encode(text).ids == tokenizer.encode(text).ids
+        assert reference(text)["input_ids"] == written.encode(text).ids == tokenizer.encode(text).ids
 
 
 def test_an_exported_folder_is_not_exported_again(exported: Path, tmp_path: Path) -> None:
@@ -289,33 +289,33 @@ def test_an_unfinished_training_is_exported_with_a_note(tokens: str, exported: P
 
 def test_transformers_compute_the_same_logits(exported: Path, trained: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
-    assert type(theirs).__name__ == "GPT2LMHeadModel"
-    ours = open_model(str(trained)).model
+    reference = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
+    assert type(reference).__name__ == "GPT2LMHeadModel"
+    own = open_model(str(trained)).model
     tokens = torch.randint(0, 300, (4, 16), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(reference(tokens).logits, own(tokens), rtol=1e-5, atol=1e-5)
 
 
 def test_transformers_generate_the_same_text(exported: Path, trained: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
+    reference = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     prompt = tokenizer("the cat", return_tensors="pt")
-    found = theirs.generate(**prompt, do_sample=False, max_new_tokens=6)[0, prompt["input_ids"].shape[1] :]
-    (ours,) = generate(str(trained), ["the cat"], 1, SamplingOptions(max_tokens=6, temperature=0), "cpu")
-    assert tokenizer.decode(found) == ours.text
-    assert theirs.generation_config.pad_token_id == theirs.generation_config.eos_token_id == 299
+    result = reference.generate(**prompt, do_sample=False, max_new_tokens=6)[0, prompt["input_ids"].shape[1] :]
+    (own,) = generate(str(trained), ["the cat"], 1, SamplingOptions(max_tokens=6, temperature=0), "cpu")
+    assert tokenizer.decode(result) == own.text
+    assert reference.generation_config.pad_token_id == reference.generation_config.eos_token_id == 299
 
 
 def test_transformers_read_the_same_tokenizer(exported: Path, tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    theirs = transformers.AutoTokenizer.from_pretrained(exported)
+    reference = transformers.AutoTokenizer.from_pretrained(exported)
     for text in TEXTS:
-        assert theirs(text)["input_ids"] == tokenizer.encode(text).ids
-        assert theirs.decode(tokenizer.encode(text).ids) == text
-    assert theirs.eos_token_id == theirs.bos_token_id == 299
-    assert theirs.model_max_length == 16
+        assert reference(text)["input_ids"] == tokenizer.encode(text).ids
+        assert reference.decode(tokenizer.encode(text).ids) == text
+    assert reference.eos_token_id == reference.bos_token_id == 299
+    assert reference.model_max_length == 16
 
 
 def test_transformers_own_weights_give_the_same_logits_in_our_model() -> None:
@@ -326,9 +326,9 @@ def test_transformers_own_weights_give_the_same_logits_in_our_model() -> None:
         vocab_size=101, n_positions=24, n_embd=32, n_layer=3, n_head=4, initializer_range=0.2
     )
     torch.manual_seed(0)
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    ours = empty_model(Architecture(layers=3, width=32, heads=4, context=24, vocab_size=101)).eval()
-    ours.load_state_dict(from_hugging_face(theirs.state_dict(), "x"))
+    reference = transformers.GPT2LMHeadModel(config).eval()
+    own = empty_model(Architecture(layers=3, width=32, heads=4, context=24, vocab_size=101)).eval()
+    own.load_state_dict(from_hugging_face(reference.state_dict(), "x"))
     tokens = torch.randint(0, 101, (3, 24), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(own(tokens), reference(tokens).logits, rtol=1e-4, atol=1e-4)

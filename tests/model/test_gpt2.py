@@ -83,8 +83,8 @@ def test_logits_match_plain_numpy() -> None:
     weights = uneven_weights(model)
     tokens = np.random.default_rng(0).integers(0, SMALL.vocab_size, (3, SMALL.context))
     with torch.no_grad():
-        ours = model(torch.from_numpy(tokens)).double().numpy()
-    for row, logits in zip(tokens, ours, strict=True):
+        own = model(torch.from_numpy(tokens)).double().numpy()
+    for row, logits in zip(tokens, own, strict=True):
         expected = numpy_logits(weights, SMALL.heads, SMALL.layers, row)
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
 

@@ -33,8 +33,8 @@ def logits(imported: ImportedModel, tokens: torch.Tensor = TOKENS) -> torch.Tens
     model = GPT2(imported.architecture).eval()
     model.load_state_dict(imported.tensors)
     with torch.no_grad():
-        found: torch.Tensor = model(tokens)
-    return found
+        result: torch.Tensor = model(tokens)
+    return result
 
 
 def our_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -138,16 +138,16 @@ def test_transformers_models_give_the_same_logits(tmp_path: Path, kind: str) -> 
         vocab_size=300, n_positions=12, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3, eos_token_id=299
     )
     torch.manual_seed(0)
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    theirs.save_pretrained(tmp_path, max_shard_size="5KB" if kind == "shards" else "1GB")
+    reference = transformers.GPT2LMHeadModel(config).eval()
+    reference.save_pretrained(tmp_path, max_shard_size="5KB" if kind == "shards" else "1GB")
     if "bin" in kind:
         (tmp_path / "model.safetensors").unlink()
         zipped = kind == "bin"
-        torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+        torch.save(reference.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     assert (tmp_path / "model.safetensors.index.json").exists() == (kind == "shards")
     imported = import_weights(str(tmp_path))
     with torch.no_grad():
-        torch.testing.assert_close(logits(imported), theirs(TOKENS).logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(logits(imported), reference(TOKENS).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_shards_are_read_as_one(folder: Path) -> None:

@@ -30,9 +30,9 @@ class Plain:
             1: Counter(pair[1:] for pair in pairs),
         }
 
-    def taken(self, length: int, count: int) -> float:
+    def drawn(self, length: int, count: int) -> float:
         number = Counter(self.counts[length].values())
-        one, two, three, four = (max(1, number[each]) for each in (1, 2, 3, 4))
+        one, two, three, four = (max(1, number[item]) for item in (1, 2, 3, 4))
         share = one / (one + 2 * two)
         if count == 1:
             return min(1.0, max(0.1, 1 - 2 * share * two / one))
@@ -44,12 +44,12 @@ class Plain:
         """Of the last token after those before it."""
         if not row:
             return 1 / self.vocab_size
-        followed = {each: count for each, count in self.counts[len(row)].items() if each[:-1] == row[:-1]}
+        followed = {item: count for item, count in self.counts[len(row)].items() if item[:-1] == row[:-1]}
         if not followed:
             return self.probability(row[1:])
         count = followed.get(row, 0)
-        kept = count - self.taken(len(row), count) if count else 0.0
-        left_over = sum(self.taken(len(row), each) for each in followed.values())
+        kept = count - self.drawn(len(row), count) if count else 0.0
+        left_over = sum(self.drawn(len(row), item) for item in followed.values())
         # Without a context the shorter n-gram is the empty one: every token alike.
         shorter = self.probability(row[1:]) if len(row) > 1 else 1 / self.vocab_size
         return (kept + left_over * shorter) / sum(followed.values())

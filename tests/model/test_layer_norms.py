@@ -36,20 +36,20 @@ def plain_norms(model: nn.Module) -> list[dict[str, Any]]:
         assert parameter.grad is not None
         both = (parameter.detach().double().numpy().ravel(), parameter.grad.double().numpy().ravel())
         rows.setdefault(group, []).append(both)
-    found = []
+    result = []
     for name, pairs in rows.items():
-        weights, gradients = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        weights, gradients = (np.concatenate(element) for element in zip(*pairs, strict=True))
         figures = (float(np.linalg.norm(weights)), float(np.linalg.norm(gradients)), float(np.abs(gradients).max()))
-        found.append(
+        result.append(
             dict(zip(("name", "weight_norm", "gradient_norm", "largest_gradient"), (name, *figures), strict=True))
         )
-    return found
+    return result
 
 
-def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    assert [entry["name"] for entry in found] == NAMES
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours == {key: value if key == "name" else pytest.approx(value) for key, value in theirs.items()} | {
+def assert_same(result: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert [entry["name"] for entry in result] == NAMES
+    for own, reference in zip(result, expected, strict=True):
+        assert own == {key: value if key == "name" else pytest.approx(value) for key, value in reference.items()} | {
             "not_finite": 0
         }
 
@@ -123,17 +123,17 @@ def test_sharded_parameters_have_the_norms_of_plain_ones(mesh: DeviceMesh) -> No
 
 def test_norms_are_reduced_over_processes() -> None:
     model = model_with_gradients()
-    asked = []
+    requested = []
 
     def three_processes(values: torch.Tensor, how: str) -> torch.Tensor:
-        asked.append(how)
+        requested.append(how)
         return values * 3 if how == "sum" else values
 
     for alone, together in zip(layer_norms(model), layer_norms(model, three_processes), strict=True):
         assert together["weight_norm"] == pytest.approx(alone["weight_norm"] * math.sqrt(3))
         assert together["gradient_norm"] == pytest.approx(alone["gradient_norm"] * math.sqrt(3))
         assert together["largest_gradient"] == alone["largest_gradient"]
-    assert asked == ["sum", "max"]
+    assert requested == ["sum", "max"]
 
 
 @pytest.mark.slow

@@ -59,9 +59,9 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
 def test_two_processes_give_the_result_of_one(runs: Path, name: str) -> None:
     alone, together = _metrics(runs / "alone"), _metrics(runs / name)
     assert [row.keys() for row in alone] == [row.keys() for row in together]
-    for ours, theirs in zip(alone, together, strict=True):
+    for own, reference in zip(alone, together, strict=True):
         # Dropout is on, so the masks were the same too.
-        assert ours == pytest.approx(theirs, rel=1e-4)
+        assert own == pytest.approx(reference, rel=1e-4)
     weights = [safetensors.numpy.load_file(runs / folder / "model.safetensors") for folder in ("alone", name)]
     assert weights[0].keys() == weights[1].keys()
     for key, weight in weights[0].items():
@@ -78,8 +78,8 @@ def test_one_process_resumes_the_checkpoint_of_two(runs: Path, name: str, tokens
     assert last.step == 4
     (output / "checkpoints" / "step-0000004").symlink_to(last.path)
     pretrain(config(), tokens=tokens, output=str(output), options=RunOptions())
-    for ours, theirs in zip(_metrics(runs / "alone"), _metrics(output), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-4)
+    for own, reference in zip(_metrics(runs / "alone"), _metrics(output), strict=True):
+        assert own == pytest.approx(reference, rel=1e-4)
 
 
 def test_the_log_of_two_processes_is_written_once(runs: Path) -> None:

@@ -138,11 +138,11 @@ class Signals(StopsAtStep):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_with_a_checkpoint(tokens: str, trained: Path, tmp_path: Path, number: signal.Signals) -> None:
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    handlers = [signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)]
     progress = Signals(3, number)
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=progress))
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert progress.notes[-1] == (
         f"{number.name}: stopping after this step, with a checkpoint; send it again to stop immediately"
     )
@@ -161,11 +161,11 @@ def test_a_run_interrupted_repeatedly_gives_the_same_bytes(tokens: str, trained:
 
 def test_checkpoint_frequency_does_not_change_the_result(tokens: str, trained: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", checkpoint_every=5, keep_checkpoints=1)
-    ours, theirs = contents(tmp_path / "out"), contents(trained)
-    assert {name: ours[name] for name in (*FILES, "manifest.json")} == {
-        name: theirs[name] for name in (*FILES, "manifest.json")
+    own, reference = contents(tmp_path / "out"), contents(trained)
+    assert {name: own[name] for name in (*FILES, "manifest.json")} == {
+        name: reference[name] for name in (*FILES, "manifest.json")
     }
-    assert {name for name in ours if name.endswith("state.json")} == {"checkpoints/step-0000006/state.json"}
+    assert {name for name in own if name.endswith("state.json")} == {"checkpoints/step-0000006/state.json"}
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +205,13 @@ def test_kill_9_loses_no_complete_checkpoint(
     progress = StopsAtStep()
     train_small(tokens, killed[point], options=RunOptions(progress=progress))
     assert progress.total == (6 - resumed_at) * 64
-    ours, theirs = contents(killed[point]), contents(trained)
-    assert {name: ours[name] for name in (*FILES, "manifest.json")} == {
-        name: theirs[name] for name in (*FILES, "manifest.json")
+    own, reference = contents(killed[point]), contents(trained)
+    assert {name: own[name] for name in (*FILES, "manifest.json")} == {
+        name: reference[name] for name in (*FILES, "manifest.json")
     }
-    assert [name for name in ours if ".tmp-" in name] == []
-    steps = {name.split("/")[1] for name in ours if name.startswith("checkpoints/")}
-    assert len([name for name in ours if name.endswith("state.json")]) == len(steps)
+    assert [name for name in own if ".tmp-" in name] == []
+    steps = {name.split("/")[1] for name in own if name.startswith("checkpoints/")}
+    assert len([name for name in own if name.endswith("state.json")]) == len(steps)
 
 
 def test_a_damaged_checkpoint_is_reported_and_skipped(tokens: str, trained: Path, tmp_path: Path) -> None:

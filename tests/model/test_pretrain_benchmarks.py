@@ -28,10 +28,10 @@ def test_random_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
 
 def test_nanogpt_has_the_same_parameters_except_biases() -> None:
     sizes = nanogpt_training.Sizes(2, 16, 2, 8, 50, 4)
-    theirs = sum(weight.numel() for weight in nanogpt_training.NanoGPT(sizes).parameters())
-    ours = GPT2(Architecture(2, 16, 2, 8, 50))
-    biases = sum(weight.numel() for name, weight in ours.named_parameters() if name.endswith("bias"))
-    assert theirs == sum(weight.numel() for weight in ours.parameters()) - biases
+    reference = sum(weight.numel() for weight in nanogpt_training.NanoGPT(sizes).parameters())
+    own = GPT2(Architecture(2, 16, 2, 8, 50))
+    biases = sum(weight.numel() for name, weight in own.named_parameters() if name.endswith("bias"))
+    assert reference == sum(weight.numel() for weight in own.parameters()) - biases
 
 
 @pytest.mark.parametrize("trainer", ["nanogpt", "transformers"])

@@ -13,12 +13,12 @@ from pipelines.model.training.recipe import make_recipe, parameter_count
 GPT2 = 124_439_808
 
 
-def said(parameters: int, vocab_size: int, tokens_seen: int, loss: float) -> str:
+def messages(parameters: int, vocab_size: int, tokens_seen: int, loss: float) -> str:
     return " ".join(compare_loss(parameters, vocab_size, tokens_seen, loss))
 
 
 def test_published_losses() -> None:
-    losses = {each.name: each.loss for each in references()}
+    losses = {entry.name: entry.loss for entry in references()}
     assert losses == {
         "OpenAI’s GPT-2 124M": 3.12,
         "OpenAI’s GPT-2 355M": 2.84,
@@ -27,17 +27,17 @@ def test_published_losses() -> None:
         "nanoGPT 124M": 2.85,
         "llm.c 124M": 3.272,
     }
-    assert all(each.source and each.text for each in references())
+    assert all(entry.source and entry.text for entry in references())
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
 def test_each_preset_of_the_paper_has_a_reference_of_its_size(preset: str) -> None:
     parameters = parameter_count(make_recipe(preset), 50_257)
-    assert {each.parameters for each in nearest_references(parameters)} == {parameters}
+    assert {entry.parameters for entry in nearest_references(parameters)} == {parameters}
 
 
 def test_a_model_of_a_published_size_is_compared_with_all_of_that_size() -> None:
-    text = said(GPT2, 50_257, 3_000_000_000, 3.41)
+    text = messages(GPT2, 50_257, 3_000_000_000, 3.41)
     assert "3.410 nats per token after 3 billion tokens; a uniform guess over 50,257 entries has 10.82" in text
     assert "OpenAI’s GPT-2 124M 3.12 on OpenWebText, 0.29 below this" in text
     assert "nanoGPT 124M 2.85 on OpenWebText after 300 billion tokens (100 times this run’s), 0.56 below this" in text
@@ -46,20 +46,20 @@ def test_a_model_of_a_published_size_is_compared_with_all_of_that_size() -> None
 
 
 def test_a_run_with_as_many_tokens_and_a_lower_loss() -> None:
-    text = said(GPT2, 50_257, 290_000_000_000, 2.80)
+    text = messages(GPT2, 50_257, 290_000_000_000, 2.80)
     assert "(about as many as this run), 0.05 above this" in text
     assert "(0.034 times this run’s)" in text
 
 
 def test_losses_with_another_vocabulary_are_not_compared() -> None:
-    text = said(1_000_000, 4096, 3_000_000, 5.2)
+    text = messages(1_000_000, 4096, 3_000_000, 5.2)
     assert "nats per token are not comparable" in text
     assert "below this" not in text
     assert "No published model of this size; the nearest have 120 times as many parameters" in text
 
 
 def test_a_larger_model_than_all_published_ones() -> None:
-    assert "the nearest have only 1.56 billion parameters" in said(10**10, 50_257, 10**12, 2.2)
+    assert "the nearest have only 1.56 billion parameters" in messages(10**10, 50_257, 10**12, 2.2)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_a_larger_model_than_all_published_ones() -> None:
     ],
 )
 def test_the_loss_before_the_first_step(loss: float, words: str) -> None:
-    assert words in said(GPT2, 50_257, 0, loss)
+    assert words in messages(GPT2, 50_257, 0, loss)
 
 
 def test_a_loss_above_the_uniform_guess() -> None:
-    text = said(GPT2, 50_257, 10**9, 11.0)
+    text = messages(GPT2, 50_257, 10**9, 11.0)
     assert "no better than chance" in text
     assert "OpenAI" not in text
 
@@ -91,4 +91,4 @@ def test_initial_weights_have_the_expected_loss(width: int, vocab_size: int) -> 
     tokens = torch.randint(0, vocab_size, (4, 33), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         loss = next_token_loss(model.eval(), tokens).item() / (4 * 32)
-    assert "as expected" in said(10_000, vocab_size, 0, loss)
+    assert "as expected" in messages(10_000, vocab_size, 0, loss)

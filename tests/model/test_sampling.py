@@ -40,9 +40,9 @@ def model() -> GPT2:
 def probabilities(logits: list[float], options: SamplingOptions) -> np.ndarray:
     """What may come next, by id."""
     tokens, shares = next_tokens(np.array(logits), options)
-    found = np.zeros(len(logits))
-    found[tokens] = shares
-    return found
+    result = np.zeros(len(logits))
+    result[tokens] = shares
+    return result
 
 
 def plain_probabilities(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
@@ -97,8 +97,8 @@ def test_token_frequencies_match_the_probabilities(model: GPT2) -> None:
 
 def test_a_tiny_temperature_is_greedy() -> None:
     for temperature in (1e-320, 1e-300, 1e-9):
-        found = probabilities([1.0, 3.0, -2.0], SamplingOptions(temperature=temperature))
-        assert found.tolist() == [0.0, 1.0, 0.0]
+        result = probabilities([1.0, 3.0, -2.0], SamplingOptions(temperature=temperature))
+        assert result.tolist() == [0.0, 1.0, 0.0]
 
 
 def test_a_text_ends_with_the_end_of_text(model: GPT2) -> None:
@@ -127,10 +127,10 @@ def samples(folder: Path, prompts: list[str], number: int = 1, **options: float)
 
 
 def test_a_folder_of_pretrain_gives_texts(trained: Path) -> None:
-    found = samples(trained, ["the cat", ""], 2)
-    assert [(sample.prompt, sample.number) for sample in found] == [("the cat", 0), ("the cat", 1), ("", 0), ("", 1)]
-    assert all(sample.tokens <= 8 and (sample.ended or sample.tokens == 8) for sample in found)
-    assert len({sample.text for sample in found}) > 1
+    result = samples(trained, ["the cat", ""], 2)
+    assert [(sample.prompt, sample.number) for sample in result] == [("the cat", 0), ("the cat", 1), ("", 0), ("", 1)]
+    assert all(sample.tokens <= 8 and (sample.ended or sample.tokens == 8) for sample in result)
+    assert len({sample.text for sample in result}) > 1
 
 
 def test_a_sample_does_not_depend_on_the_number_of_samples(trained: Path) -> None:

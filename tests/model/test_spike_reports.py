@@ -33,9 +33,9 @@ def wild_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _report(output: Path, step: int) -> dict[str, Any]:
-    found = json.loads((output / "spikes" / f"step-{step:07d}.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    result = json.loads((output / "spikes" / f"step-{step:07d}.json").read_text())
+    assert isinstance(result, dict)
+    return result
 
 
 def test_a_spike_is_reported_and_training_continues(tokens: str, tmp_path: Path, wild_step: None) -> None:

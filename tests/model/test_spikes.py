@@ -41,13 +41,13 @@ def test_a_high_loss_is_a_spike_and_does_not_hide_the_next() -> None:
     rows = curve(1000)
     rows[699]["loss"] += 40.0
     rows[749]["loss"] += 1.0
-    found = spikes(rows)
-    assert [(spike.step, spike.what) for spike in found] == [(700, "loss"), (750, "loss")]
-    assert found[0].value == rows[699]["loss"]
-    assert found[1].mean == pytest.approx(3.05, abs=0.05)
-    assert found[1].deviation < 0.1
-    assert found[1].z > 6
-    assert found[1].z == pytest.approx((found[1].value - found[1].mean) / found[1].deviation)
+    result = spikes(rows)
+    assert [(spike.step, spike.what) for spike in result] == [(700, "loss"), (750, "loss")]
+    assert result[0].value == rows[699]["loss"]
+    assert result[1].mean == pytest.approx(3.05, abs=0.05)
+    assert result[1].deviation < 0.1
+    assert result[1].z > 6
+    assert result[1].z == pytest.approx((result[1].value - result[1].mean) / result[1].deviation)
 
 
 def test_only_high_values_are_spikes() -> None:

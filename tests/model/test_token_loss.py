@@ -41,13 +41,13 @@ def test_loss_and_gradients_match_torch(
     expected = _plain(hidden, embedding, targets)
     wanted = torch.autograd.grad(expected * 0.5, (hidden, embedding))
     loss = summed_loss(hidden, embedding, targets, at_once)  # the last chunk is often shorter
-    found = torch.autograd.grad(loss * 0.5, (hidden, embedding))
+    result = torch.autograd.grad(loss * 0.5, (hidden, embedding))
     with torch.no_grad():
         plain_loss = summed_loss(hidden, embedding, targets, at_once).item()
     assert plain_loss == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
+    for own, reference in zip(result, wanted, strict=True):
+        torch.testing.assert_close(own, reference, rtol=1e-4, atol=1e-4 * max(1.0, scale))
 
 
 def test_large_logits_do_not_overflow() -> None:
@@ -61,9 +61,9 @@ def test_the_padded_loss_ignores_the_padding(entries: int) -> None:
     hidden, embedding, targets = _inputs(12, 8, entries, 1.0)
     loss = padded_loss(hidden, embedding, targets)
     assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=1e-6)
-    found = torch.autograd.grad(loss, (hidden, embedding))
+    result = torch.autograd.grad(loss, (hidden, embedding))
     wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("way", [summed_loss, padded_loss])
@@ -72,10 +72,10 @@ def test_both_losses_in_bfloat16(way: Callable[[Tensor, Tensor, Tensor], Tensor]
     with torch.autocast("cpu", torch.bfloat16):
         loss = way(hidden, embedding, targets)
     assert loss.item() == pytest.approx(_plain(hidden, embedding, targets).item(), rel=0.02)
-    found = torch.autograd.grad(loss, (hidden, embedding))
+    result = torch.autograd.grad(loss, (hidden, embedding))
     wanted = torch.autograd.grad(_plain(hidden, embedding, targets), (hidden, embedding))
-    assert [each.shape for each in found] == [each.shape for each in wanted]
-    torch.testing.assert_close(found[1], wanted[1], rtol=0.1, atol=0.1)
+    assert [entry.shape for entry in result] == [entry.shape for entry in wanted]
+    torch.testing.assert_close(result[1], wanted[1], rtol=0.1, atol=0.1)
 
 
 def test_nan_propagates() -> None:
