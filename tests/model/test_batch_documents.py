@@ -1,4 +1,4 @@
-"""What a batch is made of: held to a plain walk over all tokens, on folders that tokenize wrote."""
+"""The documents of a batch, compared with a plain walk over all tokens, on folders that tokenize wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens a step reads: shards as one row, blocks without replacement, no state."""
+"""Reading blocks from shards, and the stateless order of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many texts at once: the same as each alone, and the same as without keys and values kept."""
+"""Batched decoding: the same tokens and logits as one text at a time without a cache."""
 
 from __future__ import annotations
 

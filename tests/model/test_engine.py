@@ -1,4 +1,4 @@
-"""How a training is computed: compilation that may fail, recomputation, bfloat16, other weights to begin with."""
+"""How training is computed: compilation, activation checkpointing, bfloat16, initial weights."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_a_compiled_model_has_the_same_losses(tokens: str, tmp_path: Path) -> No
 
 
 def test_compilation_is_automatic_on_cuda_only() -> None:
-    cpu, card = torch.device("cpu"), torch.device("cuda")
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [is_compiled(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
-    assert [is_compiled(choice, card) for choice in ("auto", "on", "off")] == [True, True, False]
+    assert [is_compiled(choice, gpu) for choice in ("auto", "on", "off")] == [True, True, False]
 
 
 def test_bfloat16_changes_the_loss_only_slightly(tokens: str, trained: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The forecast, against what tensors, files and processes really take."""
+"""Estimates, compared with real tensors, files and processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def model_of(recipe: Recipe, vocab_size: int) -> GPT2:
 
 
 def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
-    """All that the forward pass keeps for the backward pass beside the weights and their copies in 16 bits."""
+    """What the forward pass saves for the backward pass, except the weights and their 16-bit copies."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     shapes = {weight.shape for weight in model.parameters()} | {weight.t().shape for weight in model.parameters()}
     saved: dict[int, Tensor] = {}
@@ -113,7 +113,7 @@ def test_flops_and_time() -> None:
     assert unknown.seconds is None
     assumed = expect("gpt2", device_name="NVIDIA H200", processes=8)
     assert assumed.seconds == pytest.approx(0.860e9 * tokens / (0.4 * 989.4e12 * 8), rel=1e-3)
-    assert expect("gpt2", device_name="some card").seconds is None
+    assert expect("gpt2", device_name="some GPU").seconds is None
 
 
 def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding() -> None:

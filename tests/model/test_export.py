@@ -1,4 +1,4 @@
-"""The Hugging Face folder: its files, and that transformers read from it what we computed."""
+"""The exported folder: its files, and that transformers compute the same from it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_weights_have_the_names_and_orientation_of_transformers(exported: Path, 
         assert file.metadata() == {"format": "pt"}
         assert file.get_tensor("transformer.h.1.attn.c_attn.weight").shape == (16, 48)
         assert torch.equal(file.get_tensor("transformer.h.0.mlp.c_fc.weight"), own["h.0.mlp.c_fc.weight"].T)
-        assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is no dictionary
+        assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - not a dictionary
     back = from_hugging_face(to_hugging_face(own), "x")
     assert all(torch.equal(back[name], own[name]) for name in own)
 

@@ -1,4 +1,4 @@
-"""Operations a token and the share of a card's peak, by published figures."""
+"""FLOPs per token and MFU, compared with published figures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_gpus_are_matched_by_their_torch_name(name: str, tflops: float) -> None:
     [
         "",
         "cpu",
-        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",  # a slice of a card has a part of its peak
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",  # a MIG slice has a part of the peak
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4090 D",
@@ -75,11 +75,11 @@ def test_unlisted_gpus_have_no_peak(name: str) -> None:
 
 
 def test_no_name_matches_two_gpus() -> None:
-    cards = tomllib.loads(Path(data_path("gpus.toml")).read_text())
+    gpus = tomllib.loads(Path(data_path("gpus.toml")).read_text())
     known = ["NVIDIA H100 NVL", "NVIDIA H200", "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA GeForce RTX 3090 Ti"]
     for name in known:
-        assert sum(bool(re.fullmatch(card["name"], name)) for card in cards.values()) == 1
-    assert all(set(card) <= {"name", "peak_tflops", "dtype"} for card in cards.values())
+        assert sum(bool(re.fullmatch(gpu["name"], name)) for gpu in gpus.values()) == 1
+    assert all(set(gpu) <= {"name", "peak_tflops", "dtype"} for gpu in gpus.values())
 
 
 def test_utilization_matches_published_runs() -> None:

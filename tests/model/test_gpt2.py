@@ -1,4 +1,4 @@
-"""The model: its true sizes, its first weights, and its logits against a forward pass in plain numpy."""
+"""The model: parameter counts, initial weights, and logits compared with a plain numpy forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of others: the same logits as where they are from, and a clear refusal of all that does not fit."""
+"""Imported weights: the same logits as at their origin, and refusal of anything that does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms by layer: against plain sums, with numbers that are none, under wrappers, and cut over two processes."""
+"""Norms per layer: compared with plain sums, with NaN, under wrappers, and sharded over two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`webtext pretrain`, `generate` and `export` as a person calls them."""
+"""`webtext pretrain`, `generate` and `export` on the command line."""
 
 from __future__ import annotations
 

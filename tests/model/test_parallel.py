@@ -1,4 +1,4 @@
-"""Several processes, really started, against one: the same losses, also after a change of their number."""
+"""Two processes against one: the same losses, also after a change of their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training: it learns, it repeats, and stopped at any point it comes to the same bits."""
+"""Training: it learns, it is reproducible, and it resumes to the same bits from any point."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_tokens_of_another_vocabulary_are_refused_on_resume(
         train_small(other, tmp_path / "out")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is available")
 def test_a_missing_gpu_is_refused(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--device cuda: torch finds no CUDA GPU"):
         train_small(tokens, tmp_path / "out", device="cuda")

@@ -1,4 +1,4 @@
-"""The scripts that time training, on models that take no time."""
+"""The benchmark scripts of training, on tiny models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Presets, `--set`, and what follows from them: learning rates and weight decay."""
+"""Presets, `--set`, learning-rate schedule and weight decay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is my loss normal? What is said of a held-out loss beside published ones."""
+"""Is my loss normal? The comparison of a held-out loss with published ones."""
 
 from __future__ import annotations
 

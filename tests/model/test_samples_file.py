@@ -1,4 +1,4 @@
-"""Prompts read from files, and samples written to one: nothing lost by a stop, nothing replaced unasked."""
+"""Reading prompts from files and writing samples to one: resumable, and without overwriting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spikes within a training: what is saved of them, that they can be replayed, and that NaN stops."""
+"""Spikes during training: their reports, replays, and the stop at NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spikes: what is one, that a resumed run finds the same, and the report of one."""
+"""Spike detection, its independence of resumes, and the report."""
 
 from __future__ import annotations
 

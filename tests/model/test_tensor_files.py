@@ -1,4 +1,4 @@
-"""Files of tensors, written one tensor at a time, as safetensors reads them."""
+"""Safetensors files, written and read one tensor at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorBoard's events: the real package where it is installed, and a stand-in for the calls where it is not."""
+"""TensorBoard events: with the real package if installed, else with a fake writer."""
 
 from __future__ import annotations
 

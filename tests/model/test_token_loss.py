@@ -1,4 +1,4 @@
-"""The loss from the residual stream, held to torch's own over all logits, with its gradients."""
+"""The chunked loss and its gradients, compared with torch over all logits."""
 
 from __future__ import annotations
 
