@@ -162,7 +162,7 @@ def config_options(config_type: type[Any]) -> Callable[[Command], Command]:
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
     """Return the flag of a config field: `--min-score` for `min_score`."""
-    return spec_of(field).flag or "--" + field.name.replace("_", "-")
+    return "--" + field.name.replace("_", "-")
 
 
 def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict[str, Any]) -> Config:

@@ -36,7 +36,6 @@ class OptionSpec:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    flag: str | None = None
     example: Any = None
     renamed_from: str | None = None
 
@@ -49,12 +48,11 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
-    flag: str | None = None,
     example: Any = None,
     renamed_from: str | None = None,
 ) -> Any:
     """Declare a field of a config dataclass; see `OptionSpec`."""
-    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, flag, example, renamed_from)
+    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, example, renamed_from)
     return dataclasses.field(default=default, metadata={"option": spec})
 
 

@@ -163,7 +163,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["--lint", "--explain", _PAGE], "--explain and --lint are two ways to look at the dumps; give one of them"),
+        (["--lint", "--explain", _PAGE], "--explain and --lint exclude each other"),
         (["--explain", "example.com", "x"], "--explain example.com: not an http(s) URL"),
         (["--lint", "--source", "praw"], "--lint reads files, and --source praw queries an API; scrape first"),
         (["--lint", "--source", "urls", "x"], "lists of URLs (--source urls) have none"),

@@ -14,69 +14,73 @@ KARMA = ("max", "sum", "first")
 
 @dataclasses.dataclass(frozen=True)
 class ScrapeConfig:
-    """Where submissions come from, and which of them make a link."""
+    """The source of submissions, and which of them make a link."""
 
     source: str = option(
         "dump",
-        "dump: monthly Reddit dumps. urls: lists of URLs. praw: a listing of Reddit's API, at most 1,000 items. "
-        "arctic-shift: that archive's search API.",
+        "dump: monthly Reddit dumps. urls: lists of URLs. praw: listings of Reddit's API, at most 1,000 items each. "
+        "arctic-shift: the search API of that archive.",
         choices=("dump", "urls", "praw", "arctic-shift"),
     )
     min_score: int | None = option(
-        None, "Least score (karma) of a link; without it what the profile says, 3 in all of them.", minimum=0, example=3
+        None,
+        "Minimum score (karma) of a link; by default that of the profile (3 in all of them).",
+        minimum=0,
+        example=3,
     )
     karma: str | None = option(
         None,
-        "The score of a link that was submitted more than once: the highest, the sum, or the first one's; without it "
-        "what the profile says: sum in openwebtext2, max in the others.",
+        "Score of a link that was submitted several times: the highest, the sum, or that of the first submission; by "
+        "default that of the profile (sum in openwebtext2, max in the others).",
         choices=KARMA,
     )
-    after: str | None = option(None, "Only submissions from this day on, YYYY-MM-DD (UTC).", example="2013-01-01")
-    before: str | None = option(None, "Only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01")
-    profile: str = option("webtext-2019", "The rules for which links to leave out.", choices=PROFILES)
+    after: str | None = option(
+        None, "Keep only submissions of this day or later, YYYY-MM-DD (UTC).", example="2013-01-01"
+    )
+    before: str | None = option(None, "Keep only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01")
+    profile: str = option(
+        "webtext-2019", "Filter rules, and the defaults of --min-score and --karma.", choices=PROFILES
+    )
     subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", renamed_from="subreddits")
-    shards: int = option(64, "Number of shards; all links of a domain are in the same one.", minimum=1, maximum=10000)
+    shards: int = option(64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000)
     url_column: str = option(
         "url",
-        "With --source urls: the column that holds the URL, or the field of JSON lines (a dot goes into an object: "
-        "meta.url).",
+        "With --source urls: column with the URL, or field of JSON lines (a dot selects a nested field: meta.url).",
     )
     listing: str = option(
         "new",
-        "With --source praw: which listing of the subreddit.",
+        "With --source praw: listing of the subreddit.",
         choices=("new", "top", "hot", "controversial", "search"),
     )
-    query: str | None = option(
-        None, "With --listing search: what to search for, in Reddit's own syntax.", example="site:example.com"
-    )
+    query: str | None = option(None, "With --listing search: query in Reddit's syntax.", example="site:example.com")
     time_filter: str = option(
         "all",
-        "With --listing top, controversial or search: how far it looks back.",
+        "With --listing top, controversial or search: time range.",
         choices=("all", "year", "month", "week", "day", "hour"),
     )
     limit: int = option(
-        1000, "With --source praw: items to ask for; Reddit ends every listing at 1,000.", minimum=1, maximum=1000
+        1000, "With --source praw: maximum number of items; Reddit cuts listings at 1,000.", minimum=1, maximum=1000
     )
     domain: tuple[str, ...] = option(
-        (), "With --source arctic-shift: links to this host, with and without www.", renamed_from="domains"
+        (), "With --source arctic-shift: search links to this host, with and without www.", renamed_from="domains"
     )
-    api_url: str = option(ARCTIC_SHIFT_URL, "Where Arctic Shift's API is.", identity=False)
+    api_url: str = option(ARCTIC_SHIFT_URL, "URL of Arctic Shift's API.", identity=False)
     accept_fresh_scores: bool = option(
-        False, "Go on although the scores of a month look taken at ingestion.", identity=False
+        False, "Accept months whose scores seem to be recorded at ingestion.", identity=False
     )
     refresh_scores: str | None = option(
         None,
-        "Fetch the scores of such months anew: from Arctic Shift, 500 submissions a request, or from Reddit, 100.",
+        "Fetch the scores of such months again, from Arctic Shift (500 submissions per request) or Reddit (100).",
         choices=("arctic-shift", "praw"),
-        identity=False,  # so that a run that was refused for its scores goes on; it stands among the inputs instead
+        identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
     )
     skip_damaged: bool = option(
         False,
-        "Go on with what could be read of a file that is truncated, corrupt, or has many bad lines.",
+        "Use what could be read of files that are truncated, corrupt, or have many bad lines.",
         identity=False,
     )
 
     @property
     def needs_files(self) -> bool:
-        """Whether the source is made of files that have to be named."""
+        """Whether the source reads files."""
         return self.source in ("dump", "urls")
