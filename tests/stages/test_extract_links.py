@@ -21,13 +21,20 @@ from extract_run import (
     write_links,
     write_pages,
 )
+from quick_extractor import first_paragraph
 
 from pipelines.core import shards
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.core.records import PAGE_SCHEMA
+from pipelines.stages.extract.extractors import EXTRACTORS
 from pipelines.stages.extract.sources import FetchedShard, rows_with_links
 from webtext_cli.commands.extract import command
+
+
+@pytest.fixture(autouse=True)
+def quick_extractor(monkeypatch):
+    monkeypatch.setitem(EXTRACTORS, "trafilatura", first_paragraph)
 
 
 @pytest.fixture

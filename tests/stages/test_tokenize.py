@@ -68,7 +68,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 _TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(texts=_TEXTS, form=st.sampled_from(["nanogpt", "llmc", "npy"]), size=st.integers(1, 50))
 def test_any_text_comes_back(small: Path, texts: list[str], form: str, size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

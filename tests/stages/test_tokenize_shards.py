@@ -107,7 +107,7 @@ def test_shuffled_shards_do_not_depend_on_order_files_or_workers(small: Path, tm
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed[::-1]))
     results = []
-    for name, options in (("one", None), ("many", RunOptions(LocalExecutor(3))), ("many", None), ("lines", None)):
+    for name, options in (("one", None), ("many", RunOptions(LocalExecutor(2))), ("many", None), ("lines", None)):
         output = tmp_path / f"out-{len(results)}"
         run(tmp_path / name, small, output, options, shard_tokens=700, held_out=0.1)
         results.append(shard_bytes(output))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ SHUFFLED_BINS = 1 << 16
 BIN_SHIFT = 48
 # Bounds the table of a run of very short documents at about 100 MB.
 _RUN_DOCUMENTS = 1_000_000
+_BLOCK_BYTES = 16 << 20
 
 _RUN_SCHEMA = pa.schema(
     [
@@ -127,7 +129,8 @@ class RunWriter:
         path = storage.join(self._output, WORK, f"{name}.tokens")
         # Neither durable nor with a checksum: a resumed run checks the tokens against the table, see `is_intact`.
         with storage.atomic_write(path, durable=False, hashed=False) as stream:
-            stream.write(_gather_tokens(self._pending, rows, self._end_of_text).data)
+            for block in _gather_tokens(self._pending, rows, self._end_of_text):
+                stream.write(block.data)
         self._files.append(self._write_table(name, table))
         split, order, tokens = (table.column(name).to_numpy() for name in ("split", "order", "tokens"))
         bins = order >> np.uint64(BIN_SHIFT) if self._shuffled else np.full(len(split), number)
@@ -234,13 +237,21 @@ def copy_tokens(
 
 def _gather_tokens(
     batches: list[EncodedDocuments], rows: npt.NDArray[np.int64], end_of_text: int
-) -> npt.NDArray[np.unsignedinteger]:
-    """Return the tokens of documents in the order of `rows`, each followed by `<|endoftext|>`."""
+) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    """Yield the tokens of documents in the order of `rows`, each followed by `<|endoftext|>`, in blocks."""
     firsts = np.cumsum([0, *(len(batch.order) for batch in batches)])
     numbers = np.searchsorted(firsts, rows, side="right") - 1
     end = np.array([end_of_text], batches[0].tokens.dtype)
-    parts: list[npt.NDArray[np.unsignedinteger]] = []
+    block: list[npt.NDArray[np.unsignedinteger]] = []
+    size = 0
     for number, row in zip(numbers.tolist(), (rows - firsts[numbers]).tolist(), strict=True):
         starts = batches[number].starts
-        parts += [batches[number].tokens[starts[row] : starts[row + 1]], end]
-    return np.concatenate(parts)
+        tokens = batches[number].tokens[starts[row] : starts[row + 1]]
+        block += [tokens, end]
+        size += tokens.nbytes
+        # Small enough that the allocator reuses the memory: new pages cost more than the copy.
+        if size >= _BLOCK_BYTES:
+            yield np.concatenate(block)
+            block, size = [], 0
+    if block:
+        yield np.concatenate(block)
