@@ -25,7 +25,7 @@ def main() -> None:
     output, count, moment, options, *dumps = sys.argv[1:]
     api_client.REQUEST_DELAY_S = 0.0
     config = json.loads(options)
-    refresh._ROWS_PER_TASK = config.pop("task_rows", refresh._ROWS_PER_TASK)
+    refresh.ROWS_PER_TASK = config.pop("task_rows", refresh.ROWS_PER_TASK)
     rename = storage._rename
     renames = 0
 

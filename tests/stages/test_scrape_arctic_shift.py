@@ -314,12 +314,9 @@ def test_no_page_is_requested_twice_after_kill_9(api: ArcticShift, tmp_path: Pat
     assert _rows(tmp_path / "whole") == _rows(tmp_path / "out")
 
 
-def test_refreshing_scores_after_a_refusal_keeps_the_listing(
-    api: ArcticShift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 100)
+def test_refreshing_scores_after_a_refusal_keeps_the_listing(api: ArcticShift, tmp_path: Path) -> None:
     scores._client.cache_clear()
-    api.posts = _posts(list(range(0, 600, 2)), score=1)
+    api.posts = _posts(list(range(0, 2400, 2)), score=1)
     with pytest.raises(InputError, match="--refresh-scores arctic-shift"):
         _scrape(api, tmp_path / "out", subreddit=("python",))
     searches = len(api.requests)
@@ -329,5 +326,5 @@ def test_refreshing_scores_after_a_refusal_keeps_the_listing(
     summary, _ = _scrape(api, tmp_path / "out", subreddit=("python",), refresh_scores="arctic-shift")
     assert {path for path, _ in api.requests[searches:]} == {"/api/posts/ids"}
     assert (tmp_path / "out" / "listing-00000.ndjson.zst").read_bytes() == listing
-    assert (summary.records_in, summary.records_out) == (300, 150)
-    assert summary.dropped == {"score_not_found": 150}
+    assert (summary.records_in, summary.records_out) == (1200, 600)
+    assert summary.dropped == {"score_not_found": 600}

@@ -1,4 +1,4 @@
-"""Months whose scores were taken at ingestion, with the scores fetched again: as if the dump had the true ones."""
+"""Months whose scores were recorded at ingestion, with re-fetched scores: as if the dump had the true ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def archive(dumps: _Dumps) -> Iterator[ArcticShift]:
 
 
 def _asked(api: LocalApi, path: str = "/api/posts/ids", name: str = "ids") -> list[str]:
-    return [id for asked, query in api.requests if asked == path for id in query[name].split(",")]
+    return [id for requested, query in api.requests if requested == path for id in query[name].split(",")]
 
 
 def _of_links(dumps: _Dumps) -> list[str]:
@@ -81,16 +81,16 @@ def _of_links(dumps: _Dumps) -> list[str]:
 
 
 @pytest.mark.parametrize("karma", ["max", "sum", "first"])
-def test_the_links_are_those_of_the_true_scores(
+def test_links_with_refreshed_scores_are_those_of_the_true_scores(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, karma: str
 ) -> None:
-    wanted = run_scrape([dumps.good, dumps.true], tmp_path / "true_out", karma=karma)
+    expected = run_scrape([dumps.good, dumps.true], tmp_path / "true_out", karma=karma)
     summary = run_scrape(
         dumps.named, tmp_path / "out", karma=karma, refresh_scores="arctic-shift", api_url=archive.address
     )
     assert read_links(tmp_path / "out") == read_links(tmp_path / "true_out")
-    assert (summary.records_in, summary.records_out) == (wanted.records_in, wanted.records_out)
-    assert summary.dropped == wanted.dropped
+    assert (summary.records_in, summary.records_out) == (expected.records_in, expected.records_out)
+    assert summary.dropped == expected.dropped
     assert sorted(_asked(archive)) == sorted(_of_links(dumps))
     assert summary.extra["refreshed_scores"] == len(_of_links(dumps))
     assert summary.extra["months_with_fresh_scores"] == 1
@@ -101,7 +101,7 @@ def test_the_links_are_those_of_the_true_scores(
     assert [(row["file"], row["line"]) for row in read_table(tmp_path / "out", "rejects")] == [("RS_2023-08.zst", 791)]
 
 
-def test_the_scores_are_listed_old_and_new(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
+def test_old_and_new_scores_are_listed(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
     unknown = _of_links(dumps)[::9]
     archive.posts = [post for post in archive.posts if post["id"] not in unknown]
     archive.posts[40]["score"] = None
@@ -118,12 +118,12 @@ def test_the_scores_are_listed_old_and_new(tmp_path: Path, dumps: _Dumps, archiv
     assert not [line for line in notes.lines if "accepted" in line]
     seen = {line["id"]: line["score"] for line in _lines(dumps.fresh)}
     true = {post["id"]: post["score"] for post in dumps.posts}
-    wanted = [
+    expected = [
         {"id": id, "score": None if id in unknown else true[id], "score_of_dump": seen[id] or 0}
         for id in _of_links(dumps)
     ]
-    found = read_table(tmp_path / "out", "scores")
-    assert sorted(found, key=lambda row: row["id"]) == sorted(wanted, key=lambda row: row["id"])
+    rows = read_table(tmp_path / "out", "scores")
+    assert sorted(rows, key=lambda row: row["id"]) == sorted(expected, key=lambda row: row["id"])
     assert summary.dropped["score_not_found"] == len(unknown)
     low = [id for id in _of_links(dumps) if id not in unknown and true[id] < 3]
     good_low = sum(line["score"] < 3 for line in [*_lines(dumps.good), *_lines(dumps.fresh)[:60]])
@@ -149,20 +149,20 @@ def _credentials(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(f"praw_{name}", value)
 
 
-def test_reddit_is_asked_in_hundreds(tmp_path: Path, dumps: _Dumps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reddit_gets_a_hundred_ids_per_request(tmp_path: Path, dumps: _Dumps, monkeypatch: pytest.MonkeyPatch) -> None:
     run_scrape([dumps.good, dumps.true], tmp_path / "true_out")
     with Reddit().serving() as reddit:
         _credentials(reddit.address, tmp_path, monkeypatch)
         reddit.posts["/r/any/new"] = dumps.posts
         summary = run_scrape(dumps.named, tmp_path / "out", refresh_scores="praw")
-        asked = [query["id"].split(",") for path, query in reddit.requests if path.rstrip("/") == "/api/info"]
-    assert sorted(id for ids in asked for id in ids) == sorted(f"t3_{id}" for id in _of_links(dumps))
-    assert [len(ids) for ids in asked[:-1]] == [100] * (len(asked) - 1)
+        batches = [query["id"].split(",") for path, query in reddit.requests if path.rstrip("/") == "/api/info"]
+    assert sorted(id for ids in batches for id in ids) == sorted(f"t3_{id}" for id in _of_links(dumps))
+    assert [len(ids) for ids in batches[:-1]] == [100] * (len(batches) - 1)
     assert read_links(tmp_path / "out") == read_links(tmp_path / "true_out")
     assert "score_not_found" not in summary.dropped
 
 
-def test_a_refused_run_goes_on_with_the_option_that_the_refusal_names(
+def test_a_refused_run_resumes_with_the_suggested_option(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -189,12 +189,12 @@ def test_a_refused_run_goes_on_with_the_option_that_the_refusal_names(
         run_scrape(dumps.named, out, accept_fresh_scores=True)
     with pytest.raises(ChangedRunError, match="refreshed scores"):
         run_scrape(dumps.named, out, refresh_scores="praw")
-    asked = len(archive.requests)
+    requests = len(archive.requests)
     assert run_scrape(dumps.named, out, **options).extra["refreshed_scores"] == len(_of_links(dumps))
-    assert len(archive.requests) == asked
+    assert len(archive.requests) == requests
 
 
-def test_nothing_is_asked_where_no_month_is_fresh(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
+def test_no_request_without_fresh_months(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     summary = run_scrape([dumps.good], tmp_path / "out", **options)
     assert archive.requests == []
@@ -205,7 +205,7 @@ def test_nothing_is_asked_where_no_month_is_fresh(tmp_path: Path, dumps: _Dumps,
     assert archive.requests == []
 
 
-def test_a_service_that_knows_nothing(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
+def test_a_service_without_scores(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
     archive.posts = []
     summary = run_scrape(dumps.named, tmp_path / "out", refresh_scores="arctic-shift", api_url=archive.address)
     assert summary.dropped["score_not_found"] == len(_of_links(dumps))
@@ -214,14 +214,14 @@ def test_a_service_that_knows_nothing(tmp_path: Path, dumps: _Dumps, archive: Ar
     assert not any(id.startswith("2308") for link in links for id in link["submission_ids"])
 
 
-def test_the_same_bytes_for_two_workers(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
+def test_two_workers_write_the_same_bytes(tmp_path: Path, dumps: _Dumps, archive: ArcticShift) -> None:
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     run_scrape(dumps.named, tmp_path / "one", **options)
     run_scrape(dumps.named[::-1], tmp_path / "two", RunOptions(executor=LocalExecutor(2)), **options)
     assert result_bytes(tmp_path / "one") == result_bytes(tmp_path / "two")
 
 
-def test_a_further_dump_that_makes_another_month_fresh(tmp_path: Path, archive: ArcticShift) -> None:
+def test_another_dump_that_makes_another_month_fresh(tmp_path: Path, archive: ArcticShift) -> None:
     # The month of June looks quiet until the second dump tells that it is fresh.
     july, june = records("2023-07", [5] * 30), records("2023-06", [8] * 600)
     more = records("2023-06", [8] * 600, 600)
@@ -243,14 +243,14 @@ def test_a_further_dump_that_makes_another_month_fresh(tmp_path: Path, archive: 
     assert len(read_table(out, "scores")) == 1230
 
 
-def test_killed_in_the_middle_it_asks_for_nothing_twice(
+def test_no_score_is_requested_twice_after_kill_9(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     script = Path(__file__).with_name("killed_scrape_dumps.py")
     out = tmp_path / "out"
     # Many little tasks, so that there is a middle.
-    monkeypatch.setattr(refresh, "_ROWS_PER_TASK", 50)
+    monkeypatch.setattr(refresh, "ROWS_PER_TASK", 50)
     archive.hold_at = 7
     command = [sys.executable, str(script), str(out), "0", "-", json.dumps({**options, "task_rows": 50})]
     process = subprocess.Popen([*command, *map(str, dumps.named)])
@@ -262,15 +262,15 @@ def test_killed_in_the_middle_it_asks_for_nothing_twice(
     archive.release.set()
     assert len(archive.requests) == 7
     run_scrape(dumps.named, out, **options)
-    # The seventh was asked for, but never answered.
-    asked = [query["ids"] for number, (_, query) in enumerate(archive.requests) if number not in archive.unanswered]
-    assert len(asked) == len(archive.requests) - 1 > 10
-    assert sorted(id for ids in asked for id in ids.split(",")) == sorted(_of_links(dumps))
+    # The seventh request got no response.
+    batches = [query["ids"] for number, (_, query) in enumerate(archive.requests) if number not in archive.unanswered]
+    assert len(batches) == len(archive.requests) - 1 > 10
+    assert sorted(id for ids in batches for id in ids.split(",")) == sorted(_of_links(dumps))
     run_scrape(dumps.named, tmp_path / "undisturbed", **options)
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
 
 
-def test_fetched_scores_that_are_no_better_are_refused(
+def test_refreshed_scores_that_are_still_fresh_are_refused(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 500)
@@ -278,7 +278,7 @@ def test_fetched_scores_that_are_no_better_are_refused(
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     with pytest.raises(InputError, match=r"2023-08 from arctic-shift also look recorded at ingestion: 0 of 727 "):
         run_scrape(dumps.named, tmp_path / "out", **options)
-    asked = len(archive.requests)
+    requests = len(archive.requests)
     summary = run_scrape(dumps.named, tmp_path / "out", accept_fresh_scores=True, **options)
     assert summary.extra["refreshed_scores"] == 727
-    assert len(archive.requests) == asked
+    assert len(archive.requests) == requests

@@ -41,7 +41,7 @@ _GOOD_SCORE = 3
 _REQUESTS_PER_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
 
 # The rows that a task requests, which a killed run requests again: whole requests of either service.
-_ROWS_PER_TASK = 5000
+ROWS_PER_TASK = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,8 +227,8 @@ def _score_requests(item: FileToRead, service: str, output: str) -> Iterator[Sco
         metadata = shards.open_parquet(stream, path).metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     for group, rows in enumerate(sizes):
-        for start in range(0, rows, _ROWS_PER_TASK):
-            yield ScoreRequest(item, service, group, start, min(_ROWS_PER_TASK, rows - start))
+        for start in range(0, rows, ROWS_PER_TASK):
+            yield ScoreRequest(item, service, group, start, min(ROWS_PER_TASK, rows - start))
 
 
 def _pending_rows(request: ScoreRequest, output: str) -> pa.RecordBatch:
