@@ -313,13 +313,13 @@ def test_documents_that_are_all_too_short_are_refused(tmp_path: Path) -> None:
 def test_the_command_writes_the_index_and_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "ab":
         documents = _write(tmp_path / f"{name}.parquet", [_text(ord(name))])
-        wanted = ["--ngram", "5", "--items", "1000", "--json"]
-        assert main(["overlap-index", "-i", str(documents), "-o", str(tmp_path / name), *wanted]) == 0
+        flags = ["--ngram", "5", "--items", "1000", "--json", "--workers", "1"]
+        assert main(["overlap-index", "-i", str(documents), "-o", str(tmp_path / name), *flags]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])["ngrams"] == 16
     assert "note: 16 n-grams, about 16 of them distinct: a filter for 1,000 takes" in captured.err
     merge = ["overlap-index", "--merge", str(tmp_path / "a"), "--merge", str(tmp_path / "b")]
-    assert main([*merge, "-o", str(tmp_path / "m"), "--json"]) == 0
+    assert main([*merge, "-o", str(tmp_path / "m"), "--json", "--workers", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["records_out"] == 2
     assert _described(tmp_path / "m")["n"] == 5
     assert main([*merge, "-o", str(tmp_path / "n"), "--ngram", "5"]) == 2
