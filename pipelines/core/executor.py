@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
+from pipelines.algorithms.kernels import compile_events
 from pipelines.core import progress
 from pipelines.core.errors import TaskError, WebtextError
 
@@ -176,11 +177,12 @@ class _Worker:
         self._connection, child_end = context.Pipe()
         # Without the lock of a Value: it is a named semaphore, which a parent that is killed leaves behind.
         self._counter = context.RawValue("q", 0)
+        self._compiling = context.RawValue("b", 0)
         self._reported = 0
         self._task: tuple[Any, str] | None = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
         self._process: BaseProcess = context.Process(
-            target=_serve, args=(child_end, self._counter, initializer), daemon=False
+            target=_serve, args=(child_end, self._counter, self._compiling, initializer), daemon=False
         )
         with sigint_blocked():
             self._process.start()
@@ -220,6 +222,11 @@ class _Worker:
         units, self._reported = done - self._reported, done
         return units
 
+    @property
+    def has_compiled(self) -> bool:
+        """Whether the worker has begun to compile a kernel."""
+        return bool(self._compiling.value)
+
     def kill(self) -> None:
         """Kill the process: its unfinished task is not wanted, and what it finished is kept."""
         self._process.kill()
@@ -255,11 +262,13 @@ def _ready(workers: list[_Worker]) -> list[_Worker]:
 
 
 def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
+    if any(worker.has_compiled for worker in workers):
+        progress.note_compilation()
     if units := sum(worker.new_progress() for worker in workers):
         on_progress(units)
 
 
-def _serve(connection: Connection, counter: Any, initializer: Callable[[], None] | None = None) -> None:
+def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], None] | None = None) -> None:
     """Run tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     exit_with_parent()
@@ -269,7 +278,11 @@ def _serve(connection: Connection, counter: Any, initializer: Callable[[], None]
         with lock:
             counter.value += units
 
+    def note_compilation() -> None:
+        compiling.value = 1
+
     progress.set_sink(add)
+    compile_events.set_listener(note_compilation)
     failure = None if initializer is None else _failure(initializer)
     call: Any = None  # the function and context of the current map
     # The parent may be gone when an item is awaited and when its result is sent; nobody needs it then.

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pipelines.algorithms.kernels import compile_events
+
 _sink: Callable[[int], None] | None = None
 _note_sink: Callable[[str], None] | None = None
 
@@ -72,6 +74,20 @@ def note(message: str) -> None:
     """Show the user one line from inside a task that runs in the parent."""
     if _note_sink is not None:
         _note_sink(message)
+
+
+_compilation_noted = False
+
+
+def note_compilation() -> None:
+    """Tell the user, once per run, why nothing advances while numba compiles kernels."""
+    global _compilation_noted
+    if not _compilation_noted:
+        _compilation_noted = True
+        note("compiling (first run only)")
+
+
+compile_events.set_listener(note_compilation)
 
 
 def set_sink(sink: Callable[[int], None] | None) -> None:

@@ -1,9 +1,11 @@
-"""Loads from byte buffers for numba kernels: one byte, a word of 8 bytes, and what stands where in a block of 32.
+"""Loads, stores and block tests on byte buffers for numba kernels, without index checks.
 
-numba checks each index of an array for being negative, which keeps LLVM from looking at more than one byte at a time;
-these loads check nothing, so the caller keeps positions inside the buffer, `BLOCK` bytes before its end. The blocks are
-plain LLVM vectors, which every processor has an instruction for or a loop.
+numba checks whether each index of an array is negative, which keeps LLVM from vectorizing. Nothing is checked here: the
+caller keeps positions inside the buffer, and for blocks the block's size before its end. Blocks are plain LLVM vectors,
+for which every processor has an instruction or LLVM a loop.
 """
+
+# numba passes its own context, and the arguments of intrinsics by name.
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 BLOCK = 32
+LARGE_BLOCK = 64
 
+_Test = Callable[[Any, Any, Callable[[str | int], Any]], Any]
+
+# Typed as it is used: in a kernel, without the context of its typing.
 _intrinsic: Any = intrinsic
+_cgutils: Any = cgutils
 
-_BYTE, _WORD, _MASK = ir.IntType(8), ir.IntType(64), ir.IntType(BLOCK)
-_VECTOR = ir.VectorType(_BYTE, BLOCK)
+_BYTE, _INT, _WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
 def as_word(text: bytes) -> np.uint64:
@@ -53,85 +60,41 @@ def word_at(typing_context, buffer, at):  # type: ignore[no-untyped-def]
     return types.uint64(buffer, types.int64), load
 
 
-def _block(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=1)
+@_intrinsic
+def put_byte(typing_context, buffer, at, byte):  # type: ignore[no-untyped-def]
+    """Store the byte at a position."""
 
+    def store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, _BYTE))
+        return context.get_dummy_value()
 
-def _all(value: int) -> ir.Constant:
-    return ir.Constant(_VECTOR, [value] * BLOCK)
-
-
-def _bits(builder: Any, found: Any) -> Any:
-    return builder.zext(builder.bitcast(found, _MASK), _WORD)
-
-
-def _flags(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any, Any], Any]:
-    """Return the code of a load that tests a block: `test` gives a flag for each of its bytes."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits(builder, test(builder, _block(context, builder, signature, args)))
-
-    return load
-
-
-def _is_one_of(builder: Any, block: Any, first: str, count: int) -> Any:
-    """Tell which bytes are among `count` ones from `first` on."""
-    return builder.icmp_unsigned("<", builder.sub(block, _all(ord(first))), _all(count))
-
-
-def _ends_string(builder: Any, block: Any) -> Any:
-    quote = builder.icmp_unsigned("==", block, _all(ord('"')))
-    backslash = builder.icmp_unsigned("==", block, _all(ord("\\")))
-    control = builder.icmp_unsigned("<", block, _all(ord(" ")))
-    return builder.or_(builder.or_(quote, backslash), control)
+    return types.void(buffer, types.int64, types.uint8), store
 
 
 @_intrinsic
-def string_stops(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is a quote, a backslash or a control character."""
-    return types.uint64(buffer, types.int64), _flags(_ends_string)
+def put_word(typing_context, buffer, at, word):  # type: ignore[no-untyped-def]
+    """Store 8 bytes from a position on, the lowest first."""
+
+    def store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, _WORD), align=1)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.int64, types.uint64), store
 
 
 @_intrinsic
-def newlines(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is a newline."""
-    test = _flags(lambda builder, block: builder.icmp_unsigned("==", block, _all(ord("\n"))))
-    return types.uint64(buffer, types.int64), test
+def prefetch(typing_context, array, at):  # type: ignore[no-untyped-def]
+    """Ask for the cache line of an entry of an array, without waiting for it."""
 
+    def ask(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _pointer(context, builder, signature, args, _BYTE)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, _INT, _INT, _INT])
+        function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # For reading, to be kept in all caches, of data rather than code.
+        builder.call(function, [address, _INT(0), _INT(3), _INT(1)])
+        return context.get_dummy_value()
 
-@_intrinsic
-def not_ascii(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is not ASCII."""
-    test = _flags(lambda builder, block: builder.icmp_unsigned(">=", block, _all(128)))
-    return types.uint64(buffer, types.int64), test
-
-
-@_intrinsic
-def letters(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is an ASCII letter."""
-    test = _flags(lambda builder, block: _is_one_of(builder, builder.or_(block, _all(32)), "a", 26))
-    return types.uint64(buffer, types.int64), test
-
-
-@_intrinsic
-def digits(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is an ASCII digit."""
-    test = _flags(lambda builder, block: _is_one_of(builder, block, "0", 10))
-    return types.uint64(buffer, types.int64), test
-
-
-@_intrinsic
-def blanks(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is a blank."""
-    test = _flags(lambda builder, block: builder.icmp_unsigned("==", block, _all(ord(" "))))
-    return types.uint64(buffer, types.int64), test
-
-
-@_intrinsic
-def tabs_and_line_ends(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return a bit for each of the 32 bytes from a position on that is ASCII white space, but no blank."""
-    test = _flags(lambda builder, block: _is_one_of(builder, block, "\t", 5))
-    return types.uint64(buffer, types.int64), test
+    return types.void(array, types.int64), ask
 
 
 @_intrinsic
@@ -142,3 +105,72 @@ def lowest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), count
+
+
+def _block_bits(size: int, test: _Test) -> Any:
+    """Return an intrinsic (buffer, position) that returns a bit for each byte of a block that passes a test.
+
+    `test(builder, block, all)` builds the comparison; `all(value)` is a block of one value.
+    """
+    vector = ir.VectorType(_BYTE, size)
+
+    def constant(value: str | int) -> Any:
+        return ir.Constant(vector, [ord(value) if isinstance(value, str) else value] * size)
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block = builder.load(_pointer(context, builder, signature, args, vector), align=1)
+        flags = builder.bitcast(test(builder, block, constant), ir.IntType(size))
+        return flags if size == LARGE_BLOCK else builder.zext(flags, _WORD)
+
+    @_intrinsic
+    def bits(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+        return types.uint64(buffer, types.int64), load
+
+    return bits
+
+
+def _equal(character: str) -> _Test:
+    return lambda builder, block, all: builder.icmp_unsigned("==", block, all(character))
+
+
+def _between(first: str, count: int) -> _Test:
+    """Test for one of `count` characters from `first` on."""
+    return lambda builder, block, all: builder.icmp_unsigned("<", builder.sub(block, all(first)), all(count))
+
+
+def _at_least(value: int) -> _Test:
+    return lambda builder, block, all: builder.icmp_unsigned(">=", block, all(value))
+
+
+def _either(*tests: _Test) -> _Test:
+    def test(builder: Any, block: Any, all: Callable[[str | int], Any]) -> Any:
+        flags = tests[0](builder, block, all)
+        for other in tests[1:]:
+            flags = builder.or_(flags, other(builder, block, all))
+        return flags
+
+    return test
+
+
+def _is_letter(builder: Any, block: Any, all: Callable[[str | int], Any]) -> Any:
+    return _between("a", 26)(builder, builder.or_(block, all(32)), all)
+
+
+def _is_control(builder: Any, block: Any, all: Callable[[str | int], Any]) -> Any:
+    return builder.icmp_unsigned("<", block, all(" "))
+
+
+# One bit for each of the 32 bytes from a position on.
+string_stops = _block_bits(BLOCK, _either(_equal('"'), _equal("\\"), _is_control))
+newlines = _block_bits(BLOCK, _equal("\n"))
+not_ascii = _block_bits(BLOCK, _at_least(0x80))
+letters = _block_bits(BLOCK, _is_letter)
+digits = _block_bits(BLOCK, _between("0", 10))
+blanks = _block_bits(BLOCK, _equal(" "))
+tabs_and_line_ends = _block_bits(BLOCK, _between("\t", 5))
+
+# One bit for each of the 64 bytes from a position on: ASCII letters and digits, first bytes of longer characters, ...
+ascii_word_bits = _block_bits(LARGE_BLOCK, _either(_is_letter, _between("0", 10)))
+lead_bits = _block_bits(LARGE_BLOCK, _at_least(0xC0))
+apostrophe_bits = _block_bits(LARGE_BLOCK, _equal("'"))
+line_end_bits = _block_bits(LARGE_BLOCK, _either(_equal("\n"), _equal("\r")))

@@ -1,50 +1,228 @@
-"""Compiles numba kernels, which are kept between runs where there is a place to keep them."""
+"""Numba compilation of kernels: entry points that Python calls, helpers inside them, and where machine code is cached.
+
+Compile time is what a user waits for at first use, so kernels follow rules that keep it low:
+
+- A kernel allocates nothing and calls nothing of NumPy: its caller passes every array. So numba counts no references,
+  which is most of the code that it otherwise generates.
+- A helper is type-inferred and lowered once, but not optimized by itself: LLVM optimizes it as part of each kernel that
+  calls it. Optimizing and assembling each helper as well took three quarters of the compile time.
+- Each kernel is called with one combination of types only: the caller converts.
+"""
+
+# mypy: allow-untyped-calls
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import entrypoints
+import numpy as np
+import numpy.typing as npt
+from filelock import BaseFileLock, FileLock, Timeout
+from numba.core import caching, codegen, compiler, entrypoints
+from numba.core.runtime.nrt import rtsys
+
+from pipelines.algorithms.kernels import compile_events
+
+# Typed as they are used: with options that have no documentation.
+_njit: Any = numba.njit
+_config: Any = numba.config
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+_ALGORITHMS = Path(__file__).resolve().parents[1]
+# A worker waits this long for another process that compiles the same kernel.
+_LOCK_TIMEOUT_S = 60
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Return a function compiled at its first call, which lets go of the interpreter's lock.
+    """Return a function that is compiled at its first call, cached on disk, and releases the GIL while it runs."""
+    dispatcher = _njit(**_OPTIONS)(function)
+    with contextlib.suppress(OSError, RuntimeError):  # nowhere to cache: compiled by each process
+        dispatcher._cache = _Cache(function)
+    return dispatcher
 
-    The machine code is kept beside the source, or in the user's cache folder. A read-only installation of a user
-    without a home has neither; there it is compiled anew by each process.
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Return a function that kernels and helpers can call; Python cannot."""
+    return _njit(no_cpython_wrapper=True, pipeline_class=_HelperCompiler, **_OPTIONS)(function)
+
+
+def as_read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as one that is not written, as numba compiles for each kind; memory maps become plain arrays."""
+    view: npt.NDArray[Any] = np.asarray(array).view(np.ndarray)[:]
+    view.flags.writeable = False
+    return view
+
+
+class _HelperLibrary(codegen.JITCodeLibrary):
+    """The code of a helper: linked into its callers as it is, neither optimized nor assembled."""
+
+    def finalize(self) -> None:
+        """Link the helpers that this one calls."""
+        for library in dict.fromkeys(self._linking_libraries):
+            if library is not rtsys.library:
+                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return 0: there is no machine code."""
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """The code generator, for a caller that sets the environment of machine code: here there is none."""
+        return _NoEnvironment()
+
+
+class _NoEnvironment:
+    def set_env(self, name: str, environment: Any) -> None:
+        """Ignore."""
+
+
+class _HelperCompiler(compiler.Compiler):
+    def define_pipelines(self) -> Any:
+        """Return numba's own pipelines, which put their code into the library that is set here."""
+        state = self.state
+        state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
+class _Locator:
+    """Tells numba's cache where kernels are stored, and which source they were compiled from."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._module = function.__module__
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], _path: str) -> _Locator:
+        """Return the locator of a function."""
+        return cls(function)
+
+    def get_cache_path(self) -> str:
+        """Return the folder of the cache."""
+        return str(cache_folder())
+
+    def ensure_cache_path(self) -> None:
+        """Create the folder of the cache where someone has removed it."""
+        cache_folder().mkdir(parents=True, exist_ok=True)
+
+    def get_source_stamp(self) -> str:
+        """Return a hash of all algorithms, since a kernel contains helpers and constants of other modules."""
+        return _source_hash()
+
+    def get_disambiguator(self) -> str:
+        """Return what makes the names of functions in modules of the same name distinct."""
+        return hashlib.sha256(self._module.encode()).hexdigest()[:8]
+
+
+class _CacheImplementation(caching.CompileResultCacheImpl):
+    _locator_classes = (_Locator,)  # type: ignore[assignment]
+
+
+class _Cache(caching.FunctionCache):
+    """Numba's cache, in which one process compiles a kernel while the others wait for it."""
+
+    _impl_class = _CacheImplementation
+    _lock: BaseFileLock | None = None
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return the cached machine code; or None, and lock the kernel until it is saved."""
+        code = super().load_overload(signature, target_context)
+        if code is None:
+            lock = FileLock(os.path.join(self.cache_path, f"{self._impl.filename_base}.lock"))
+            with contextlib.suppress(Timeout, OSError):
+                lock.acquire(timeout=_LOCK_TIMEOUT_S)
+                self._lock = lock
+            code = super().load_overload(signature, target_context)
+            if code is None:
+                compile_events.report()
+            else:
+                self._release()
+        return code
+
+    def save_overload(self, signature: Any, code: Any) -> None:
+        """Save machine code, where that is possible."""
+        super().save_overload(signature, code)
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Return the first writable folder of: $NUMBA_CACHE_DIR, next to the source, the user's cache, a temporary folder.
+
+    Raises OSError where none is.
     """
+    user = f"webtext-{os.getuid() if hasattr(os, 'getuid') else os.environ.get('USERNAME', 'user')}"
+    installation = hashlib.sha256(str(_ALGORITHMS).encode()).hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    candidates = [_ALGORITHMS / "__pycache__", Path(home, "webtext", installation)]
+    if _config.CACHE_DIR:
+        candidates.insert(0, Path(_config.CACHE_DIR, f"webtext_{installation}"))
+    for folder in candidates:
+        if folder.is_absolute() and _is_writable(folder):
+            return folder
+    # Others can write to the folder of temporary files too, so nothing is loaded from a folder that is not our own.
+    temporary = Path(tempfile.gettempdir(), user)
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    if temporary.is_symlink() or (hasattr(os, "getuid") and temporary.stat().st_uid != os.getuid()):
+        raise OSError(f"{temporary}: owned by another user")
+    return temporary
+
+
+def _is_writable(folder: Path) -> bool:
     try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@functools.cache
+def _source_hash() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_ALGORITHMS.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
 def _without_blas() -> Iterator[None]:
-    """Tell numba, while it loads its functions of arrays, that there is no library of linear algebra to look for."""
+    """Make numba believe, while it loads its array functions, that there is no BLAS to look for."""
     linear_algebra: Any = importlib.import_module("numba.np.linalg")
-    found = linear_algebra.ensure_blas
+    ensure_blas = linear_algebra.ensure_blas
 
-    def missing() -> None:
+    def raise_missing() -> None:
         raise ImportError("no kernel here multiplies matrices")
 
-    linear_algebra.ensure_blas = missing
+    linear_algebra.ensure_blas = raise_missing
     try:
         yield
     finally:
-        linear_algebra.ensure_blas = found
+        linear_algebra.ensure_blas = ensure_blas
 
 
-def _start_lightly() -> None:
-    """Keep numba from loading, before its first kernel, what no kernel here uses.
+def _skip_unused_imports() -> None:
+    """Keep numba from importing, before its first kernel, SciPy's linear algebra and extensions of other libraries.
 
-    That is scipy's linear algebra, and the extensions of other libraries: gigatoken brings awkward, which has one.
-    Together they take half a second and much memory in each process. These are numba's own names: where a version has
-    others, it starts as it would.
+    gigatoken depends on awkward, which has such an extension. Together they take half a second and much memory in each
+    process. These are numba's internal names: a version with other names starts as usual.
     """
     with contextlib.suppress(ImportError, AttributeError):
         entrypoints._already_initialized = True
@@ -52,4 +230,4 @@ def _start_lightly() -> None:
             importlib.import_module("numba.np.arraymath")
 
 
-_start_lightly()
+_skip_unused_imports()

@@ -1,16 +1,16 @@
-"""Mixes 64-bit numbers, so that every bit of the result hangs on every bit of the number. For numba kernels."""
+"""SplitMix64: mixes a 64-bit number so that every bit of the result depends on every bit of the number."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.compilation import helper
 
-# The step of SplitMix64: a number, the number plus one step, plus two and so on mix to independent words.
+# A number, the number plus one step, plus two steps and so on mix to independent words.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-@kernel
+@helper
 def mixed(number):  # type: ignore[no-untyped-def]
     """Return the number as SplitMix64 finishes it (Steele, Lea and Flood 2014): one to one."""
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
