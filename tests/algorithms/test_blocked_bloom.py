@@ -120,8 +120,8 @@ def test_pieces_of_any_size_make_the_whole(hashes: list[int], shape: tuple[int, 
     assert measurement_of(counted, k) == measure(whole, k)
 
 
-def test_a_piece_that_lies_outside_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 blocks from number 8 on are no piece of 10"):
+def test_a_part_outside_the_filter_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 blocks from number 8 on are not a part of 10"):
         add_range(empty_bits(3), _array([1]), 5, 0, 8, 10)
 
 

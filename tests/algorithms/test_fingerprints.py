@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 import zstandard
@@ -16,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams import word_scan
-from pipelines.algorithms.ngrams.hashing import SEED, Words, ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngrams.hashing import SEED, Words, text_ngram_hashes, word_hashes
 from pipelines.algorithms.ngrams.words import Normalization, segments, word_spans, words
 from pipelines.core.text_columns import text_arrays
 
@@ -59,24 +60,34 @@ def ngram_hash(ngram: Sequence[str], seed: int) -> int:
     return total ^ total >> 32
 
 
+def _trigram_hashes(word_hashes: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """What `ngram_hash` returns for each three words in a row, from their hashes."""
+    base, shift = np.uint64(0xD1342543DE82EF95), np.uint64(32)
+    words = np.array(word_hashes, np.uint64)
+    total = (words[:-2] * base + words[1:-1]) * base + words[2:]
+    total = (total ^ total >> shift) * np.uint64(0xFF51AFD7ED558CCD)
+    total = (total ^ total >> shift) * np.uint64(0xC4CEB9FE1A85EC53)
+    return total ^ total >> shift
+
+
 def column_of(texts: Sequence[str]) -> tuple[Any, Any]:
     """A column with other texts before and after, of which a part is taken."""
     return text_arrays(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
 
 
 def _expected_words(texts: Sequence[str], normalization: Normalization, seed: int) -> dict[str, list[int]]:
-    expected: dict[str, list[int]] = {"hashes": [], "starts": [], "ends": [], "documents": [0], "segments": []}
+    expected: dict[str, list[int]] = {"hashes": [], "starts": [], "ends": [], "documents": [0], "runs": []}
     base = len("Σ'before".encode())
     for text in texts:
         for start, end in word_spans(text, normalization):
             expected["starts"].append(base + len(text[:start].encode()))
             expected["ends"].append(base + len(text[:end].encode()))
         for run in segments(text, normalization):
-            expected["segments"].append(len(expected["hashes"]))
+            expected["runs"].append(len(expected["hashes"]))
             expected["hashes"] += [word_hash(word, seed) for word in run]
         expected["documents"].append(len(expected["hashes"]))
         base += len(text.encode())
-    expected["segments"].append(len(expected["hashes"]))
+    expected["runs"].append(len(expected["hashes"]))
     return expected
 
 
@@ -101,19 +112,15 @@ def test_words_are_those_of_the_plain_reference(texts: list[str], normalization:
 @settings(deadline=None, max_examples=200)
 @given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.integers(1, 13))
 def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
-    hashes, positions, documents, first_words, seen = [], [], [0], [0], 0
+    hashes, documents, first_words, seen = [], [0], [0], 0
     for text in texts:
         for run in segments(text, normalization):
-            for start in range(len(run) - n + 1):
-                hashes.append(ngram_hash(run[start : start + n], SEED))
-                positions.append(seen + start)
+            hashes += [ngram_hash(run[start : start + n], SEED) for start in range(len(run) - n + 1)]
             seen += len(run)
         documents.append(len(hashes))
         first_words.append(seen)
-    found = ngram_hashes(word_hashes(*column_of(texts), normalization, spans=False), n)
-    assert [array.tolist() for array in found] == [hashes, positions, documents]
-    straight = text_ngram_hashes(*column_of(texts), n, normalization)
-    assert [array.tolist() for array in straight] == [hashes, documents, first_words]
+    ngrams = text_ngram_hashes(*column_of(texts), n, normalization)
+    assert [array.tolist() for array in ngrams] == [hashes, documents, first_words]
 
 
 @pytest.mark.parametrize(("normalization", "end"), [(NORMALIZATIONS[0], 0x110000), (NORMALIZATIONS[-1], 0x20000)])
@@ -148,17 +155,17 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
     ],
 )
 def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Normalization) -> None:
-    assert len(text.encode()) > 2 * word_scan.PIECE_BYTES
+    assert len(text.encode()) > 2 * word_scan.CHUNK_BYTES
     column = text_arrays(pa.array(["a b", text, "c d"]))
     found = word_hashes(*column, normalization)
     runs = [run for each in ("a b", text, "c d") for run in segments(each, normalization)]
     distinct = {word: word_hash(word, SEED) for run in runs for word in run}
     assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
-    assert np.diff(found.segments).tolist() == [len(run) for run in runs]
-    apart, straight = ngram_hashes(found, 3), text_ngram_hashes(*column, 3, normalization)
-    np.testing.assert_array_equal(apart.hashes, straight.hashes)
-    np.testing.assert_array_equal(apart.documents, straight.documents)
-    np.testing.assert_array_equal(found.documents, straight.words)
+    assert np.diff(found.runs).tolist() == [len(run) for run in runs]
+    ngrams = text_ngram_hashes(*column, 3, normalization)
+    expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs]
+    np.testing.assert_array_equal(ngrams.hashes, np.concatenate(expected))
+    np.testing.assert_array_equal(found.documents, ngrams.words)
 
 
 def test_columns_with_64_bit_starts_are_read_alike() -> None:

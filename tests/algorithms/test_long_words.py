@@ -14,11 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_fingerprints import NORMALIZATIONS, TEXTS, column_of
 
-from pipelines.algorithms.ngrams.hashing import ngram_hashes, text_ngram_hashes, word_hashes
+from pipelines.algorithms.kernels.compilation import as_read_only
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import ngram_text, scan
 from pipelines.algorithms.ngrams.index_builder import IndexBuilder
-from pipelines.algorithms.ngrams.word_bits import new_bits, reading_of
-from pipelines.algorithms.ngrams.word_scan import PIECE_BYTES, Count, Found, find_words, most_normal, most_words
+from pipelines.algorithms.ngrams.word_bits import reading_of
+from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, WordArrays, find_words, word_arrays
 from pipelines.algorithms.ngrams.words import Normalization, ngrams, segments, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
@@ -61,10 +62,7 @@ def _check_text(text: str, n: int, normalization: Normalization) -> None:
     words = [word for run in segments(text, normalization) for word in run]
     for number in range(0, len(firsts), 1 + len(firsts) // 5):
         assert ngram_text(index, int(hits.ids[number])) == " ".join(words[firsts[number] : firsts[number] + n])
-    fused = text_ngram_hashes(*column_of([text]), n, normalization)
-    separate = ngram_hashes(word_hashes(*column_of([text]), normalization), n)
-    np.testing.assert_array_equal(fused.hashes, separate.hashes)
-    assert len(fused.hashes) == len(firsts)
+    assert len(text_ngram_hashes(*column_of([text]), n, normalization).hashes) == len(firsts)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 100])
@@ -80,7 +78,7 @@ def test_words_as_long_as_pieces_among_short_ones(kilobytes: int, n: int) -> Non
 @pytest.mark.parametrize("before", [-65_000, -9, -1, 0, 1, 9])
 def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, normalization: Normalization) -> None:
     for n, unit in ((2, "x"), (8, "Ⱥ")):
-        word, start = _long(unit, 65_000), PIECE_BYTES + before
+        word, start = _long(unit, 65_000), CHUNK_BYTES + before
         filler = "ab " * 1000 + " " * (start - 3000)
         _check_text(f"{filler}{word} a b {word}{unit} c {word} {'de ' * 1000}", n, normalization)
 
@@ -131,47 +129,34 @@ def _guarded(size: int, kind: type[np.generic]) -> tuple[npt.NDArray[np.uint8], 
     return around, around[_GUARD_BYTES : len(around) - _GUARD_BYTES].view(kind)
 
 
-def _find(text: str, normalization: Normalization, kept: Count, lacking: str = "") -> None:
-    """Find words with the least room that is allowed, or one entry less, and look at what is around it."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    words = kept.words + most_words(len(data))
-    sizes = dict(zip(Found._fields, (words, words, words, words + 1, 0, 0), strict=True))
-    sizes |= {"normal": kept.normal + most_normal(len(data)), "segments": kept.segments + most_words(len(data))}
-    kinds = dict(zip(Found._fields, (np.uint64, np.int64, np.int64, np.int64, np.uint8, np.int64), strict=True))
-    arrays = {name: _guarded(size - (name == lacking), kinds[name]) for name, size in sizes.items()}
-    found = Found(*(array for _, array in arrays.values()))
-    bits, reading, span = new_bits(len(data)), reading_of(normalization, 1), (np.int64(0), np.int64(len(data)))
-    try:
-        count = find_words(data, span, span, reading, bits, found, kept, True)
-    finally:
-        for around, _ in arrays.values():
-            assert (around[:_GUARD_BYTES] == 0xA5).all()
-            assert (around[-_GUARD_BYTES:] == 0xA5).all()
-    expected = [word for run in segments(text, normalization) for word in run]
-    assert found.normal[kept.normal : count.normal].tobytes() == "".join(f"{word} " for word in expected).encode()
-    assert count.words == kept.words + len(expected)
-
-
-_NOTHING = Count(np.int64(0), np.int64(0), np.int64(0), True)
-_SOMETHING = Count(np.int64(7), np.int64(70_001), np.int64(3), False)
-
-
 @settings(deadline=None, max_examples=200)
-@given(TEXTS, st.integers(1, 70), st.sampled_from(NORMALIZATIONS), st.sampled_from([_NOTHING, _SOMETHING]))
-@example("Ⱥ", 1, NORMALIZATIONS[0], _NOTHING)
-@example("Ⱥ", 200, NORMALIZATIONS[0], _SOMETHING)
-@example("ȺİȺİ", 200, NORMALIZATIONS[0], _SOMETHING)
-@example("İ", 200, NORMALIZATIONS[1], _SOMETHING)
-@example("a ", 200, NORMALIZATIONS[0], _SOMETHING)
-@example("a\n", 200, NORMALIZATIONS[3], _SOMETHING)
-def test_words_stay_in_the_least_room_that_is_allowed(
-    text: str, times: int, normalization: Normalization, kept: Count
+@given(st.lists(TEXTS, max_size=4), st.integers(1, 70), st.sampled_from(NORMALIZATIONS), st.sampled_from([0, 7]))
+@example(["Ⱥ"], 1, NORMALIZATIONS[0], 0)
+@example(["Ⱥ"], 200, NORMALIZATIONS[0], 7)
+@example(["ȺİȺİ"], 200, NORMALIZATIONS[0], 7)
+@example(["İ"], 200, NORMALIZATIONS[1], 7)
+@example(["a ", "a"], 200, NORMALIZATIONS[0], 7)
+@example(["a\n"], 200, NORMALIZATIONS[3], 7)
+def test_words_stay_in_the_room_that_is_computed_for_them(
+    texts: list[str], times: int, normalization: Normalization, kept: int
 ) -> None:
-    _find(text * times, normalization, kept)
-
-
-@pytest.mark.parametrize("lacking", Found._fields)
-@pytest.mark.parametrize("kept", [_NOTHING, _SOMETHING])
-def test_too_little_room_is_an_error_and_nothing_is_written(lacking: str, kept: Count) -> None:
-    with pytest.raises(IndexError, match="no room"):
-        _find("a b c", NORMALIZATIONS[0], kept, lacking)
+    texts = [text * times for text in texts]
+    data = np.frombuffer("".join(texts).encode(), np.uint8)
+    starts = np.cumsum([0, *(len(text.encode()) for text in texts)])
+    kept_bytes = 10_000 * kept
+    plain = word_arrays(len(data), len(texts), kept, kept_bytes)
+    guarded = [_guarded(len(array), array.dtype.type) for array in plain[:-1]]
+    arrays = WordArrays(*(array for _, array in guarded), plain.bits)
+    arrays.normal_starts[kept] = kept_bytes
+    span = (0, len(texts), 0, len(data))
+    words, *_ = find_words(
+        as_read_only(data), as_read_only(starts), *span, reading_of(normalization, 1), arrays, kept, True,
+        np.zeros(len(starts), np.int64),
+    )  # fmt: skip
+    for around, _ in guarded:
+        assert (around[:_GUARD_BYTES] == 0xA5).all()
+        assert (around[-_GUARD_BYTES:] == 0xA5).all()
+    expected = [word for text in texts for run in segments(text, normalization) for word in run]
+    assert words == kept + len(expected)
+    end = arrays.normal_starts[words]
+    assert arrays.normal[kept_bytes:end].tobytes() == "".join(f"{word} " for word in expected).encode()

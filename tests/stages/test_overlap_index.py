@@ -119,7 +119,7 @@ _WAYS = [
 
 
 @pytest.mark.parametrize("way", _WAYS, ids=lambda way: f"{way.apostrophes}-{way.letters}-{way.lines}")
-def test_nothing_is_missed_and_false_positives_match_the_bound(way: Normalization, tmp_path: Path) -> None:
+def test_nothing_is_missed_and_the_rest_is_found_as_often_as_the_bound_says(way: Normalization, tmp_path: Path) -> None:
     texts = [_real_text(number, 1500) for number in range(10)]
     documents = _write(tmp_path / "docs.parquet", texts)
     options = {"apostrophes": way.apostrophes, "letters": way.letters, "lines": way.lines}

@@ -59,7 +59,7 @@ def _ngrams(documents: int, n: int) -> set[str]:
     return {ngram for number in range(documents) for _, ngram in text_ngrams(_text(number), n)}
 
 
-def test_every_ngram_is_found_and_others_are_not(tmp_path: Path) -> None:
+def test_every_ngram_is_in_it_and_others_are_not(tmp_path: Path) -> None:
     summary = _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4)
     bloom = _read(tmp_path / "index")
     assert all(ngram in bloom for ngram in _ngrams(10, 4))

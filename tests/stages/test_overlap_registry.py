@@ -49,7 +49,7 @@ def test_the_table_holds_the_papers_table_6() -> None:
     assert round(sum(webtext for _, webtext in TABLE_6.values()) / 6, 1) == 3.2
 
 
-def test_every_entry_is_complete_and_names_are_unique() -> None:
+def test_every_entry_is_complete_and_no_name_means_two() -> None:
     seen: dict[str, str] = {}
     for entry in known_benchmarks().values():
         assert entry.splits
@@ -81,7 +81,7 @@ def test_names_are_matched_loosely() -> None:
     assert dataclasses.asdict(figures) == {"name": "WikiText-2", "own_train": 0.66, "webtext": 1.63}
 
 
-def test_an_unknown_name_is_refused_with_similar_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(
         UsageError, match=r"'wikitxt' is neither of the form NAME=PATH, .*\(similar: wikitext.*--list-benchmarks"
     ):
@@ -92,7 +92,7 @@ def test_an_unknown_name_is_refused_with_similar_ones() -> None:
         parse_benchmarks(["gsm8k", "GSM-8K:test"])
 
 
-def test_a_known_name_selects_its_split_and_field() -> None:
+def test_a_known_name_means_its_split_and_field() -> None:
     def parts(value: str) -> tuple[str, str]:
         (benchmark,) = parse_benchmarks([value])
         return benchmark.label, benchmark.field
@@ -140,7 +140,7 @@ def test_the_docs_list_the_same_as_the_table() -> None:
         assert row == f"| {' | '.join([*cells, f'`{entry.field}`', entry.licence, paper])} |"
 
 
-def test_a_missing_library_is_reported_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     hub._load.cache_clear()
     (benchmark,) = parse_benchmarks(["wikitext-103"])
@@ -224,7 +224,7 @@ def test_the_real_library_gives_the_same_as_files(local_hub: dict[str, Entry], n
 
 @needs_datasets
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_an_absent_data_set_is_an_error_of_one_line(local_hub: dict[str, Entry]) -> None:
+def test_a_set_that_is_not_there_is_an_error_of_one_line(local_hub: dict[str, Entry]) -> None:
     with pytest.raises(InputError) as caught:
         list(read_example_batches(_one("gone", local_hub), "auto"))
     assert str(caught.value).startswith("--benchmark gone: cannot load own/c/test from the Hugging Face hub (")
@@ -242,7 +242,7 @@ def test_an_absent_data_set_is_an_error_of_one_line(local_hub: dict[str, Entry])
         ("lm1b", "HF_ENDPOINT", "http://127.0.0.1:9"),
     ],
 )
-def test_a_missing_network_is_reported_with_the_way_out(tmp_path: Path, name: str, switch: str, value: str) -> None:
+def test_without_a_network_the_way_out_is_named(tmp_path: Path, name: str, switch: str, value: str) -> None:
     """In a process of its own, since the library reads its switches when it is imported."""
     code = (
         "import sys\n"

@@ -190,7 +190,7 @@ def test_three_workers_write_the_same_as_one(wikitext: tuple[Path, Path, list[st
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes(), name
 
 
-def test_the_report_has_the_documented_fields(tmp_path: Path) -> None:
+def test_the_report_has_the_fields_that_are_promised(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["one two three four", None], url="https://example.org/x")
     _write(tmp_path / "b.jsonl", ["ONE, two; three!", "five six seven", "eight"])
     summary, report = _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.jsonl'}"], ngram=3)
@@ -268,7 +268,7 @@ def test_the_report_has_the_documented_fields(tmp_path: Path) -> None:
     assert [row["id"] for row in dropped] == ["d1"]
 
 
-def test_an_unpaired_surrogate_in_a_benchmark_is_replaced(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_in_a_benchmark_is_replaced(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["one two three four"])
     (tmp_path / "b.jsonl").write_text('{"text": "\\ud83d one two three \\ude00"}\n')
     _, report = _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.jsonl'}"], ngram=3)
@@ -276,7 +276,7 @@ def test_an_unpaired_surrogate_in_a_benchmark_is_replaced(tmp_path: Path) -> Non
     assert "\ufffd <mark>one two three</mark> \ufffd" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_wrapped_lines_are_found_as_paragraphs(tmp_path: Path) -> None:
+def test_lines_that_are_wrapped_are_found_as_paragraphs(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["one two three four five six"])
     (tmp_path / "b.txt").write_text("one two\nthree four\nfive six\nx y z w\n")
     notes = _Notes()
@@ -306,7 +306,7 @@ def test_ngrams_do_not_cross_documents_or_examples(tmp_path: Path) -> None:
         ("b=short.txt", InputError, r"all 2 examples of the benchmark b are too short: the longest has 2 words"),
     ],
 )
-def test_a_wrong_benchmark_is_reported(tmp_path: Path, value: str, error: type[Exception], message: str) -> None:
+def test_a_wrong_benchmark_is_named(tmp_path: Path, value: str, error: type[Exception], message: str) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["a b c d"])
     (tmp_path / "empty.txt").write_text(" \n\n")
     (tmp_path / "empty.jsonl").write_text("\n")
@@ -315,7 +315,7 @@ def test_a_wrong_benchmark_is_reported(tmp_path: Path, value: str, error: type[E
         _report(tmp_path / "out", documents, [value.replace("=", f"={tmp_path}/")], ngram=3)
 
 
-def test_a_changed_benchmark_is_refused(tmp_path: Path) -> None:
+def test_a_changed_benchmark_is_noticed(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["a b c d"])
     (tmp_path / "b.txt").write_text("a b c\n")
     _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.txt'}"], ngram=3)
@@ -355,7 +355,7 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["benchmarks"][0]["percent_positions"] == 50.0
 
 
-def test_the_command_refuses_conflicting_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_what_contradicts_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overlap-report", "--corpus", str(tmp_path), "-i", "x", "--index", "y", "--benchmark", "a=b"]) == 2
     assert "--index and --input exclude each other" in capsys.readouterr().err
     assert main(["overlap-report", "--corpus", str(tmp_path)]) == 2

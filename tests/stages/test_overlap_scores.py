@@ -120,7 +120,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, benchmarks: list[Benchmark], te
         _read([f"b={tmp_path / 's.jsonl'}"], benchmarks)
 
 
-def test_other_file_types_are_refused(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
+def test_other_kinds_that_cannot_be_read_are_refused(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
     (tmp_path / "s.csv").write_text("acc\n1\n2,3\n")
     with pytest.raises(InputError, match=r"s\.csv: cannot be read as CSV \("):
         _read([f"b={tmp_path / 's.csv'}"], benchmarks)
@@ -150,7 +150,7 @@ def test_means_on_clean_and_overlapping_examples() -> None:
     json.dumps([acc, nll, perplexity], allow_nan=False)
 
 
-def test_perplexities_have_distinct_names_and_never_overflow() -> None:
+def test_perplexities_are_told_apart_and_never_overflow() -> None:
     tested, overlapping = np.ones(1, np.bool_), np.zeros(1, np.bool_)
     rows = score_rows({"nll": np.array([1e6]), "Loss": np.array([0.0])}, _counts(tested, overlapping))
     assert [row["metric"] for row in rows] == ["nll", "perplexity of nll", "Loss", "perplexity of Loss"]
@@ -158,7 +158,7 @@ def test_perplexities_have_distinct_names_and_never_overflow() -> None:
     assert score_rows({}, _counts(tested, overlapping)) == []
 
 
-def test_the_lambada_figures_of_the_paper_are_reproduced() -> None:
+def test_the_papers_lambada_table_comes_out() -> None:
     """Section 4: without the overlapping examples perplexity shifts from 8.6 to 8.7, accuracy from 63.2 to 62.9."""
     examples, overlap = 10_000, 1_000
     overlapping = np.arange(examples) < overlap

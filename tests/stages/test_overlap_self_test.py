@@ -56,7 +56,7 @@ def test_every_twelfth_word_is_replaced_or_the_middle_one(count: int) -> None:
     assert {after[number] for number in changed} == {"edited"}
 
 
-def test_edited_words_are_those_of_the_audit() -> None:
+def test_words_are_those_of_the_audit_not_what_stands_between_spaces() -> None:
     dashed = "-".join(f"w{number}" for number in range(24))
     assert self_test._edited(dashed, _DEFAULT) == dashed.replace("w11", "edited").replace("w23", "edited")
     assert self_test._edited("it’s\nso", Normalization(apostrophes="drop")) == "it’s\nedited"
@@ -82,7 +82,7 @@ def test_copies_of_short_examples_are_edited_too(tmp_path: Path) -> None:
     assert tested["kinds"]["edited"]["planted"] == 4
 
 
-def test_the_beginning_of_a_long_example_is_planted(tmp_path: Path) -> None:
+def test_of_a_long_example_the_beginning_is_planted(tmp_path: Path) -> None:
     long = _numbered(10_000, "long")
     beginning = long[:20_000].rpartition(" ")[0]
     assert len(beginning) > 19_980
@@ -95,7 +95,7 @@ def test_the_beginning_of_a_long_example_is_planted(tmp_path: Path) -> None:
         assert (row["planted"], row["found"], row["ngrams"], row["ngrams_found"]) == (2, 2, expected, expected)
 
 
-def test_texts_are_cut_at_a_space_if_possible() -> None:
+def test_texts_are_cut_at_a_space_where_there_is_one() -> None:
     assert self_test._beginning("a" * 20_000) == ("a" * 20_000, False)
     assert self_test._beginning("a b " * 6_000) == (("a b " * 5_000)[:-1], True)
     assert self_test._beginning("a" * 20_001) == ("a" * 20_000, True)
@@ -116,7 +116,7 @@ def test_texts_are_scanned_in_batches(tmp_path: Path) -> None:
     assert [len(ids) for ids in at_once] == [1 + number % 5 for number in (*range(7), *range(150))]
 
 
-def test_copying_long_texts_is_fast() -> None:
+def test_copies_of_long_texts_are_made_in_little_time() -> None:
     text = _numbered(3_000)
     for copy in self_test.COPIES.values():
         start = time.perf_counter()

@@ -17,15 +17,13 @@ import dataclasses
 import fractions
 import math
 import mmap
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.byte_scan import prefetch
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mixed
 
 Bits: TypeAlias = npt.NDArray[np.uint8]
@@ -35,9 +33,6 @@ BLOCK_BITS = 4096
 BLOCK_BYTES = BLOCK_BITS // 8
 MOST_BLOCKS = (1 << 32) - 1
 
-# Typed as it is used: in a kernel, without the context of its typing.
-_intrinsic: Any = intrinsic
-
 _POSITION_BITS = np.uint64(12)
 _POSITION = np.uint64(BLOCK_BITS - 1)
 _BYTE = np.uint64(3)
@@ -45,6 +40,17 @@ _BIT = np.uint64(7)
 _IN_A_WORD = 5  # positions of 12 bits in a mixture of 64
 _LINE_BYTES = 64
 _BATCH = 32  # hashes whose lines are on their way from memory at a time
+_BLOCKS_TOGETHER = 1 << 12
+
+
+class _Batch(NamedTuple):
+    """Hashes that are tested together: mixture, first byte of the block, next bits, and the numbers of those left."""
+
+    words: Hashes
+    starts: Hashes
+    starts_left: Hashes
+    positions: Hashes
+    left: npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,31 +85,33 @@ def empty_bits(blocks: int) -> Bits:
 
 def add(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> None:
     """Add hashes, uint64, in place; raise ValueError for other arrays. Only one thread may add to the same bits."""
-    _check(bits, hashes, k)
-    _add(bits, hashes, k, np.uint64(seed), np.uint64(0), np.uint64(len(bits)))
+    add_range(bits, hashes, k, seed, 0, len(bits))
 
 
 def add_range(bits: Bits, hashes: Hashes, k: int, seed: int, first_block: int, blocks: int) -> None:
-    """Add the hashes whose block lies in a piece of a filter of so many blocks, in place; leave the others out.
+    """Add the hashes whose block is in a part of a filter of so many blocks, in place; ignore the others.
 
-    `bits` are the blocks from `first_block` on. Pieces to each of which the same hashes were added are the filter when
-    they stand one behind the other: so one is made that is larger than the memory.
+    `bits` are the blocks from `first_block` on. Parts to which the same hashes were added form the filter when they are
+    concatenated: so a filter can be larger than the memory.
     """
     _check(bits, hashes, k)
     if first_block < 0 or first_block + len(bits) > blocks or blocks > MOST_BLOCKS:
-        raise ValueError(f"{len(bits):,} blocks from number {first_block:,} on are no piece of {blocks:,}")
-    _add(bits, hashes, k, np.uint64(seed), np.uint64(first_block), np.uint64(blocks))
+        raise ValueError(f"{len(bits):,} blocks from number {first_block:,} on are not a part of {blocks:,}")
+    words, starts = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
+    limits = np.uint64(first_block), np.uint64(blocks)
+    _add(bits.view(np.ndarray).reshape(-1), as_read_only(hashes), k, np.uint64(seed), *limits, words, starts)
 
 
 def contains(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> npt.NDArray[np.bool_]:
-    """Tell of each hash, uint64, whether it may have been added; raise ValueError for other arrays.
+    """Return for each hash, uint64, whether it may have been added; raise ValueError for other arrays.
 
     True for each that was added with this k and seed, and for others with the probability `Measurement.error_bound`.
     """
     _check(bits, hashes, k)
-    found = np.zeros(len(hashes), np.bool_)
-    _contains(bits, hashes, k, np.uint64(seed), found)
-    return found
+    results = np.zeros(len(hashes), np.bool_)
+    batch = _Batch._make(np.empty(_BATCH, kind) for kind in (*[np.uint64] * 4, np.int64))
+    _contains(as_read_only(bits).reshape(-1), as_read_only(hashes), k, np.uint64(seed), batch, results)
+    return results
 
 
 def merge(into: Bits, other: Bits) -> None:
@@ -122,9 +130,13 @@ def measure(bits: Bits, k: int) -> Measurement:
 
 
 def blocks_by_bits_set(bits: Bits) -> npt.NDArray[np.int64]:
-    """Return how many blocks have 0, 1, ... 4,096 bits set; the pieces of a filter add up."""
+    """Return how many blocks have 0, 1, ... 4,096 bits set; the parts of a filter add up."""
     _check(bits, np.empty(0, np.uint64), 1)
-    histogram: npt.NDArray[np.int64] = _blocks_by_bits_set(bits)
+    histogram = np.zeros(BLOCK_BITS + 1, np.int64)
+    words = as_read_only(bits).reshape(-1).view(np.uint64).reshape(len(bits), -1)
+    for first in range(0, len(bits), _BLOCKS_TOGETHER):
+        set_bits = np.bitwise_count(words[first : first + _BLOCKS_TOGETHER]).sum(axis=1, dtype=np.int64)
+        histogram += np.bincount(set_bits, minlength=BLOCK_BITS + 1)
     return histogram
 
 
@@ -159,143 +171,114 @@ def _check(bits: Bits, hashes: Hashes, k: int) -> None:
         raise ValueError(f"a hash sets 1 bit or more, not {k}")
 
 
-@_intrinsic
-def _prefetch(_typing_context, array, offset):  # type: ignore[no-untyped-def]
-    """Ask for the cache line of a byte of an array, without waiting for it."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-        function = builder.module.globals.get("llvm.prefetch") or ir.Function(builder.module, kind, "llvm.prefetch")
-        # For reading, to be kept in all caches, of data rather than code.
-        builder.call(function, [address, number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, offset), generate
-
-
-@kernel
+@helper
 def _block(word, blocks):  # type: ignore[no-untyped-def]
     """Return the high 64 bits of a mixture times a number of blocks below 2**32: the block."""
     low = (word & np.uint64(0xFFFFFFFF)) * blocks
     return ((word >> np.uint64(32)) * blocks + (low >> np.uint64(32))) >> np.uint64(32)
 
 
-@kernel
-def _start_batch(hashes, blocks, salt, words, starts):  # type: ignore[no-untyped-def]
-    """Find for each hash its mixture, and the byte that its block starts at."""
-    for at in range(len(hashes)):
-        words[at] = mixed(hashes[at] ^ salt)
-        starts[at] = _block(words[at], blocks) * np.uint64(BLOCK_BYTES)
+@helper
+def _fetch_blocks(flat, starts, count):  # type: ignore[no-untyped-def]
+    """Load blocks into the cache: prefetch all lines, then read each, which takes half the time of either alone.
 
-
-@kernel
-def _fetch_blocks(flat, starts):  # type: ignore[no-untyped-def]
-    """Bring blocks into the cache: ask for all lines, then wait for each, which takes half the time of either alone.
-
-    The sum that is returned only keeps the compiler from leaving the reads out.
+    The sum that is returned only keeps the compiler from removing the reads.
     """
-    for start in starts:
+    for number in range(count):
         for line in range(0, BLOCK_BYTES, _LINE_BYTES):
-            _prefetch(flat, start + np.uint64(line))
+            prefetch(flat, np.int64(starts[number]) + line)
     total = np.uint8(0)
-    for start in starts:
+    for number in range(count):
         for line in range(0, BLOCK_BYTES, _LINE_BYTES):
-            total += flat[start + np.uint64(line)]
+            total += flat[starts[number] + np.uint64(line)]
     return total
 
 
 @kernel
-def _add(bits, hashes, k, seed, first_block, blocks):  # type: ignore[no-untyped-def]
-    flat = bits.reshape(-1)
-    here = np.uint64(len(bits))
-    words, starts = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
+def _add(flat, hashes, k, seed, first_block, blocks, words, starts):  # type: ignore[no-untyped-def]
+    """Add hashes to the blocks from a first one on; `words` and `starts` have room for a batch."""
+    here = np.uint64(len(flat) // BLOCK_BYTES)
     salt, total, waiting = mixed(seed), np.uint8(0), 0
-    for hashed in hashes:
-        word = mixed(hashed ^ salt)
+    for number in range(len(hashes)):
+        word = mixed(hashes[number] ^ salt)
         # Below the first block the difference wraps, and is more than any block.
         block = _block(word, blocks) - first_block
         words[waiting], starts[waiting] = word, block * np.uint64(BLOCK_BYTES)
         waiting += int(block < here)
-        if waiting == _BATCH:
-            total += _set_all(flat, starts, words, k)
+        if waiting == _BATCH or number == len(hashes) - 1:
+            total += _fetch_blocks(flat, starts, waiting)
+            for at in range(waiting):
+                _set(flat, starts[at], words[at], k)
             waiting = 0
-    return total + _set_all(flat, starts[:waiting], words, k)
-
-
-@kernel
-def _set_all(flat, starts, words, k):  # type: ignore[no-untyped-def]
-    total = _fetch_blocks(flat, starts)
-    for at in range(len(starts)):
-        _set(flat, starts[at], words[at], k)
     return total
 
 
-@kernel
+@helper
 def _set(flat, start, word, k):  # type: ignore[no-untyped-def]
     """Set the k bits of a mixture in the block that starts at a byte."""
-    for first in range(0, k, _IN_A_WORD):
-        word += STEP
-        positions = mixed(word)
-        for _ in range(min(_IN_A_WORD, k - first)):
-            position = positions & _POSITION
-            flat[start + (position >> _BYTE)] |= np.uint8(1) << np.uint8(position & _BIT)
-            positions >>= _POSITION_BITS
+    positions = np.uint64(0)
+    for number in range(k):
+        if number % _IN_A_WORD == 0:
+            word += STEP
+            positions = mixed(word)
+        position = positions & _POSITION
+        flat[start + (position >> _BYTE)] |= np.uint8(1) << np.uint8(position & _BIT)
+        positions >>= _POSITION_BITS
 
 
 @kernel
-def _contains(bits, hashes, k, seed, found):  # type: ignore[no-untyped-def]
-    """Look at two bits, then at three, then at all; three quarters of the hashes that were not added fail the first."""
-    flat = bits.reshape(-1)
-    blocks = np.uint64(len(bits))
-    words, starts = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
-    positions, left, starts_left = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.int64), np.empty(_BATCH, np.uint64)
+def _contains(flat, hashes, k, seed, batch, results):  # type: ignore[no-untyped-def]
+    """Test two bits, then three, then all; three quarters of the hashes that were not added fail the first test."""
+    blocks = np.uint64(len(flat) // BLOCK_BYTES)
     salt, total, kept = mixed(seed), np.uint8(0), 0
+    first_bits = min(2, k)
     for first in range(0, len(hashes), _BATCH):
-        batch = min(_BATCH, len(hashes) - first)
-        _start_batch(hashes[first : first + batch], blocks, salt, words, starts)
-        # Where most of the last batch was found, the whole blocks will be needed: one wait rather than three.
-        if 2 * kept > batch:
-            total += _fetch_blocks(flat, starts[:batch])
-        for at in range(batch):
-            positions[at] = mixed(words[at] + STEP)
-            left[at] = at
-        kept = _still_set(flat, starts, positions, left[:batch], min(2, k))
-        kept = _still_set(flat, starts, positions, left[:kept], min(3, k - min(2, k)))
+        size = min(_BATCH, len(hashes) - first)
+        for at in range(size):
+            word = mixed(hashes[first + at] ^ salt)
+            batch.words[at], batch.starts[at] = word, _block(word, blocks) * np.uint64(BLOCK_BYTES)
+            batch.positions[at] = mixed(word + STEP)
+            batch.left[at] = at
+        # Where most of the last batch passed, the whole blocks will be needed: one wait rather than three.
+        if 2 * kept > size:
+            total += _fetch_blocks(flat, batch.starts, size)
+        kept = _still_set(flat, batch, size, first_bits)
+        kept = _still_set(flat, batch, kept, min(3, k - first_bits))
         for number in range(kept):
-            starts_left[number] = starts[left[number]]
-        total += _fetch_blocks(flat, starts_left[:kept])
-        for at in left[:kept]:
-            found[first + at] = _all_set(flat, starts[at], words[at], k)
+            batch.starts_left[number] = batch.starts[batch.left[number]]
+        total += _fetch_blocks(flat, batch.starts_left, kept)
+        for number in range(kept):
+            at = batch.left[number]
+            results[first + at] = _all_set(flat, batch.starts[at], batch.words[at], k)
     return total
 
 
-@kernel
-def _still_set(flat, starts, positions, left, looked):  # type: ignore[no-untyped-def]
-    """Keep the hashes of `left` whose next few bits are set, at its front; return how many. No branch is guessed at."""
-    for at in left:
-        rest = positions[at]
-        for _ in range(looked):
-            _prefetch(flat, starts[at] + ((rest & _POSITION) >> _BYTE))
+@helper
+def _still_set(flat, batch, count, bits):  # type: ignore[no-untyped-def]
+    """Keep the hashes of `left` whose next few bits are set, at its front; return how many. There is no branch."""
+    for number in range(count):
+        at = batch.left[number]
+        rest = batch.positions[at]
+        for _ in range(bits):
+            prefetch(flat, np.int64(batch.starts[at] + ((rest & _POSITION) >> _BYTE)))
             rest >>= _POSITION_BITS
     kept = 0
-    for at in left:
-        rest, all_set = positions[at], np.uint8(1)
-        for _ in range(looked):
+    for number in range(count):
+        at = batch.left[number]
+        rest, all_set = batch.positions[at], np.uint8(1)
+        for _ in range(bits):
             position = rest & _POSITION
-            all_set &= flat[starts[at] + (position >> _BYTE)] >> np.uint8(position & _BIT)
+            all_set &= flat[batch.starts[at] + (position >> _BYTE)] >> np.uint8(position & _BIT)
             rest >>= _POSITION_BITS
-        positions[at] = rest
-        left[kept] = at
+        batch.positions[at] = rest
+        batch.left[kept] = at
         kept += int(all_set)
     return kept
 
 
-@kernel
+@helper
 def _all_set(flat, start, word, k):  # type: ignore[no-untyped-def]
-    """Tell whether the k bits of a mixture are set; stop at the first that is not."""
+    """Return whether the k bits of a mixture are set; stop at the first that is not."""
     for first in range(0, k, _IN_A_WORD):
         word += STEP
         positions = mixed(word)
@@ -305,26 +288,3 @@ def _all_set(flat, start, word, k):  # type: ignore[no-untyped-def]
                 return False
             positions >>= _POSITION_BITS
     return True
-
-
-@kernel
-def _blocks_by_bits_set(bits):  # type: ignore[no-untyped-def]
-    """Return how many blocks have 0, 1, ... 4,096 bits set."""
-    histogram = np.zeros(BLOCK_BITS + 1, np.int64)
-    words = bits.reshape(-1).view(np.uint64)
-    in_a_block = BLOCK_BYTES // 8
-    for block in range(len(bits)):
-        bits_set = np.uint64(0)
-        for at in range(block * in_a_block, (block + 1) * in_a_block):
-            bits_set += _bits_set(words[at])
-        histogram[bits_set] += 1
-    return histogram
-
-
-@kernel
-def _bits_set(word):  # type: ignore[no-untyped-def]
-    """Return the number of ones in 64 bits: in pairs, fours, eights, and the sum of the eights."""
-    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)

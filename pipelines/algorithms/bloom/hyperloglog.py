@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mixed
 
 Registers: TypeAlias = npt.NDArray[np.uint8]
@@ -39,7 +39,7 @@ def add(registers: Registers, hashes: npt.NDArray[np.uint64]) -> None:
     _check(registers)
     if hashes.dtype != np.uint64 or hashes.ndim != 1:
         raise ValueError(f"hashes must be a flat array of uint64, not {hashes.dtype} of shape {hashes.shape}")
-    _add(registers, hashes)
+    _add(registers, as_read_only(hashes))
 
 
 def merge(into: Registers, other: Registers) -> None:

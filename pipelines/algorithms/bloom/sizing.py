@@ -106,19 +106,18 @@ def _found_after_throws() -> npt.NDArray[np.float64]:
     """Return by bits thrown at a block, and k - 1: the mean over the bits that are then set of (set / 4096)**k."""
     shares = np.arange(BLOCK_BITS + 1) / BLOCK_BITS
     powers = shares[:, None] ** np.arange(1, _MOST_K + 1)
-    found = np.empty((_MOST_THROWN + 1, _MOST_K))
-    _fill_found_after_throws(shares, powers, found)
+    found = np.zeros((_MOST_THROWN + 1, _MOST_K))
+    law = np.zeros(BLOCK_BITS + 1)
+    law[0] = 1.0
+    _fill_found_after_throws(shares, powers, law, found)
     return found
 
 
 @kernel
-def _fill_found_after_throws(shares, powers, found):  # type: ignore[no-untyped-def]
+def _fill_found_after_throws(shares, powers, law, found):  # type: ignore[no-untyped-def]
     """Follow the law of the number of bits set, throw by throw; what is below 1e-30 is left out."""
-    law = np.zeros(BLOCK_BITS + 1)
-    law[0] = 1.0
     low, high = 0, 0
     for thrown in range(len(found)):
-        found[thrown] = 0.0
         for bits_set in range(low, high + 1):
             for k in range(found.shape[1]):
                 found[thrown, k] += law[bits_set] * powers[bits_set, k]

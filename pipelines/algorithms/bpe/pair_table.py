@@ -1,57 +1,133 @@
-"""A hash table of pairs of symbols, by open addressing, and arrays that grow. For numba kernels."""
+"""Counts adjacent pairs of symbols in words, and looks pairs up in a hash table with open addressing."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, NamedTuple
 
-from pipelines.algorithms.kernels.compilation import kernel
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.kernels.compilation import helper, kernel
 
 FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 _ONE = np.uint64(1)
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_HASH_SHIFT = np.uint64(20)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_INITIAL_PAIRS = 1 << 12
+
+Keys = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
 
 
-@kernel
+class Words(NamedTuple):
+    """The symbols of words: word i is `ids[starts[i]:starts[i] + lengths[i]]` and occurs `counts[i]` times."""
+
+    ids: npt.NDArray[Any]
+    starts: Integers
+    lengths: npt.NDArray[np.int32]
+    counts: Integers
+
+    def first(self, words: int, symbols: int) -> Words:
+        """Return the first words, which have so many symbols together."""
+        return Words(self.ids[:symbols], self.starts[:words], self.lengths[:words], self.counts[:words])
+
+
+class Table(NamedTuple):
+    """A hash table from the keys of pairs to their numbers: a power of two of slots."""
+
+    keys: Keys
+    numbers: npt.NDArray[np.int32]
+
+
+class PairCounts(NamedTuple):
+    """Distinct pairs: their keys, how often each occurs, and at how many positions of distinct words."""
+
+    keys: Keys
+    counts: Integers
+    positions: Integers
+
+
+def words_of(symbols: npt.NDArray[Any], starts: Integers, counts: Integers, ids: int) -> Words:
+    """Return words as the kernels take them, in arrays that they may overwrite; all ids are below `ids`."""
+    kind = np.uint16 if ids <= np.iinfo(np.uint16).max + 1 else np.int32
+    lengths = np.diff(starts).astype(np.int32)
+    return Words(symbols.astype(kind), starts[:-1].astype(np.int64), lengths, counts.astype(np.int64))
+
+
+def table_of(keys: Keys, room: int) -> Table:
+    """Return a table with room for so many pairs that holds some keys by their numbers; the first of equal ones."""
+    slots = 1 << (2 * room - 1).bit_length()
+    table = Table(np.full(slots, FREE, np.uint64), np.empty(slots, np.int32))
+    _fill(keys, table)
+    return table
+
+
+def count_pairs(words: Words) -> PairCounts:
+    """Count all adjacent pairs of symbols."""
+    word, size = 0, 0
+    pairs = PairCounts._make(np.empty(_INITIAL_PAIRS, kind) for kind in (np.uint64, np.int64, np.int64))
+    table = table_of(pairs.keys[:0], _INITIAL_PAIRS)
+    while True:
+        word, size = _count(words, word, pairs, size, table)
+        if word == len(words.starts):
+            return PairCounts._make(column[:size] for column in pairs)
+        room = max(4 * len(pairs.keys), size + int(words.lengths[word]))
+        pairs = PairCounts._make(enlarged(column, room) for column in pairs)
+        table = table_of(pairs.keys[:size], room)
+
+
+def enlarged(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+    """Return a copy of an array with room for so many entries."""
+    larger = np.empty(room, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@helper
 def key_of(left, right):  # type: ignore[no-untyped-def]
     """Return a pair as one number: the left id in the high bits."""
     return (np.uint64(left) << HALF) | np.uint64(right)
 
 
-@kernel
+@helper
 def slot_of(table, key):  # type: ignore[no-untyped-def]
-    """Return where a key is in the table, or the free place where it belongs."""
+    """Return the slot of a key, or the free slot where it belongs."""
     mask = np.uint64(len(table) - 1)
-    slot = ((key * _SPREAD) >> np.uint64(20)) & mask
+    slot = ((key * _HASH_FACTOR) >> _HASH_SHIFT) & mask
     while table[slot] != key and table[slot] != FREE:
         slot = (slot + _ONE) & mask
     return slot
 
 
 @kernel
-def table_of(keys, room):  # type: ignore[no-untyped-def]
-    """Return a table with at least so many places that holds keys by their numbers."""
-    places = 1
-    while places < room:
-        places *= 2
-    table, numbers = np.full(places, FREE, np.uint64), np.empty(places, np.int32)
+def _fill(keys, table):  # type: ignore[no-untyped-def]
     for number in range(len(keys)):
-        slot = slot_of(table, keys[number])
-        table[slot] = keys[number]
-        numbers[slot] = number
-    return table, numbers
+        slot = slot_of(table.keys, keys[number])
+        if table.keys[slot] == FREE:
+            table.keys[slot] = keys[number]
+            table.numbers[slot] = number
 
 
 @kernel
-def grown(array):  # type: ignore[no-untyped-def]
-    """Return an array with twice the room."""
-    return at_least(array, 2 * len(array))
-
-
-@kernel
-def at_least(array, room):  # type: ignore[no-untyped-def]
-    """Return an array with so much room."""
-    larger = np.empty(room, array.dtype)
-    larger[: len(array)] = array
-    return larger
+def _count(words, word, pairs, size, table):  # type: ignore[no-untyped-def]
+    """Count from a word on; return the next word, whose pairs there may be no room for, and the number of pairs."""
+    ids, keys = words.ids, pairs.keys
+    while word < len(words.starts) and size + words.lengths[word] <= len(keys):
+        start, weight = words.starts[word], words.counts[word]
+        for at in range(start, start + words.lengths[word] - 1):
+            key = key_of(ids[at], ids[at + 1])
+            slot = slot_of(table.keys, key)
+            if table.keys[slot] == FREE:
+                table.keys[slot] = key
+                table.numbers[slot] = size
+                keys[size] = key
+                pairs.counts[size] = 0
+                pairs.positions[size] = 0
+                size += 1
+            number = table.numbers[slot]
+            pairs.counts[number] += weight
+            pairs.positions[number] += 1
+        word += 1
+    return word, size

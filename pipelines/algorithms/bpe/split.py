@@ -24,7 +24,7 @@ from pipelines.algorithms.kernels.byte_scan import (
     not_ascii,
     tabs_and_line_ends,
 )
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.compilation import helper
 
 # The most words that `next_words` appends in a step: one a byte, and one after a contraction.
 MOST_WORDS_A_STEP = 2 * BLOCK
@@ -35,7 +35,7 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _WHOLE = np.uint64((1 << BLOCK) - 1)
 
 
-@kernel
+@helper
 def next_words(data, pos, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
     """Append where words of a text begin, from a word's beginning `pos` on that is the last of `begins` or before it.
 
@@ -69,7 +69,7 @@ def next_words(data, pos, stop, forced, begins, words, most, classes):  # type: 
     return min(pos, stop), forced, words
 
 
-@kernel
+@helper
 def after_contraction(data, at, stop):  # type: ignore[no-untyped-def]
     """Return where a contraction ends that begins at a place, 0 where none does."""
     if byte_at(data, at) != _APOSTROPHE:
@@ -78,13 +78,13 @@ def after_contraction(data, at, stop):  # type: ignore[no-untyped-def]
     return at + length if length else np.int64(0)
 
 
-@kernel
+@helper
 def _is_not_ascii(data, pos, stop):  # type: ignore[no-untyped-def]
     found = not_ascii(data, pos)
     return found != _ZERO and pos + np.int64(lowest_bit(found)) < stop
 
 
-@kernel
+@helper
 def _begins_in_block(data, pos, stop):  # type: ignore[no-untyped-def]
     """Return a bit for each byte of a block at which a word begins, but for the first and the last of the block.
 
@@ -102,7 +102,7 @@ def _begins_in_block(data, pos, stop):  # type: ignore[no-untyped-def]
     return begins & inside & (_WHOLE >> _ONE & ~_ONE)
 
 
-@kernel
+@helper
 def _plain_words(data, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
     """Go on one word at a time, from the last that began, until the next 32 bytes are ASCII."""
     at = begins[words - 1]
@@ -123,7 +123,7 @@ def _plain_words(data, stop, forced, begins, words, most, classes):  # type: ign
     return at, np.int64(0), words
 
 
-@kernel
+@helper
 def word_end(data, at, stop, classes):  # type: ignore[no-untyped-def]
     """Return where the word that begins at a place ends."""
     byte = byte_at(data, at)
@@ -146,7 +146,7 @@ def word_end(data, at, stop, classes):  # type: ignore[no-untyped-def]
     return _run_end(data, after, stop, classes, kind)
 
 
-@kernel
+@helper
 def _last_space(data, at, after, stop, classes):  # type: ignore[no-untyped-def]
     """Return where the last character of a run of white space begins, and where the run ends."""
     while after < stop:
@@ -157,7 +157,7 @@ def _last_space(data, at, after, stop, classes):  # type: ignore[no-untyped-def]
     return at, after
 
 
-@kernel
+@helper
 def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
     """Return where the run of characters of a class ends that goes on at a place."""
     while at < stop:
@@ -168,7 +168,7 @@ def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
     return at
 
 
-@kernel
+@helper
 def _contraction(data, at, stop):  # type: ignore[no-untyped-def]
     """Return the bytes of 's, 't, 'm, 'd, 're, 've or 'll at a place, 0 where there is none."""
     if at + 1 >= stop:
@@ -184,7 +184,7 @@ def _contraction(data, at, stop):  # type: ignore[no-untyped-def]
     return 3 if first == _L and second == _L else 0
 
 
-@kernel
+@helper
 def _character(data, at):  # type: ignore[no-untyped-def]
     """Return the code point of the character at a place, and where it ends."""
     byte = np.int64(byte_at(data, at))

@@ -9,15 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.bpe.merges import Merges
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.bpe.pair_table import HALF, LOW, count_pairs, key_of, slot_of, table_of, words_of
+from pipelines.algorithms.kernels.compilation import helper, kernel
 
-_FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_ONE = np.uint64(1)
-_TURN = np.uint64(29)
-_SPREAD = np.uint64(0xFF51AFD7ED558CCD)
-_FIRST_ROOM = 1 << 12
 _NO_RANK = np.int32(2**31 - 1)
 
 Integers = npt.NDArray[np.int64]
@@ -117,145 +111,85 @@ def verify_merges(
 ) -> list[CheckedMerge]:
     """Check that merge i was the most frequent pair at its step, ties to the lowest left, then right id.
 
-    The words are given as `learn_merges` takes them; `starts` and `counts` are used up, since copies of all words would
-    take much memory. Nothing of the trainer's is used: for each step the words are
-    encoded anew with the merges before it, lowest first, and all their pairs are counted. Steps in any order.
+    The words are as for `learn_merges`. For each step the words are encoded again, with the merges before it and from
+    the lowest rank on, and all their pairs are counted, independently of the trainer. Steps in any order.
     """
-    narrow = first_id + len(merges.left) <= np.iinfo(np.uint16).max + 1
-    ids, bounds, weights = symbols.astype(np.uint16 if narrow else np.int32), starts, counts
+    words = words_of(symbols, starts, counts, first_id + len(merges.left))
+    pair_ranks = np.empty(int(words.lengths.max(initial=0)), np.int32)
+    keys = (merges.left.astype(np.uint64) << HALF) | merges.right.astype(np.uint64)
     alone, done = 0, 0
     checked = []
     for step in sorted(set(steps)):
-        ids, bounds, weights, single = _encoded(ids, bounds, weights, merges.left, merges.right, done, step, first_id)
+        ranks = table_of(keys[done:step], max(1, step - done))
+        kept, size, single = _encode(words, ranks, first_id + done, pair_ranks)
+        words = words.first(kept, size)
         alone += int(single)
         done = step
-        key, count = _most_frequent(ids, bounds, weights)
-        found = (int(key) >> 32, int(key) & 0xFFFFFFFF) if count > 0 else (-1, -1)
+        pairs = count_pairs(words)
+        count = int(pairs.counts.max(initial=0))
+        key = int(pairs.keys[pairs.counts == count].min()) if count > 0 else 0
+        most_frequent = (key >> 32, key & int(LOW)) if count > 0 else (-1, -1)
         recorded = (int(merges.left[step]), int(merges.right[step]), int(merges.counts[step]))
-        tokens = alone + int((weights * np.diff(bounds)).sum())
-        checked.append(CheckedMerge(step, *recorded, *found, int(count), tokens))
+        tokens = alone + int((words.counts * words.lengths).sum())
+        checked.append(CheckedMerge(step, *recorded, *most_frequent, count, tokens))
     return checked
 
 
 @kernel
-def _encoded(ids, starts, counts, left, right, first, end, first_id):  # type: ignore[no-untyped-def]
-    """Encode words, in place, with the merges from `first` to before `end`, lowest first.
+def _encode(words, ranks, first_id, pair_ranks):  # type: ignore[no-untyped-def]
+    """Encode words, in place, with the merges of a table, lowest first.
 
-    Returns the words that still have a pair, and how often the others, of one symbol each, occur.
+    Moves the words that still have a pair together; returns their number, their symbols, and how often the others, of
+    one symbol each, occur.
     """
-    keys, ranks = _ranks(left, right, first, end)
-    longest = 0
-    for word in range(len(starts) - 1):
-        longest = max(longest, starts[word + 1] - starts[word])
-    pair_ranks = np.empty(longest, np.int32)
-    alone, to, words = 0, 0, 0
-    for word in range(len(starts) - 1):
-        start, size = starts[word], starts[word + 1] - starts[word]
+    ids, starts = words.ids, words.starts
+    alone, to, kept = 0, 0, 0
+    for word in range(len(starts)):
+        start, size = starts[word], int(words.lengths[word])
         lowest = _NO_RANK
         for at in range(size - 1):
-            pair_ranks[at] = _rank(keys, ranks, ids[start + at], ids[start + at + 1])
+            pair_ranks[at] = _rank(ranks, ids[start + at], ids[start + at + 1])
             lowest = min(lowest, pair_ranks[at])
         while lowest != _NO_RANK:
-            size, lowest = _merged_once(ids, start, size, pair_ranks, lowest, keys, ranks, first_id)
+            size, lowest = _merge_once(ids, start, size, pair_ranks, lowest, ranks, first_id)
         if size == 1:
-            alone += counts[word]
+            alone += words.counts[word]
         elif size > 1:
             for at in range(size):
                 ids[to + at] = ids[start + at]
-            # Words only become shorter and fewer, so what is written never passes what is still to be read.
-            starts[words] = to
-            counts[words] = counts[word]
+            # Words only become shorter and fewer, so nothing is overwritten that is still to be read.
+            starts[kept] = to
+            words.lengths[kept] = size
+            words.counts[kept] = words.counts[word]
             to += size
-            words += 1
-    bounds = np.empty(words + 1, np.int64)
-    bounds[:words] = starts[:words]
-    bounds[words] = to
-    return ids[:to], bounds, counts[:words], alone
+            kept += 1
+    return kept, to, alone
 
 
-@kernel
-def _merged_once(ids, start, size, pair_ranks, rank, keys, ranks, first_id):  # type: ignore[no-untyped-def]
-    """Make one merge in a word, from left to right; return its new size and the next lowest rank in it."""
+@helper
+def _merge_once(ids, start, size, pair_ranks, rank, ranks, first_id):  # type: ignore[no-untyped-def]
+    """Apply one merge to a word, from left to right; return its new size and the next lowest rank in it."""
     to = 0
     at = 0
     was_merged = False
     while at < size:
         is_pair = at + 1 < size and pair_ranks[at] == rank
-        new = first_id + rank if is_pair else ids[start + at]
+        new = np.int64(first_id + rank if is_pair else ids[start + at])
         ids[start + to] = new
         if to > 0 and (was_merged or is_pair):
-            pair_ranks[to - 1] = _rank(keys, ranks, ids[start + to - 1], new)
-        pair_ranks[to] = pair_ranks[at]  # of a new symbol it is not, but that is looked up beside the next
+            pair_ranks[to - 1] = _rank(ranks, ids[start + to - 1], new)
+        pair_ranks[to] = pair_ranks[at]  # wrong for a new symbol, but replaced with the next one
         was_merged = is_pair
         at += 2 if is_pair else 1
         to += 1
-    lowest = _NO_RANK
+    lowest = np.int32(_NO_RANK)
     for place in range(to - 1):
         lowest = min(lowest, pair_ranks[place])
     return to, lowest
 
 
-@kernel
-def _ranks(left, right, first, end):  # type: ignore[no-untyped-def]
-    """Return a table of the merges from `first` to before `end`: their pairs, and their places among the merges."""
-    room = 4
-    while room < 4 * (end - first):
-        room *= 2
-    keys, ranks = np.full(room, _FREE, np.uint64), np.full(room, _NO_RANK, np.int32)
-    for number in range(first, end):
-        key = (np.uint64(left[number]) << _HALF) | np.uint64(right[number])
-        slot = _place(keys, key)
-        if keys[slot] == _FREE:
-            keys[slot] = key
-            ranks[slot] = number
-    return keys, ranks
-
-
-@kernel
-def _rank(keys, ranks, left, right):  # type: ignore[no-untyped-def]
-    return ranks[_place(keys, (np.uint64(left) << _HALF) | np.uint64(right))]
-
-
-@kernel
-def _most_frequent(ids, starts, counts):  # type: ignore[no-untyped-def]
-    """Count all pairs of the words; return the key of the most frequent, of equal ones the lowest, and its count."""
-    keys, sums = np.full(_FIRST_ROOM, _FREE, np.uint64), np.zeros(_FIRST_ROOM, np.int64)
-    used = 0
-    for word in range(len(starts) - 1):
-        for at in range(starts[word], starts[word + 1] - 1):
-            key = (np.uint64(ids[at]) << _HALF) | np.uint64(ids[at + 1])
-            slot = _place(keys, key)
-            if keys[slot] == _FREE:
-                if 2 * used >= len(keys):
-                    keys, sums = _with_more_room(keys, sums)
-                    slot = _place(keys, key)
-                keys[slot] = key
-                used += 1
-            sums[slot] += counts[word]
-    best, most = _FREE, np.int64(0)
-    for slot in range(len(keys)):
-        if keys[slot] != _FREE and (sums[slot] > most or (sums[slot] == most and keys[slot] < best)):
-            best, most = keys[slot], sums[slot]
-    return best, most
-
-
-@kernel
-def _place(keys, key):  # type: ignore[no-untyped-def]
-    """Return where a key is in a table, or the free place where it belongs."""
-    mask = np.uint64(len(keys) - 1)
-    mixed = key * _SPREAD
-    slot = (mixed ^ (mixed >> _TURN)) & mask
-    while keys[slot] != key and keys[slot] != _FREE:
-        slot = (slot + _ONE) & mask
-    return slot
-
-
-@kernel
-def _with_more_room(keys, sums):  # type: ignore[no-untyped-def]
-    larger, larger_sums = np.full(4 * len(keys), _FREE, np.uint64), np.zeros(4 * len(keys), np.int64)
-    for old in range(len(keys)):
-        if keys[old] != _FREE:
-            slot = _place(larger, keys[old])
-            larger[slot] = keys[old]
-            larger_sums[slot] = sums[old]
-    return larger, larger_sums
+@helper
+def _rank(ranks, left, right):  # type: ignore[no-untyped-def]
+    key = key_of(left, right)
+    slot = slot_of(ranks.keys, key)
+    return ranks.numbers[slot] if ranks.keys[slot] == key else _NO_RANK

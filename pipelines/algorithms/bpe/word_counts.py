@@ -38,18 +38,18 @@ def count_words_plainly(texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
 
 def bucket_of_words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], buckets: int) -> npt.NDArray[np.int32]:
     """Return for each word `data[starts[i]:starts[i + 1]]` one of so many buckets, by a hash of its bytes (FNV-1a)."""
-    return _bucket_of_words(data, starts, buckets)  # type: ignore[no-any-return]
+    chosen = np.empty(len(starts) - 1, np.int32)
+    _assign_buckets(data, starts, buckets, chosen)
+    return chosen
 
 
 @kernel
-def _bucket_of_words(data, starts, buckets):  # type: ignore[no-untyped-def]
-    chosen = np.empty(len(starts) - 1, np.int32)
+def _assign_buckets(data, starts, buckets, chosen):  # type: ignore[no-untyped-def]
     for word in range(len(chosen)):
         hashed = np.uint64(0xCBF29CE484222325)
         for at in range(starts[word], starts[word + 1]):
             hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
         chosen[word] = np.int32((hashed >> np.uint64(32)) % np.uint64(buckets))
-    return chosen
 
 
 @functools.cache

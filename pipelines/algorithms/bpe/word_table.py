@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipelines.algorithms.bpe.split import MOST_WORDS_A_STEP, after_contraction, next_words
 from pipelines.algorithms.bpe.split_classes import split_classes
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.compilation import helper, kernel
 
 _FIRST_WORDS, _FIRST_BYTES = 1 << 12, 1 << 16
 # Slots for each word that there is room for.
@@ -56,6 +56,7 @@ class WordTable:
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32 | np.int64], columns: npt.NDArray[np.uint8]
     ) -> None:
         """Count the words of the texts `data[starts[i]:starts[i + 1]]`, which are UTF-8, each in its text's column."""
+        starts = starts.astype(np.int64)
         at = (0, -1, 0, 0)
         while True:
             *at, self.words, self.word_bytes, needed = _count(
@@ -123,7 +124,7 @@ def _count(  # type: ignore[no-untyped-def]
         waiting = 1
 
 
-@kernel
+@helper
 def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes):  # type: ignore[no-untyped-def]
     """Append where words begin until there are many or the texts end, and last where the last one ends."""
     most = len(keys)
@@ -137,7 +138,8 @@ def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, col
                 waiting += 1
                 forced = after_contraction(data, pos, stop)
         pos, forced, waiting = next_words(data, pos, stop, forced, begins, waiting, most, classes)
-        column_of[before:waiting] = columns[text]
+        for word in range(before, waiting):
+            column_of[word] = columns[text]
         if pos >= stop:
             text += 1
             pos = np.int64(-1)
@@ -146,7 +148,7 @@ def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, col
     return text, pos, forced, waiting
 
 
-@kernel
+@helper
 def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes):  # type: ignore[no-untyped-def]
     """Count words that are gathered; return how many are known, and their bytes."""
     mask = np.uint64(len(slots) - 1)
@@ -163,7 +165,8 @@ def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, 
                     slots[slot, column] += _ONE
                     break
             elif held == _ZERO:
-                known[word_bytes : word_bytes + length] = data[first : first + length]
+                for at in range(length):
+                    known[word_bytes + at] = byte_at(data, first + at)
                 word_bytes += length
                 ends[words] = word_bytes
                 slot_of[words] = slot
@@ -176,7 +179,7 @@ def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, 
     return words, word_bytes
 
 
-@kernel
+@helper
 def _is_word(data, at, length, known, ends, number):  # type: ignore[no-untyped-def]
     first = ends[number - 1] if number else np.int64(0)
     if ends[number] - first != length:
@@ -199,17 +202,18 @@ def _spread(slots, larger, slot_of):  # type: ignore[no-untyped-def]
             slot = _slot_of(key, mask)
             while larger[slot, _KEY] != _ZERO:
                 slot = (slot + _ONE) & mask
-            larger[slot] = slots[old]
+            for column in range(slots.shape[1]):
+                larger[slot, column] = slots[old, column]
             slot_of[slots[old, _NUMBER]] = slot
 
 
-@kernel
+@helper
 def _slot_of(key, mask):  # type: ignore[no-untyped-def]
     spread = key * _SPREAD
     return (spread ^ spread >> _HALF) & mask
 
 
-@kernel
+@helper
 def _key_of(data, at, length):  # type: ignore[no-untyped-def]
     """Return a short word and its length, or a hash with the highest bit set; never 0."""
     if length <= _SHORT:
@@ -223,7 +227,7 @@ def _key_of(data, at, length):  # type: ignore[no-untyped-def]
     return hashed | _HASHED
 
 
-@kernel
+@helper
 def _eight(data, at, length):  # type: ignore[no-untyped-def]
     """Return at most 8 bytes as a number, zeros after the first `length`."""
     if at + 8 <= len(data):

@@ -13,27 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.byte_scan import word_at
-from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.ngrams.hashing import arrays_to_scan, roll, run_of
-from pipelines.algorithms.ngrams.word_bits import new_bits, reading_of
-from pipelines.algorithms.ngrams.word_blocks import prefetch, put_byte
-from pipelines.algorithms.ngrams.word_scan import (
-    SLACK,
-    Count,
-    as_read_only,
-    find_words,
-    longest_piece,
-    most_normal,
-    most_words,
-    new_found,
-    piece_end,
-    with_normal_room,
-)
+from pipelines.algorithms.kernels.byte_scan import prefetch, word_at
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.ngrams.hashing import NgramChunk, read_ngrams
+from pipelines.algorithms.ngrams.word_bits import reading_of
+from pipelines.algorithms.ngrams.word_scan import SLACK, Numbers
 from pipelines.algorithms.ngrams.words import Normalization
 
 VERSION = 1
-WHOLE_HASH = (1 << 64) - 1
 
 _APOSTROPHES, _LETTERS, _LINES = ("split", "drop"), ("unicode", "ascii"), ("cross", "stop")
 _ONE, _SIX_BITS = np.uint64(1), np.uint64(63)
@@ -118,14 +105,40 @@ def ngram_text(index: NgramIndex, id: int) -> str:
 def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any]) -> Hits:
     """Find the index's n-grams in texts (UTF-8; int32 or int64 `starts`, one more than texts).
 
-    Lets go of the interpreter's lock, and may run in several threads. Memory: the hits, and some 8 bytes for each byte
-    of the longest text, or of 128 KiB of it (of its longest word, where that has more); and twice what n - 1 words in
-    a row of a text of many pieces have at most.
+    Releases the GIL, and may run in several threads. Memory: the hits, and some 10 bytes for each byte of a chunk of
+    128 KiB of text (of its longest word, where that is longer), and twice what n - 1 words in a row have at most.
     """
     settings = settings_of(index)
-    arrays = NgramIndex(*(as_read_only(array) for array in index))
+    index = NgramIndex(*(as_read_only(array) for array in index))
     reading = reading_of(settings.normalization, settings.seed)
-    return Hits(*_scan(arrays, *arrays_to_scan(data, starts), settings.n, np.uint64(settings.mask), reading))
+    hits = [np.empty((5, 0), np.int64)]
+    word_counts, ngram_counts = (np.zeros(max(0, len(starts) - 1), np.int64) for _ in range(2))
+    words, ids = np.empty(0, np.int64), np.empty(0, np.int64)
+    for chunk in read_ngrams(data, starts, settings.n, reading, settings.mask):
+        texts = slice(*chunk.words.texts)
+        if len(chunk.hashes) > len(words):
+            words, ids = (np.empty(len(chunk.words.arrays.hashes), np.int64) for _ in range(2))
+        arrays = chunk.words.arrays
+        size = _look_up(index, chunk.hashes, chunk.firsts, arrays.normal, arrays.normal_starts, settings.n, words, ids)
+        if size:
+            hits.append(_hits_of(chunk, words[:size], ids[:size], settings.n, starts, word_counts))
+        word_counts[texts] += chunk.word_counts
+        ngram_counts[texts] += chunk.ngram_counts
+    return Hits._make([*np.concatenate(hits, axis=1), word_counts, ngram_counts])
+
+
+def _hits_of(
+    chunk: NgramChunk, words: Numbers, ids: Numbers, n: int, starts: npt.NDArray[Any], word_counts: Numbers
+) -> Numbers:
+    """Return a column (text, word in it, id, start, end) for each hit: the first word in the chunk and the id."""
+    texts = np.searchsorted(chunk.words.documents, words, side="right")
+    # A text that began in an earlier chunk has `word_counts` words there, of which `kept` are in this one too.
+    firsts = chunk.words.documents - chunk.word_counts - word_counts[slice(*chunk.words.texts)]
+    text_starts = starts[:-1][slice(*chunk.words.texts)][texts]
+    word_starts, word_ends = chunk.words.arrays.starts[words], chunk.words.arrays.ends[words + n - 1]
+    return np.stack(
+        [texts + chunk.words.texts[0], words - firsts[texts], ids, word_starts - text_starts, word_ends - text_starts]
+    )
 
 
 # The index's directory and sieve
@@ -142,7 +155,7 @@ def directory_and_sieve(
     return directory, sieve
 
 
-@kernel
+@helper
 def shift_for(entries):  # type: ignore[no-untyped-def]
     """Return how far a hash is shifted for its number among so many entries, a power of two."""
     shift = 64
@@ -162,7 +175,7 @@ def _fill(hashes, directory, sieve):  # type: ignore[no-untyped-def]
         directory[entry] = max(directory[entry], directory[entry - 1])
 
 
-@kernel
+@helper
 def _sieve_bits(value):  # type: ignore[no-untyped-def]
     first, second = _ONE << (value & _SIX_BITS), _ONE << ((value >> _SECOND) & _SIX_BITS)
     return first | second | _ONE << ((value >> _THIRD) & _SIX_BITS)
@@ -171,7 +184,7 @@ def _sieve_bits(value):  # type: ignore[no-untyped-def]
 # Scanning
 
 
-@kernel
+@helper
 def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-untyped-def]
     """Say whether so many bytes, at least one, are equal; both arrays go on for 7 bytes more."""
     last = size - 8
@@ -185,109 +198,45 @@ def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-u
 
 
 @kernel
-def _scan(index, buffer, starts, n, mask, reading):  # type: ignore[no-untyped-def]
-    longest = longest_piece(buffer, starts)
-    bits = new_bits(longest)
-    # Up to n - 1 words of a piece stand before those of the next one. How many bytes they have is known only then.
-    found = new_found(most_words(longest) + n, most_normal(longest))
-    ngrams = np.empty(most_words(longest) + n, np.uint64)
-    candidates = np.empty(most_words(longest) + n, np.int64)
-    hits = np.empty((1024, 5), np.int64)
-    texts = max(0, len(starts) - 1)
-    word_counts, ngram_counts = np.zeros(texts, np.int64), np.zeros(texts, np.int64)
-    size = 0
-    for text in range(texts):
-        start, kept, kept_bytes, fresh = starts[text], np.int64(0), np.int64(0), True
-        while start < starts[text + 1]:
-            end = piece_end(buffer, start, starts[text + 1])
-            span = (starts[text], starts[text + 1])
-            found = with_normal_room(found, kept_bytes + most_normal(end - start))
-            count = Count(kept, kept_bytes, np.int64(0), fresh)
-            count = find_words(buffer, span, (start, end), reading, bits, found, count, True)
-            if size + count.words > len(hits):
-                hits = _more_rows(hits, size + count.words)
-            for number in range(count.segments + 1):
-                run_start, run_end = run_of(found, count, number)
-                ngram_count = roll(found.hashes, run_start, run_end, n, mask, ngrams, 0)
-                before = size
-                size = _look_up(index, ngrams, ngram_count, candidates, found, run_start, n, hits, size)
-                for hit in range(before, size):
-                    hits[hit, 0] = text
-                    hits[hit, 1] += word_counts[text] - kept
-                    hits[hit, 3] -= starts[text]
-                    hits[hit, 4] -= starts[text]
-                ngram_counts[text] += ngram_count
-            word_counts[text] += count.words - kept
-            run_start, run_end = run_of(found, count, count.segments)
-            kept, kept_bytes = _keep(found, run_end - min(n - 1, run_end - run_start), run_end)
-            fresh, start = count.fresh, end
-    rows = hits[:size]
-    columns = rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(), rows[:, 3].copy(), rows[:, 4].copy()
-    return *columns, word_counts, ngram_counts
+def _look_up(index, ngrams, firsts, normal, normal_starts, n, words, ids):  # type: ignore[no-untyped-def]
+    """Write the first word and the id of each n-gram that is in the index; return how many are.
 
-
-@kernel
-def _look_up(index, ngrams, count, candidates, found, first, n, hits, size):  # type: ignore[no-untyped-def]
-    """Add a row (0, word, id, start, end) to `hits` for each n-gram that is in the index; `first` is the first word.
-
-    What is needed a few rounds later is asked for ahead: in a large index it stands all over memory.
+    What is needed a few rounds later is prefetched: in a large index it is all over memory.
     """
-    # numba counts references where a field is taken, so none is taken in the loop.
     directory, hashes, starts, text = index.directory, index.hashes, index.starts, index.text
-    normal, normal_starts, word_starts, word_ends = found.normal, found.normal_starts, found.starts, found.ends
     to_entry, text_end = shift_for(len(directory) - 1), len(text) - SLACK
-    left = _sieved(index.sieve, ngrams, count, candidates)
-    for candidate in range(left):
-        if candidate + 3 * _AHEAD < left:
-            prefetch(directory, np.int64(ngrams[candidates[candidate + 3 * _AHEAD]] >> to_entry))
-        if candidate + 2 * _AHEAD < left:
-            number = np.int64(directory[ngrams[candidates[candidate + 2 * _AHEAD]] >> to_entry])
+    candidates = _pass_sieve(index.sieve, ngrams, words)
+    size = 0
+    for candidate in range(candidates):
+        if candidate + 3 * _AHEAD < candidates:
+            prefetch(directory, np.int64(ngrams[words[candidate + 3 * _AHEAD]] >> to_entry))
+        if candidate + 2 * _AHEAD < candidates:
+            number = np.int64(directory[ngrams[words[candidate + 2 * _AHEAD]] >> to_entry])
             prefetch(hashes, number)
             prefetch(starts, number)
-        if candidate + _AHEAD < left:
-            number = np.int64(directory[ngrams[candidates[candidate + _AHEAD]] >> to_entry])
+        if candidate + _AHEAD < candidates:
+            number = np.int64(directory[ngrams[words[candidate + _AHEAD]] >> to_entry])
             prefetch(text, np.int64(starts[min(number, len(starts) - 1)]))
-        value, word = ngrams[candidates[candidate]], first + candidates[candidate]
+        value, word = ngrams[words[candidate]], firsts[words[candidate]]
         start, entry = normal_starts[word], np.int64(value >> to_entry)
         length = normal_starts[word + n] - start
         for id in range(np.int64(directory[entry]), np.int64(directory[entry + 1])):
             fits = hashes[id] == value and starts[id] + length <= text_end
             if fits and same_bytes(text, np.int64(starts[id]), normal, start, length):
-                hits[size, 0], hits[size, 1], hits[size, 2] = 0, word, id
-                hits[size, 3], hits[size, 4] = word_starts[word], word_ends[word + n - 1]
+                # There are never more hits than candidates before this one, so none is overwritten.
+                words[size], ids[size] = word, id
                 size += 1
                 break
     return size
 
 
-@kernel
-def _sieved(sieve, ngrams, count, candidates):  # type: ignore[no-untyped-def]
-    """Write the numbers of the n-grams that the sieve lets through into `candidates`; return how many they are."""
+@helper
+def _pass_sieve(sieve, ngrams, candidates):  # type: ignore[no-untyped-def]
+    """Write the numbers of the n-grams that pass the sieve; return how many do."""
     to_word = shift_for(len(sieve))
-    left = 0
-    for number in range(count):
+    size = 0
+    for number in range(len(ngrams)):
         needed = _sieve_bits(ngrams[number])
-        candidates[left] = number
-        left += sieve[ngrams[number] >> to_word] & needed == needed
-    return left
-
-
-@kernel
-def _keep(found, start, end):  # type: ignore[no-untyped-def]
-    """Move some words to the front, where the next piece of their text goes on; return how many, and their bytes."""
-    normal = found.normal_starts[start]
-    for word in range(start, end):
-        found.hashes[word - start] = found.hashes[word]
-        found.starts[word - start], found.ends[word - start] = found.starts[word], found.ends[word]
-        found.normal_starts[word - start] = found.normal_starts[word] - normal
-    size = found.normal_starts[end] - normal
-    for at in range(size):
-        put_byte(found.normal, at, found.normal[normal + at])
-    return end - start, size
-
-
-@kernel
-def _more_rows(rows, least):  # type: ignore[no-untyped-def]
-    larger = np.empty((max(least, 2 * len(rows)), rows.shape[1]), rows.dtype)
-    larger[: len(rows)] = rows
-    return larger
+        candidates[size] = number
+        size += sieve[ngrams[number] >> to_word] & needed == needed
+    return size

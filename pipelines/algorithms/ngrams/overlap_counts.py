@@ -84,15 +84,13 @@ class CorpusCounts:
 
         `documents` are their numbers after `first_document`; those that are now a source of some n-gram are returned.
         """
-        new_sources: Numbers = np.unique(
-            _count(first_document, documents, ids, self.counts, self.documents, self.sources, self._last)
-        )
-        return new_sources
+        new = np.empty(len(ids), np.int64)
+        size = _count(first_document, documents, ids, self.counts, self.documents, self.sources, self._last, new)
+        return np.unique(new[:size])
 
 
 @kernel
-def _count(first_document, documents, ids, counts, document_counts, sources, last):  # type: ignore[no-untyped-def]
-    new = np.empty(len(ids), np.int64)
+def _count(first_document, documents, ids, counts, document_counts, sources, last, new):  # type: ignore[no-untyped-def]
     size = 0
     for hit in range(len(ids)):
         id, document = ids[hit], first_document + documents[hit]
@@ -104,27 +102,17 @@ def _count(first_document, documents, ids, counts, document_counts, sources, las
                 new[size] = documents[hit]
                 size += 1
             document_counts[id] += 1
-    return new[:size]
+    return size
 
 
 def count_examples(ids: npt.NDArray[Any], words: Numbers, found: Flags) -> ExampleCounts:
     """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
     distinct = np.unique(ids[ids >= 0])
-    ngrams, overlapping = _count_examples(ids, words, found)
+    begins = ids >= 0
+    overlaps = begins & found[np.maximum(ids, 0)] if len(found) else begins
+    totals = (np.concatenate([np.zeros(1, np.int64), np.cumsum(flags)]) for flags in (begins, overlaps))
+    ngrams, overlapping = (total[words[1:]] - total[words[:-1]] for total in totals)
     return ExampleCounts(ngrams, overlapping, len(distinct), int(found[distinct].sum()))
-
-
-@kernel
-def _count_examples(ids, words, found):  # type: ignore[no-untyped-def]
-    examples = len(words) - 1
-    ngrams, overlapping = np.zeros(examples, np.int64), np.zeros(examples, np.int64)
-    for example in range(examples):
-        for word in range(words[example], words[example + 1]):
-            if ids[word] >= 0:
-                ngrams[example] += 1
-                if found[ids[word]]:
-                    overlapping[example] += 1
-    return ngrams, overlapping
 
 
 def percent(part: int, whole: int) -> float:

@@ -28,13 +28,13 @@ def made_up_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray[np.u
     """
     mixtures = max(1, -(-_LEAST_MIXTURES // n))
     words = ngrams + n - 1
-    return _text(np.uint64(first), words, mixtures, np.uint64(seed), _LETTERS)  # type: ignore[no-any-return]
+    text = np.empty(words * (mixtures * _IN_A_MIXTURE + 1), np.uint8)
+    _fill(np.uint64(first), words, mixtures, np.uint64(seed), _LETTERS, text)
+    return text
 
 
 @kernel
-def _text(first, words, mixtures, seed, letters):  # type: ignore[no-untyped-def]
-    length = mixtures * _IN_A_MIXTURE + 1
-    text = np.empty(words * length, np.uint8)
+def _fill(first, words, mixtures, seed, letters, text):  # type: ignore[no-untyped-def]
     number = mixed(seed) + first * np.uint64(mixtures) * STEP
     at = 0
     for _ in range(words):
@@ -47,4 +47,3 @@ def _text(first, words, mixtures, seed, letters):  # type: ignore[no-untyped-def
                 at += 1
         text[at] = _SPACE
         at += 1
-    return text

@@ -10,10 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.byte_scan import byte_at, lowest_bit
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.byte_scan import (
+    LARGE_BLOCK,
+    apostrophe_bits,
+    ascii_word_bits,
+    byte_at,
+    lead_bits,
+    line_end_bits,
+    lowest_bit,
+)
+from pipelines.algorithms.kernels.compilation import helper
 from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, WORD, character_tables
-from pipelines.algorithms.ngrams.word_blocks import BLOCK, apostrophe_bits, ascii_word_bits, lead_bits, line_end_bits
 from pipelines.algorithms.ngrams.words import Normalization
 
 APOSTROPHE, CURLY_APOSTROPHE = 0x27, 0x2019
@@ -53,32 +60,24 @@ def reading_of(normalization: Normalization, seed: int) -> Reading:
     return Reading(tables.pages, tables.entries, drop, stop, np.uint64(seed))
 
 
-@kernel
-def new_bits(size):  # type: ignore[no-untyped-def]
+def new_bits(size: int) -> Bits:
     """Return room for pieces of so many bytes."""
-    blocks = size // BLOCK + 2
-    return Bits(
-        np.zeros(blocks, np.uint64),
-        np.zeros(blocks, np.uint64),
-        np.zeros(blocks, np.uint64),
-        np.zeros(blocks, np.uint64),
-        np.zeros(BLOCK, np.uint8),
-    )
+    blocks = size // LARGE_BLOCK + 2
+    return Bits._make([*(np.empty(blocks, np.uint64) for _ in range(4)), np.zeros(LARGE_BLOCK, np.uint8)])
 
 
-@kernel
+@helper
 def mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
     """Fill in the bits of the piece from `start` to `stop`; return how many blocks it has, the last never full."""
-    # numba counts references where a field is taken, so none is taken in the loop.
     all_words, all_rare, all_lines, all_apostrophes, tail = bits
     pages, entries, drop, stop_at_lines, _ = reading
-    blocks = (stop - start) // BLOCK + 1
+    blocks = (stop - start) // LARGE_BLOCK + 1
     all_words[0] = all_rare[0] = _NONE
     any_apostrophe = _NONE
     for block in range(blocks):
-        at = start + block * BLOCK
-        within = _ALL if stop - at >= BLOCK else (_ONE << np.uint64(stop - at)) - _ONE
-        if at + BLOCK <= len(buffer):
+        at = start + block * LARGE_BLOCK
+        within = _ALL if stop - at >= LARGE_BLOCK else (_ONE << np.uint64(stop - at)) - _ONE
+        if at + LARGE_BLOCK <= len(buffer):
             words, leads, lines, apostrophes = _block(buffer, at, stop_at_lines, drop)
         else:
             for step in range(len(buffer) - at):
@@ -112,7 +111,7 @@ def mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
     return blocks
 
 
-@kernel
+@helper
 def _block(buffer, at, stop_at_lines, drop):  # type: ignore[no-untyped-def]
     """Return for 64 bytes: parts of words in ASCII, where other characters begin, ends of lines, apostrophes."""
     leads = lead_bits(buffer, at)
@@ -121,13 +120,13 @@ def _block(buffer, at, stop_at_lines, drop):  # type: ignore[no-untyped-def]
     return ascii_word_bits(buffer, at), leads, lines, apostrophes
 
 
-@kernel
+@helper
 def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # type: ignore[no-untyped-def]
     """Make those apostrophes parts of words that stand between two parts of words."""
     for block in range(blocks):
         left = apostrophes[block]
         while left != _NONE:
-            at = block * BLOCK + lowest_bit(left)
+            at = block * LARGE_BLOCK + lowest_bit(left)
             left &= left - _ONE
             size = 1 if byte_at(buffer, start + at) == APOSTROPHE else 3
             # The last block is never full, so there is a bit after each character.
@@ -137,12 +136,12 @@ def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # ty
                     rare[position >> 6] |= _ONE << np.uint64(position & 63)
 
 
-@kernel
+@helper
 def _is_set(bits, at):  # type: ignore[no-untyped-def]
     return (bits[at >> 6] >> np.uint64(at & 63)) & _ONE != _NONE
 
 
-@kernel
+@helper
 def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
     """Say whether any bit from `start` to `end` is set, of at least one."""
     found = _NONE
@@ -157,7 +156,7 @@ def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
     return found != _NONE
 
 
-@kernel
+@helper
 def character_at(buffer, at, stop):  # type: ignore[no-untyped-def]
     """Return the character at a position and its bytes; U+0000 for what is cut short."""
     first = np.int64(byte_at(buffer, at))

@@ -13,7 +13,7 @@ from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import ShardEntry
+from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
@@ -49,13 +49,15 @@ def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig,
             documents += batch.num_rows
             ngrams += len(hashes)
             progress.advance(batch.num_rows)
-    sketch = shards.write_file(output, storage.join(WORK, f"{shard.name}{_SKETCH}"), registers.tobytes())
+    name = storage.join(WORK, f"{shard.name}{_SKETCH}")
+    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+        stream.write(registers.data)
     return TaskResult(
         records_in=inputs.count_records_in(drops, documents),
         records_out=documents,
         dropped=drops.counts,
         counts={"ngrams": ngrams},
-        files=(dropped.entry, sketch),
+        files=(dropped.entry, FileEntry(name, stream.size_bytes, stream.sha256)),
     )
 
 

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,8 +108,7 @@ def write_indexes(
         if not variant.number:
             for indexed in _slice_examples(benchmarks, counts, examples):
                 _check_has_ngrams(indexed, variant.n)
-        arrays = [*index._asdict().items(), *examples._asdict().items()]
-        files += [write_array(output, index_name(variant.number, field), array) for field, array in arrays]
+        files += _write_arrays([*index._asdict().items(), *examples._asdict().items()], output, variant.number)
     # As a file, because counts of the task would be part of the summary.
     files.append(shards.write_file(output, EXAMPLE_COUNTS, json.dumps(counts).encode()))
     return TaskResult(files=tuple(files))
@@ -205,8 +204,11 @@ def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
         )
 
 
-def write_array(output: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
-    """Write an array as a `.npy` work file."""
-    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
-        np.lib.format.write_array(stream, array, allow_pickle=False)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
+def _write_arrays(arrays: Iterable[tuple[str, npt.NDArray[Any]]], output: str, variant: int) -> list[FileEntry]:
+    files = []
+    for field, array in arrays:
+        name = index_name(variant, field)
+        with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+            np.lib.format.write_array(stream, array, allow_pickle=False)
+        files.append(FileEntry(name, stream.size_bytes, stream.sha256))
+    return files

@@ -96,6 +96,19 @@ class Audit:
 
 
 @dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The corpus in the report, and the method by which it was searched."""
+
+    method: str
+    fingerprint: str
+    documents: int
+    text_bytes: int | None = None
+    overlapping: int | None = None
+    error_bound: float = 0.0
+    certificate: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Findings:
     """The n-grams of the report's index in the corpus, those to ignore, and those in the train splits, by label."""
 
@@ -110,12 +123,9 @@ class Findings:
 
 
 def make_report(
-    audit: Audit, stored: StoredIndex, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
+    audit: Audit, stored: StoredIndex, findings: Findings, corpus: Corpus, scores: Mapping[str, Metrics]
 ) -> tuple[dict[str, Any], list[FileEntry]]:
-    """Return `report.json`, without what needs other indexes, and the other files that were written.
-
-    `corpus` are the figures of the corpus and of the method by which it was searched, by their keys in the report.
-    """
+    """Return `report.json`, without what needs other indexes, and the other files that were written."""
     config = audit.config
     benchmarks = load_benchmarks(stored, audit.benchmarks)
     files = [write_hits(benchmarks, stored, findings.matches, findings.counted)]
@@ -138,13 +148,19 @@ def make_report(
             rows[-1]["clean"] = {"folder": folder, "kept": clean.kept, "left_out": clean.removed}
     options = ("apostrophes", "letters", "lines", "example", "ignore_common")
     report = {
-        **corpus,
+        "corpus": corpus.fingerprint,
+        "method": corpus.method,
         "n": config.ngram,
         "normalisation": describe(config.normalization),
+        "error_bound": corpus.error_bound,
         "options": {name: getattr(config, name) for name in options},
+        "documents": corpus.documents,
+        "text_bytes": corpus.text_bytes,
+        "documents_overlapping": corpus.overlapping,
         "benchmarks": rows,
         "common_ngrams": _common_ngrams(benchmarks, stored, findings.matches),
         "ignored": _ignored_row(benchmarks, findings.ignored, config.ignore_common),
+        "certificate": corpus.certificate,
         "sensitivity": None,
         "self_test": None,
         "samples": None,

@@ -7,9 +7,12 @@ the corpus streams past them once. Paper, section 4.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError, UsageError
@@ -30,7 +33,6 @@ from pipelines.stages.overlap_report.indexing import (
     load_index,
     read_example_counts,
     stored_index,
-    write_array,
     write_indexes,
 )
 from pipelines.stages.overlap_report.layout import (
@@ -45,6 +47,7 @@ from pipelines.stages.overlap_report.layout import (
 )
 from pipelines.stages.overlap_report.report import (
     Audit,
+    Corpus,
     Findings,
     make_report,
     sample_figures,
@@ -139,16 +142,14 @@ def _report_from_documents(
     findings = Findings(matches, matches.in_more_than(config.ignore_common), own_train)
     if config.write_clean == "corpus":
         _write_clean_corpus(source, indexes[0], findings.ignored, run)
-    corpus = {
-        "corpus": source.fingerprint,
-        "method": "exact",
-        "error_bound": 0.0,
-        "certificate": None,
-        "documents": sum(entry.records_out for entry in entries),
-        "text_bytes": _total(entries, "text_bytes"),
-        # With --ignore-common, it would take a second pass.
-        "documents_overlapping": None if config.ignore_common else _total(entries, "overlapping_documents"),
-    }
+    overlapping = _total(entries, "overlapping_documents")
+    corpus = Corpus(
+        method="exact",
+        fingerprint=source.fingerprint,
+        documents=sum(entry.records_out for entry in entries),
+        text_bytes=_total(entries, "text_bytes"),
+        overlapping=None if config.ignore_common else overlapping,
+    )
 
     def write() -> TaskResult:
         audit.check_unchanged(fingerprints)
@@ -178,22 +179,20 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
     def write() -> TaskResult:
         matches = CorpusMatches(filter_index.contains(load_index(indexes[0])))
         certificate = filter_index.certificate(audit.config.probes)
-        corpus = {
-            "corpus": filter_index.corpus,
-            "method": "bloom",
-            "error_bound": certificate["error_bound"],
-            "certificate": certificate,
-            "documents": filter_index.documents,
-            "text_bytes": None,
-            "documents_overlapping": None,
-        }
+        corpus = Corpus(
+            method="bloom",
+            fingerprint=filter_index.corpus,
+            documents=filter_index.documents,
+            error_bound=certificate["error_bound"],
+            certificate=certificate,
+        )
         findings = Findings(matches, matches.in_more_than(None), own_train)
         report, files = make_report(audit, indexes[0], findings, corpus, scores)
         if audit.samples:
             found = filter_index.contains(load_index(indexes[-1]))
             report["samples"] = sample_figures(audit, indexes[-1], found)
         result = _write_report(report, files, run.output)
-        return dataclasses.replace(result, records_in=filter_index.documents, records_out=filter_index.documents)
+        return dataclasses.replace(result, records_in=corpus.documents, records_out=corpus.documents)
 
     _declare_clean_benchmarks(audit, run)
     run.once("probe", write, unit="n-grams")
@@ -259,7 +258,12 @@ def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[st
 
 
 def _write_clean_corpus(source: inputs.DocumentInput, stored: StoredIndex, ignored: Flags, run: StageRun) -> None:
-    run.once("ignored", lambda: TaskResult(files=(write_array(run.output, IGNORED, ignored),)), work=True)
+    def write_ignored() -> TaskResult:
+        data = io.BytesIO()
+        np.lib.format.write_array(data, ignored, allow_pickle=False)
+        return TaskResult(files=(shards.write_file(run.output, IGNORED, data.getvalue()),))
+
+    run.once("ignored", write_ignored, work=True)
     run.map(clean_shard, source.shards, (stored, run.output), phase="clean", total=source.records)
 
 
