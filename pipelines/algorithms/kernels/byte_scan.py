@@ -5,14 +5,11 @@ caller keeps positions inside the buffer, and for blocks the block's size before
 for which every processor has an instruction or LLVM a loop.
 """
 
-# numba passes its own context, and the arguments of intrinsics by name.
-
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -28,11 +25,6 @@ _intrinsic: Any = intrinsic
 _cgutils: Any = cgutils
 
 _BYTE, _INT, _WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-
-
-def as_word(text: bytes) -> np.uint64:
-    """Return at most 8 bytes as `word_at` would load them, zeros after them."""
-    return np.uint64(int.from_bytes(text.ljust(8, b"\0"), "little"))
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
@@ -156,13 +148,7 @@ def _is_letter(builder: Any, block: Any, all: Callable[[str | int], Any]) -> Any
     return _between("a", 26)(builder, builder.or_(block, all(32)), all)
 
 
-def _is_control(builder: Any, block: Any, all: Callable[[str | int], Any]) -> Any:
-    return builder.icmp_unsigned("<", block, all(" "))
-
-
 # One bit for each of the 32 bytes from a position on.
-string_stops = _block_bits(BLOCK, _either(_equal('"'), _equal("\\"), _is_control))
-newlines = _block_bits(BLOCK, _equal("\n"))
 not_ascii = _block_bits(BLOCK, _at_least(0x80))
 letters = _block_bits(BLOCK, _is_letter)
 digits = _block_bits(BLOCK, _between("0", 10))
