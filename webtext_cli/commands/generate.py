@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--output", "-o", metavar="FILE", help="Write the samples to a JSONL file instead of standard output.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing --output, or the parts of a different run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per sample; with --output, the summary.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not show progress.")
+@click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
 @debug_option
 def command(
     corpus: str,
