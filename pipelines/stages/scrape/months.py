@@ -53,8 +53,9 @@ class DayCounts:
     def add(self, submissions: Sequence[Submission]) -> None:
         """Count submissions."""
         created_utc = np.array([submission.created_utc for submission in submissions], np.int64)
-        score = np.array([submission.score or 0 for submission in submissions], np.int64)
-        has_score = np.array([submission.score is not None for submission in submissions], np.bool_)
+        scores = [submission.score for submission in submissions]
+        score = np.array([score or 0 for score in scores], np.int64)
+        has_score = np.array([score is not None for score in scores], np.bool_)
         is_link = np.array([not (post.is_self or post.promoted is True) for post in submissions], np.bool_)
         days, rows = np.unique(created_utc // _DAY_S, return_inverse=True)
         counts = np.zeros((len(days), _COLUMNS), np.int64)

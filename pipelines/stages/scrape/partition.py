@@ -139,7 +139,13 @@ def _filter_submissions(
     filter_without_score = filter.without_score()
     for submission in submissions:
         is_pending = spans and any(start <= submission.created_utc < end for start, end in spans)
-        result = (filter_without_score if is_pending else filter).apply(submission)
+        active = filter_without_score if is_pending else filter
+        # In two steps, since nine submissions in ten are dropped by the first (`apply` takes 1.5 times as long).
+        reason = active.post_reason(submission)
+        if reason is not None:
+            stats.dropped[reason] += 1
+            continue
+        result = active.apply_to_url(submission)
         if result.reason is not None:
             stats.dropped[result.reason] += 1
         elif is_pending:

@@ -98,10 +98,10 @@ def decode_lines(lines: bytes) -> list[Submission] | None:
         return None
     for submission in submissions:
         if (
-            submission.url_overridden_by_dest is not None
+            submission.url_overridden_by_dest
             or submission.is_self.__class__ is not bool
             or submission.crosspost_parent_list
-            or submission.id.startswith(_PREFIX)
+            or submission.id[2] == _PREFIX[2]
         ):
             submission.id = submission.id.removeprefix(_PREFIX)
             submission.resolve()
