@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def test_numba_starts_without_scipys_algebra_and_extensions_of_others() -> None:
@@ -18,3 +20,22 @@ print(numba.njit(lambda left, right: np.dot(left, right))(np.ones(3), np.ones(3)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "3.0"]
+
+
+def _cache_folder(package: str, **environment: str) -> Path:
+    script = (
+        "import sys; from pathlib import Path; from pipelines.algorithms.kernels.compilation import cache_folder; "
+        "print(cache_folder(Path(sys.argv[1])))"
+    )
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    command = [sys.executable, "-c", script, package]
+    done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
+    return Path(done.stdout.strip())
+
+
+def test_a_read_only_installation_caches_kernels_in_the_home_or_else_in_a_temporary_folder(tmp_path: Path) -> None:
+    # Nobody can create a folder in /dev/null.
+    home, temporary = str(tmp_path / "home"), str(tmp_path)
+    assert _cache_folder(temporary) == tmp_path / "__pycache__"
+    assert _cache_folder("/dev/null", HOME=home).parent == tmp_path / "home" / ".cache" / "webtext"
+    assert _cache_folder("/dev/null", HOME="/dev/null", TMPDIR=temporary).parent == tmp_path

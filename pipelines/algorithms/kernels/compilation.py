@@ -163,15 +163,15 @@ class _Cache(caching.FunctionCache):
 
 
 @functools.cache
-def cache_folder() -> Path:
+def cache_folder(package: Path = _ALGORITHMS) -> Path:
     """Return the first writable folder of: $NUMBA_CACHE_DIR, next to the source, the user's cache, a temporary folder.
 
     Raises OSError where none is.
     """
     user = f"webtext-{os.getuid() if hasattr(os, 'getuid') else os.environ.get('USERNAME', 'user')}"
-    installation = hashlib.sha256(str(_ALGORITHMS).encode()).hexdigest()[:16]
+    installation = hashlib.sha256(str(package).encode()).hexdigest()[:16]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    candidates = [_ALGORITHMS / "__pycache__", Path(home, "webtext", installation)]
+    candidates = [package / "__pycache__", Path(home, "webtext", installation)]
     if _config.CACHE_DIR:
         candidates.insert(0, Path(_config.CACHE_DIR, f"webtext_{installation}"))
     for folder in candidates:
