@@ -81,8 +81,8 @@ def test_what_is_wrong_is_said() -> None:
     data = write_header(_HEADER)
     newer = data[:8] + struct.pack("<I", 2) + data[12:]
     for damaged, size, said in [
-        (b"", 0, "is no n-gram filter"),
-        (b"PAR1" + data[4:], _SIZE, "is no n-gram filter"),
+        (b"", 0, "is not an n-gram filter"),
+        (b"PAR1" + data[4:], _SIZE, "is not an n-gram filter"),
         (newer, _SIZE, "is of format 2, this version reads 1"),
         (data[:100], 100, "is truncated: it has 100 bytes, its header alone 4,096"),
         (data, _SIZE - 1, "is truncated: it has 9,727 bytes where its header says 9,728"),

@@ -60,13 +60,9 @@ def test_words_are_those_that_the_pattern_finds(texts: list[tuple[str, int]], be
 @settings(deadline=None, max_examples=100)
 @given(_TEXTS, st.sampled_from([1, 2, 9]))
 def test_small_buffers_change_nothing(texts: list[tuple[str, int]], most: int) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(word_table, "_WORDS_TOGETHER", 64 + most)
-        patched.setattr(word_table, "_FIRST_WORDS", 1)
-        patched.setattr(word_table, "_FIRST_BYTES", 1)
-        table = WordTable(columns=2)
-        for text in texts:
-            _add(table, [text])
+    table = WordTable(columns=2, batch_words=64 + most, initial_words=1, initial_bytes=1)
+    for text in texts:
+        _add(table, [text])
     assert _counted(table) == _expected(texts)
 
 
@@ -94,7 +90,7 @@ def test_words_are_in_the_order_of_their_first_occurrence() -> None:
 
 def test_long_words_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes decide: with a table of one slot a word each look-up passes by others."""
-    monkeypatch.setattr(word_table, "_SLOTS_A_WORD", 1)
+    monkeypatch.setattr(word_table, "_SLOTS_PER_WORD", 1)
     texts = [(" ".join(f"averyveryverylongword{'abcdefghij'[number % 10] * 9}" for number in range(100)), 0)]
     table = WordTable(columns=2)
     _add(table, texts)

@@ -67,7 +67,7 @@ def read_header(data: bytes, size_bytes: int) -> Header:
     a damaged header, and a file that is shorter or longer than its header says.
     """
     if data[: len(_MAGIC)] != _MAGIC:
-        raise ValueError("is no n-gram filter of this program; make one with webtext overlap-index")
+        raise ValueError("is not an n-gram filter; build one with webtext overlap-index")
     if len(data) < HEADER_BYTES:
         raise ValueError(f"is truncated: it has {size_bytes:,} bytes, its header alone {HEADER_BYTES:,}")
     _, version, length = _START.unpack_from(data)
@@ -75,29 +75,31 @@ def read_header(data: bytes, size_bytes: int) -> Header:
         raise ValueError(f"is of format {version}, this version reads {FORMAT_VERSION}; install a newer one")
     header_bytes = data[:HEADER_BYTES]
     if hashlib.sha256(header_bytes[:_CHECKED_BYTES]).digest() != header_bytes[_CHECKED_BYTES:]:
-        raise ValueError("has a damaged header; copy or make the file anew")
+        raise ValueError("has a damaged header; copy the file again or rebuild it")
     header = Header(**_fields(header_bytes[_START.size : _START.size + length]))
     expected = HEADER_BYTES + header.blocks * BLOCK_BYTES
     if size_bytes != expected:
         what = "is truncated" if size_bytes < expected else "has bytes behind its end"
-        raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it anew")
+        raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it again")
     return header
 
 
 def bits_sha256(bits: Bits) -> str:
-    """Return the SHA-256 of bits in hexadecimal; a core takes about a second a gigabyte, without the lock."""
+    """Return the SHA-256 of bits in hexadecimal; about one second per gigabyte, without the GIL."""
     return hashlib.sha256(bits.data).hexdigest()
 
 
 def check_bits(header: Header, bits: Bits) -> None:
     """Raise ValueError where the bits are not those that the header vouches for."""
     if bits_sha256(bits) != header.bits_sha256:
-        raise ValueError("has damaged bits: their checksum is not the one in its header; copy or make the file anew")
+        raise ValueError(
+            "has damaged bits: their checksum is not the one in its header; copy the file again or rebuild it"
+        )
 
 
 def _fields(text: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = json.loads(text)
     names = {field.name for field in dataclasses.fields(Header)}
     if fields.keys() != names:
-        raise ValueError(f"has a header with other fields than format {FORMAT_VERSION}; make the file anew")
+        raise ValueError(f"has a header with other fields than format {FORMAT_VERSION}; rebuild the file")
     return fields

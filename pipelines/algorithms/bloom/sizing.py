@@ -2,7 +2,7 @@
 
 The hashes of a block follow a binomial law, and a block with more than its share errs more; and the bits that are set
 by so many hashes are not always as many. Both are computed here, not bounded: at an error of 1e-8 a filter of 4,096-bit
-blocks takes 41.4 bits a hash, where the usual formula (for one large block) says 38.3.
+blocks takes 41.4 bits per hash, where the usual formula (for one large block) says 38.3.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pipelines.algorithms.bloom.blocked import BLOCK_BITS, BLOCK_BYTES, MOST_BLO
 from pipelines.algorithms.kernels.compilation import kernel
 
 # Bits thrown at one block; beyond, it counts as full. At the best k about 0.7 * BLOCK_BITS are thrown.
-_MOST_THROWN = 3 * BLOCK_BITS
-_MOST_K = 64
+_MAX_THROWN = 3 * BLOCK_BITS
+_MAX_K = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def size_for(items: int, error_rate: float) -> FilterSize:
             f"{collisions:.1e}; allow {2.1 * collisions:.1e} or more"
         )
     bits_of_rate = -math.log2(error_rate)
-    tried = range(max(1, int(0.7 * bits_of_rate)), min(_MOST_K, int(1.1 * bits_of_rate) + 2) + 1)
+    tried = range(max(1, int(0.7 * bits_of_rate)), min(_MAX_K, int(1.1 * bits_of_rate) + 2) + 1)
     # The filter's own share is what collisions leave of the error rate.
     return min(
         (FilterSize(_fewest_blocks(items, error_rate - collisions, k), k) for k in tried),
@@ -105,8 +105,8 @@ def _errors_by_load(k: int) -> npt.NDArray[np.float64]:
 def _found_after_throws() -> npt.NDArray[np.float64]:
     """Return by bits thrown at a block, and k - 1: the mean over the bits that are then set of (set / 4096)**k."""
     shares = np.arange(BLOCK_BITS + 1) / BLOCK_BITS
-    powers = shares[:, None] ** np.arange(1, _MOST_K + 1)
-    found = np.zeros((_MOST_THROWN + 1, _MOST_K))
+    powers = shares[:, None] ** np.arange(1, _MAX_K + 1)
+    found = np.zeros((_MAX_THROWN + 1, _MAX_K))
     law = np.zeros(BLOCK_BITS + 1)
     law[0] = 1.0
     _fill_found_after_throws(shares, powers, law, found)

@@ -97,14 +97,14 @@ def _begins_in_block(data, pos, stop):  # type: ignore[no-untyped-def]
         inside = (_ONE << np.uint64(stop - pos)) - _ONE
         space |= ~inside
     other = ~(letter | digit | space)
-    goes_on = (letter & letter << _ONE) | (digit & digit << _ONE) | (other & other << _ONE)
-    begins = ~(space | goes_on | blank << _ONE) | (space & ~(space << _ONE & space >> _ONE))
+    continues = (letter & letter << _ONE) | (digit & digit << _ONE) | (other & other << _ONE)
+    begins = ~(space | continues | blank << _ONE) | (space & ~(space << _ONE & space >> _ONE))
     return begins & inside & (_WHOLE >> _ONE & ~_ONE)
 
 
 @helper
 def _plain_words(data, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
-    """Go on one word at a time, from the last that began, until the next 32 bytes are ASCII."""
+    """Continue one word at a time, from the last that began, until the next 32 bytes are ASCII."""
     at = begins[words - 1]
     if forced:
         if forced >= stop:
@@ -159,7 +159,7 @@ def _last_space(data, at, after, stop, classes):  # type: ignore[no-untyped-def]
 
 @helper
 def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
-    """Return where the run of characters of a class ends that goes on at a place."""
+    """Return where a run of characters of a class ends."""
     while at < stop:
         code, after = _character(data, at)
         if classes[code] != kind:
@@ -170,7 +170,7 @@ def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
 
 @helper
 def _contraction(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return the bytes of 's, 't, 'm, 'd, 're, 've or 'll at a place, 0 where there is none."""
+    """Return the bytes of 's, 't, 'm, 'd, 're, 've or 'll at a position, 0 where there is none."""
     if at + 1 >= stop:
         return 0
     first = byte_at(data, at + 1)

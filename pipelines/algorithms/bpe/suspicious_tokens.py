@@ -1,4 +1,4 @@
-"""Tokens as a person can read them, and those that a person should see, since junk in a corpus may have made them."""
+"""Readable forms of tokens, and the kinds of suspicious ones, which often come from junk in the corpus."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"(\S)\1{8,}")
 _PLAIN = re.compile(r" ?[A-Za-z]?[a-z]*|[ -~]{1,5}| ?[0-9]{1,4}")
 _OFTEN_WITHOUT_MEANING = {"Cc", "Cf", "Co", "Cn"}
-_LEAST_CUT_BYTES = 5
-_LEAST_RUN = 12
-_LEAST_PUNCTUATION = 7
-_LEAST_DIGITS = 5
-_LEAST_WORD = 20
-_LEAST_JOINTS = 2
+_MIN_CUT_BYTES = 5
+_MIN_RUN = 12
+_MIN_PUNCTUATION = 7
+_MIN_DIGITS = 5
+_MIN_WORD = 20
+_MIN_JOINTS = 2
 # Scripts that one language writes side by side.
 _ONE_SCRIPT = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "BOPOMOFO": "CJK"}
 _SCRIPTS = set(
@@ -26,7 +26,7 @@ _SCRIPTS = set(
 
 
 def shown(token: bytes) -> str:
-    """Return a token as text on one line: `␣` a space, `⏎` a newline, `⇥` a tab, `\\xNN` a byte that is no UTF-8.
+    """Return a token as text on one line: `␣` a space, `⏎` a newline, `⇥` a tab, `\\xNN` a byte that is not UTF-8.
 
     What does not print, or would change how its neighbours print, is written as `\\u{N}`.
     """
@@ -56,8 +56,8 @@ def kind_of(token: bytes) -> str | None:
     try:
         text = token.decode()
     except UnicodeDecodeError:
-        return "cut characters" if len(token) >= _LEAST_CUT_BYTES else None
-    if len(text) < _LEAST_RUN and _PLAIN.fullmatch(text):
+        return "cut characters" if len(token) >= _MIN_CUT_BYTES else None
+    if len(text) < _MIN_RUN and _PLAIN.fullmatch(text):
         return None
     return next((kind for kind, (_, fits) in KINDS.items() if fits(text)), None)
 
@@ -101,30 +101,30 @@ def _script(character: str) -> str | None:
 def _is_repetition(text: str) -> bool:
     """Whether one to four characters are repeated: `--------`, `=-=-=-=-=-=-`; a space before them does not count."""
     text = text.removeprefix(" ")
-    return len(text) >= _LEAST_RUN and any(text[period:] == text[:-period] for period in (1, 2, 3, 4))
+    return len(text) >= _MIN_RUN and any(text[period:] == text[:-period] for period in (1, 2, 3, 4))
 
 
 def _is_whitespace(text: str) -> bool:
-    return text.isspace() and (len(text) >= _LEAST_RUN or not text.isascii() or len(set(text)) > 2)
+    return text.isspace() and (len(text) >= _MIN_RUN or not text.isascii() or len(set(text)) > 2)
 
 
 def _is_punctuation(text: str) -> bool:
-    return len(text) >= _LEAST_PUNCTUATION and not any(c.isalnum() or c.isspace() for c in text.removeprefix(" "))
+    return len(text) >= _MIN_PUNCTUATION and not any(c.isalnum() or c.isspace() for c in text.removeprefix(" "))
 
 
 def _is_number(text: str) -> bool:
-    return len(text.strip(" ")) >= _LEAST_DIGITS and text.strip(" ").isnumeric()
+    return len(text.strip(" ")) >= _MIN_DIGITS and text.strip(" ").isnumeric()
 
 
 def _is_joined(text: str) -> bool:
-    return sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text)) >= _LEAST_JOINTS
+    return sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text)) >= _MIN_JOINTS
 
 
 def _is_long(text: str) -> bool:
-    return len(text.strip(" ")) >= _LEAST_WORD and text.strip(" ").isalpha()
+    return len(text.strip(" ")) >= _MIN_WORD and text.strip(" ").isalpha()
 
 
-# Each kind with what it is, the strangest first.
+# Each kind with its description, the strangest first.
 KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "controls": (
         "Control, format, private or unassigned characters, or the mark of a character that was lost.",
@@ -132,11 +132,11 @@ KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
     ),
     "misread": ("UTF-8 that was read as Windows-1252 or Latin-1.", _is_misread),
     "mixed scripts": ("Letters of two scripts in one token.", _mixes_scripts),
-    "cut characters": (f"{_LEAST_CUT_BYTES} bytes or more that begin or end within a character.", lambda _: False),
-    "whitespace": (f"{_LEAST_RUN} or more, or of several or unusual sorts.", _is_whitespace),
-    "repetition": (f"One to four characters over and over, {_LEAST_RUN} or more in all.", _is_repetition),
-    "punctuation": (f"{_LEAST_PUNCTUATION} or more signs in a row.", _is_punctuation),
-    "numbers": (f"{_LEAST_DIGITS} or more digits.", _is_number),
+    "cut characters": (f"{_MIN_CUT_BYTES} bytes or more that begin or end within a character.", lambda _: False),
+    "whitespace": (f"{_MIN_RUN} or more, or of several or unusual sorts.", _is_whitespace),
+    "repetition": (f"One to four characters over and over, {_MIN_RUN} or more in all.", _is_repetition),
+    "punctuation": (f"{_MIN_PUNCTUATION} or more signs in a row.", _is_punctuation),
+    "numbers": (f"{_MIN_DIGITS} or more digits.", _is_number),
     "joined words": ("Capitals within a word, twice or more: names in code, headings that ran together.", _is_joined),
-    "long words": (f"{_LEAST_WORD} or more letters.", _is_long),
+    "long words": (f"{_MIN_WORD} or more letters.", _is_long),
 }

@@ -1,7 +1,7 @@
-"""Counts the words of GPT-2's split over whole columns of text: one pass over the bytes, no Python object for a word.
+"""Counts the words of GPT-2's split over whole columns of text: one pass over bytes, without a Python object per word.
 
-Words are looked up in a hash table by open addressing, a few thousand at a time, so that the processor can wait for
-several places of memory at once. A slot holds a word's key, its number and its counts. The key of a word of at most
+Words are looked up in a hash table with open addressing, in batches, so that the processor can wait for several memory
+accesses at once. A slot holds a word's key, its number and its counts. The key of a word of at most
 seven bytes is the word itself and its length, so nothing else has to be compared; that of a longer one is a hash.
 """
 
@@ -17,11 +17,11 @@ from pipelines.algorithms.bpe.split_classes import split_classes
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import helper, kernel
 
-_FIRST_WORDS, _FIRST_BYTES = 1 << 12, 1 << 16
+_INITIAL_WORDS, _INITIAL_BYTES = 1 << 12, 1 << 16
 # Slots for each word that there is room for.
-_SLOTS_A_WORD = 2
-_WORDS_TOGETHER = 4096
-# Bytes behind the last word, so that eight can be loaded at any place of one.
+_SLOTS_PER_WORD = 2
+_BATCH_WORDS = 4096
+# Bytes after the last word, so that eight can be loaded at any position of one.
 _SLACK = 8
 _SHORT = 7
 _KEY, _NUMBER, _COUNTS = 0, 1, 2
@@ -37,20 +37,28 @@ _classes = functools.cache(split_classes)
 class WordTable:
     """The distinct words of texts, in the order in which they first occurred, with counts in several columns."""
 
-    def __init__(self, columns: int = 1) -> None:
-        self._columns = columns
-        self._begins = np.zeros(_WORDS_TOGETHER + 1, np.int64)
-        self._keys = np.zeros(_WORDS_TOGETHER, np.uint64)
-        self._column_of = np.zeros(_WORDS_TOGETHER, np.uint8)
+    def __init__(
+        self,
+        columns: int = 1,
+        *,
+        batch_words: int = _BATCH_WORDS,
+        initial_words: int = _INITIAL_WORDS,
+        initial_bytes: int = _INITIAL_BYTES,
+    ) -> None:
+        self._columns, self._batch_words = columns, batch_words
+        self._initial_words, self._initial_bytes = initial_words, initial_bytes
+        self._begins = np.zeros(self._batch_words + 1, np.int64)
+        self._keys = np.zeros(self._batch_words, np.uint64)
+        self._column_of = np.zeros(self._batch_words, np.uint8)
         self.clear()
 
     def clear(self) -> None:
         """Forget all words."""
         self.words = self.word_bytes = 0
-        self._slots = np.zeros((_SLOTS_A_WORD * _FIRST_WORDS, _COUNTS + self._columns), np.uint64)
-        self._slot_of = np.zeros(_FIRST_WORDS, np.int64)
-        self._ends = np.zeros(_FIRST_WORDS, np.int64)
-        self._known = np.zeros(_FIRST_BYTES, np.uint8)
+        self._slots = np.zeros((_SLOTS_PER_WORD * self._initial_words, _COUNTS + self._columns), np.uint64)
+        self._slot_of = np.zeros(self._initial_words, np.int64)
+        self._ends = np.zeros(self._initial_words, np.int64)
+        self._known = np.zeros(self._initial_bytes, np.uint8)
 
     def add(
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32 | np.int64], columns: npt.NDArray[np.uint8]
@@ -79,9 +87,9 @@ class WordTable:
 
     def _make_room(self, needed: int) -> None:
         """Make room for as many words as are looked up together, of `needed` bytes."""
-        if self.words + _WORDS_TOGETHER > len(self._ends):
+        if self.words + self._batch_words > len(self._ends):
             self._ends, self._slot_of = (
-                np.concatenate([each, np.zeros_like(each)]) for each in (self._ends, self._slot_of)
+                np.concatenate([column, np.zeros_like(column)]) for column in (self._ends, self._slot_of)
             )
             larger = np.zeros((2 * len(self._slots), self._slots.shape[1]), np.uint64)
             _spread(self._slots, larger, self._slot_of)
@@ -98,9 +106,9 @@ def _count(  # type: ignore[no-untyped-def]
     data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes, slots, slot_of, ends, known,
     words, word_bytes,
 ):  # fmt: skip
-    """Count from a place on; return the place that was reached, what is known, and the bytes that it needs room for.
+    """Count from a position on; return the position reached, the sizes, and the bytes that need room, 0 at the end.
 
-    `waiting` words have begun, of which the last may go on; `pos` is -1 before a text. It needs nothing at the end.
+    `waiting` words have begun, of which the last may be unfinished; `pos` is -1 before a text.
     """
     texts = len(starts) - 1
     while True:
@@ -112,8 +120,8 @@ def _count(  # type: ignore[no-untyped-def]
             bytes_together = begins[whole] - begins[0]
             if words + whole > len(ends) or word_bytes + bytes_together + _SLACK > len(known):
                 return text, pos, forced, waiting, words, word_bytes, bytes_together
-            for each in range(whole):
-                keys[each] = _key_of(data, begins[each], begins[each + 1] - begins[each])
+            for word in range(whole):
+                keys[word] = _key_of(data, begins[word], begins[word + 1] - begins[word])
             words, word_bytes = _look_up(
                 data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes
             )
@@ -152,19 +160,19 @@ def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, col
 def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes):  # type: ignore[no-untyped-def]
     """Count words that are gathered; return how many are known, and their bytes."""
     mask = np.uint64(len(slots) - 1)
-    for each in range(whole):
-        key = keys[each]
+    for word in range(whole):
+        key = keys[word]
         slot = _slot_of(key, mask)
-        column = _COUNTS + np.int64(column_of[each])
-        first = begins[each]
-        length = begins[each + 1] - first
+        column = _COUNTS + np.int64(column_of[word])
+        first = begins[word]
+        length = begins[word + 1] - first
         while True:
-            held = slots[slot, _KEY]
-            if held == key:
+            occupant = slots[slot, _KEY]
+            if occupant == key:
                 if key < _HASHED or _is_word(data, first, length, known, ends, np.int64(slots[slot, _NUMBER])):
                     slots[slot, column] += _ONE
                     break
-            elif held == _ZERO:
+            elif occupant == _ZERO:
                 for at in range(length):
                     known[word_bytes + at] = byte_at(data, first + at)
                 word_bytes += length

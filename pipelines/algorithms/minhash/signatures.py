@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 # update_batch holds shingles x permutations values at once: 4 MB for 128 permutations.
 _UPDATE_SHINGLES = 8192
-_MOST_BANDS_RECALL = 0.99
+_RECALL = 0.99
 
 
 def normalized_text(text: str) -> str:
@@ -88,10 +88,10 @@ def _permutations(num_perm: int, seed: int) -> MinHash:
     return MinHash(num_perm, seed).permutations
 
 
-def choose_bands(num_perm: int, threshold: float, recall: float = _MOST_BANDS_RECALL) -> tuple[int, int]:
-    """Return the bands and rows a band: the most rows with which pairs at the threshold are found with this recall.
+def choose_bands(num_perm: int, threshold: float, recall: float = _RECALL) -> tuple[int, int]:
+    """Return the bands and rows per band: the most rows with which pairs at the threshold are found with this recall.
 
-    More rows make fewer false candidates. Where no number of rows reaches the recall, one row a band comes nearest.
+    More rows make fewer false candidates. Where no number of rows reaches the recall, one row per band comes nearest.
     """
     for rows in range(num_perm, 1, -1):
         if candidate_probability(threshold, num_perm // rows, rows) >= recall:

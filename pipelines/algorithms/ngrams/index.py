@@ -1,4 +1,4 @@
-"""An exact index of the n-grams of benchmarks, past which a corpus is streamed once: no false positives.
+"""An exact index of the n-grams of benchmarks, for one pass over a corpus: no false positives.
 
 The index holds each distinct n-gram's 64-bit hash, in ascending order, and where its words stand in the benchmarks'
 normalized text. To `scan` a text is to normalize it, to hash each n-gram, to ask a small Bloom filter (the sieve) that
