@@ -26,7 +26,8 @@ from pipelines.stages.scrape.url_source import count_urls
 
 # A task's name is part of a file's name, which may have 255 bytes.
 _SHOWN_CHARACTERS = 40
-_BATCH_ROWS = 4096
+# Waiting rows fragment the memory of decoded lines: with 4,096 of them, reading takes 1.1 to 1.2 times as long.
+_BATCH_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _filter_submissions(
 
 
 class _RowBuffer:
-    """Writes submissions in batches of a few thousand."""
+    """Writes submissions in batches."""
 
     def __init__(self, write: Callable[[pa.RecordBatch], None]) -> None:
         self._write = write
