@@ -201,7 +201,8 @@ def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _answer_to_nobody(connection: Connection) -> None:
-    _serve(connection, multiprocessing.get_context("spawn").RawValue("q", 0))
+    context = multiprocessing.get_context("spawn")
+    _serve(connection, context.RawValue("q", 0), context.RawValue("b", 0))
 
 
 def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
