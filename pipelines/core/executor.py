@@ -55,11 +55,13 @@ class Executor(Protocol):
         name. Without a context (None), `function(item)` is called.
         """
 
-    def persistent_workers(self, initializer: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def persistent_workers(
+        self, initializer: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Start worker processes and keep them from one map to the next inside a block.
 
-        Each calls `initializer` first, which imports what its tasks need, while the caller continues. What that raises
-        ends the next map like the error of a task.
+        Each calls `initializer` first, if there is one, while the caller continues; it imports what the tasks need. An
+        error that it raises ends the next map like the error of a task.
         """
 
 
@@ -89,7 +91,9 @@ class SerialExecutor:
                 progress.set_sink(None)
             yield item, result
 
-    def persistent_workers(self, initializer: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def persistent_workers(
+        self, initializer: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """See `Executor.persistent_workers`: there are no worker processes."""
         return contextlib.nullcontext()
 
@@ -102,7 +106,7 @@ class LocalExecutor:
         self._persistent: list[_Worker] | None = None
 
     @contextlib.contextmanager
-    def persistent_workers(self, initializer: Callable[[], None]) -> Iterator[None]:
+    def persistent_workers(self, initializer: Callable[[], None] | None = None) -> Iterator[None]:
         """See `Executor.persistent_workers`."""
         self._persistent = []
         try:

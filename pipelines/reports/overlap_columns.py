@@ -48,7 +48,7 @@ COLUMNS = (
     Column(
         "percent_positions",
         "% of positions",
-        lambda counts: percent(int(counts.found.sum()), int(counts.ngrams.sum())),
+        lambda counts: percent(int(counts.overlaps.sum()), int(counts.ngrams.sum())),
         group=_CORPUS,
         terminal="% pos",
         is_percent=True,

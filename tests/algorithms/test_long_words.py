@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_fingerprints import NORMALIZATIONS, TEXTS, column_of
+from test_ngram_hashing import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.kernels.compilation import as_read_only
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_fingerprints import COLUMNS, NORMALIZATIONS, column_of
+from test_ngram_hashing import COLUMNS, NORMALIZATIONS, column_of
 
 from pipelines.algorithms.ngrams import word_scan
 from pipelines.algorithms.ngrams.hashing import WHOLE_HASH

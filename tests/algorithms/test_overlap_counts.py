@@ -40,7 +40,7 @@ def test_column_values(examples: list[list[int]], found: list[bool]) -> None:
     tested = [(len(hit), len(each)) for hit, each in zip(hits, positions, strict=True) if each]
     every, distinct = {id for each in positions for id in each}, {id for each in hits for id in each}
     assert row["ngrams"] == sum(map(len, positions))
-    assert counts.found.sum() == sum(map(len, hits))
+    assert counts.overlaps.sum() == sum(map(len, hits))
     assert row["percent_positions"] == round(100 * sum(map(len, hits)) / max(1, sum(map(len, positions))), 6)
     assert row["percent_distinct"] == round(100 * len(distinct) / max(1, len(every)), 6)
     assert (row["examples"], row["too_short"]) == (len(examples), len(examples) - len(tested))

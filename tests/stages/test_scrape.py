@@ -197,7 +197,7 @@ def test_equal_bytes_for_any_workers_order_and_memory(tmp_path: Path, monkeypatc
     _scrape(paths[::-1], tmp_path / "three", RunOptions(executor=LocalExecutor(3)))
     # Tiny limits: many row groups a bucket, and buckets that are sorted in ranges.
     monkeypatch.setattr(buckets, "_FLUSH_BYTES", 2000)
-    monkeypatch.setattr(merge, "_SORTED_BYTES", 3000)
+    monkeypatch.setattr(merge, "_MAX_SORTED_BYTES", 3000)
     monkeypatch.setattr("pipelines.stages.scrape.partition._BATCH_ROWS", 7)
     _scrape(paths, tmp_path / "little")
     names = sorted(path.name for path in (tmp_path / "one").glob("*.parquet"))

@@ -125,8 +125,8 @@ def test_the_merge_is_that_of_a_plain_loop(
     with pytest.MonkeyPatch.context() as patch:
         if in_ranges:
             patch.setattr(buckets, "_FLUSH_BYTES", 700)
-            patch.setattr(merge, "_SORTED_BYTES", 900)
-            patch.setattr(merge, "_LINKS_AT_ONCE", 2)
+            patch.setattr(merge, "_MAX_SORTED_BYTES", 900)
+            patch.setattr(merge, "_LINKS_PER_BATCH", 2)
         folder = tmp_path_factory.mktemp("merge")
         table, result = _merged(folder, files, karma, min_score)
     every = list(itertools.chain.from_iterable(files))
@@ -151,5 +151,5 @@ def test_the_order_and_the_split_of_the_rows_change_no_byte(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "_FLUSH_BYTES", 700)
-        patch.setattr(merge, "_SORTED_BYTES", 900)
+        patch.setattr(merge, "_MAX_SORTED_BYTES", 900)
         assert _merged(tmp_path_factory.mktemp("merge"), [shuffled], karma, 1)[1].files[0].sha256 == wanted

@@ -273,7 +273,7 @@ def test_no_score_is_requested_twice_after_kill_9(
 def test_refreshed_scores_that_are_still_fresh_are_refused(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.stages.scrape.months._ENOUGH", 500)
+    monkeypatch.setattr("pipelines.stages.scrape.months._MIN_SCORED", 500)
     archive.posts = [{**post, "score": 1} for post in archive.posts]
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     with pytest.raises(InputError, match=r"2023-08 from arctic-shift also look recorded at ingestion: 0 of 727 "):

@@ -1,9 +1,8 @@
-"""The file of a Bloom filter: a header of 4,096 bytes, then the bits, which a program maps into its memory.
+"""File format of a Bloom filter: a header of 4,096 bytes, then the bits, which are memory-mapped.
 
-The header is the magic number, the format's version and the length of what follows as little-endian uint32, a JSON
-object in UTF-8 with sorted keys, zeros, and at its end the SHA-256 of all before. The same header and bits are the same
-bytes. Version 1 fixes all that a reader must do alike: the blocks, the mixing and the positions of `blocked_bloom`, and
-that a bit p of a block is bit p % 8 of its byte p // 8.
+The header is the magic number, the format version and the length of the JSON as little-endian uint32, a JSON object in
+UTF-8 with sorted keys, zero padding, and the SHA-256 of everything before. Equal headers and bits give equal bytes.
+Version 1 includes the blocks, mixing and positions of `blocked`; bit p of a block is bit p % 8 of its byte p // 8.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _CHECKED_BYTES = HEADER_BYTES - _CHECKSUM_BYTES
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
-    """What a filter holds and how it was made.
+    """The content of a filter and the options it was built with.
 
     An n-gram is `n` words under `normalization`, hashed to 64 bits by the function that `ngram_hash` names; `seed` and
-    `k` are those of `blocked_bloom.add`, `blocks` the blocks of 512 bytes. `error_rate` was asked for, for
-    `sketch_items` distinct hashes; `items`, `fill` and `error_bound` were measured when all were in. `documents` is how
-    many were indexed, `corpus` the fingerprint of them, `bits_sha256` the checksum of the bits in hexadecimal.
+    `k` are those of `blocked.add`, `blocks` the blocks of 512 bytes. `error_rate` is the target for `sketch_items`
+    distinct hashes; `items`, `fill` and `error_bound` were measured on the complete filter. `documents` is the number
+    of indexed documents, `corpus` their fingerprint, `bits_sha256` the checksum of the bits in hexadecimal.
     """
 
     n: int
@@ -52,7 +51,7 @@ class Header:
 
 
 def write_header(header: Header) -> bytes:
-    """Return the header's 4,096 bytes; raise ValueError where it does not fit."""
+    """Return the header's 4,096 bytes; raise ValueError if it does not fit."""
     text = json.dumps(dataclasses.asdict(header), sort_keys=True, separators=(",", ":")).encode()
     if _START.size + len(text) > _CHECKED_BYTES:
         raise ValueError(f"a header of {len(text):,} bytes does not fit into {HEADER_BYTES:,}: shorten its names")
@@ -61,10 +60,10 @@ def write_header(header: Header) -> bytes:
 
 
 def read_header(data: bytes, size_bytes: int) -> Header:
-    """Return the header in the first 4,096 bytes of a file of such a size.
+    """Return the header in the first 4,096 bytes of a file of `size_bytes`.
 
-    Raises ValueError, with what follows the file's name in a sentence, for a file of another kind or of a newer format,
-    a damaged header, and a file that is shorter or longer than its header says.
+    Raises ValueError (its message follows the file's name) for a file of another kind or of a newer format, a damaged
+    header, and a file whose size is not the one in its header.
     """
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError("is not an n-gram filter; build one with webtext overlap-index")
@@ -90,7 +89,7 @@ def bits_sha256(bits: Bits) -> str:
 
 
 def check_bits(header: Header, bits: Bits) -> None:
-    """Raise ValueError where the bits are not those that the header vouches for."""
+    """Raise ValueError if the bits do not have the checksum in the header."""
     if bits_sha256(bits) != header.bits_sha256:
         raise ValueError(
             "has damaged bits: their checksum is not the one in its header; copy the file again or rebuild it"

@@ -1,9 +1,9 @@
-"""Counts the distinct hashes of a stream in 256 KB, however many they are: HyperLogLog with Ertl's improved estimator.
+"""HyperLogLog: estimates the number of distinct hashes of a stream in 256 KB, with Ertl's improved estimator.
 
-Each hash falls into one of 2**18 registers, which keeps the most leading zeros that it saw. The estimator is that of
+Each hash selects one of 2**18 registers, which stores the highest rank (leading zeros + 1). The estimator is that of
 Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (arXiv 1702.01284), algorithm 6: one
-formula from zero to 2**64 without a table of corrections. Its standard error is 1.04 / sqrt(2**18) = 0.20%. Registers
-are the same for any order of the hashes, any repeats, and any parts that are merged.
+formula from zero to 2**64 without correction tables. Its standard error is 1.04 / sqrt(2**18) = 0.20%. Registers
+do not depend on the order of the hashes, on duplicates, or on how the stream was split before a merge.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ REGISTERS = 1 << _INDEX_BITS
 _RANK_BITS = 64 - _INDEX_BITS
 STANDARD_ERROR = 1.04 / math.sqrt(REGISTERS)
 
-# A few hashes collide by rare chance rather than by a normal law; so many too few are as rare as four standard errors.
+# For small counts, collisions are not normally distributed; this many are as rare as four standard errors.
 _DEVIATIONS = 4
 _COLLIDING = 4
 
 
 def empty_registers() -> Registers:
-    """Return the registers of a sketch that saw nothing: uint8, shape (REGISTERS,)."""
+    """Return the registers of an empty sketch: uint8, shape (REGISTERS,)."""
     return np.zeros(REGISTERS, np.uint8)
 
 
@@ -43,32 +43,32 @@ def add(registers: Registers, hashes: npt.NDArray[np.uint64]) -> None:
 
 
 def merge(into: Registers, other: Registers) -> None:
-    """Make the first registers those of a sketch that saw what both saw, in place."""
+    """Merge the registers of another sketch into the first, in place."""
     _check(into)
     _check(other)
     np.maximum(into, other, out=into)
 
 
 def estimate(registers: Registers) -> float:
-    """Return about how many distinct hashes were added: Ertl's improved raw estimator, algorithm 6 of his paper."""
+    """Estimate the number of distinct hashes: Ertl's improved raw estimator, algorithm 6 of his paper."""
     _check(registers)
     counts = np.bincount(registers, minlength=_RANK_BITS + 2).tolist()
     total = REGISTERS * _tau(1 - counts[_RANK_BITS + 1] / REGISTERS)
     for rank in range(_RANK_BITS, 0, -1):
         total = 0.5 * (total + counts[rank])
     total += REGISTERS * _sigma(counts[0] / REGISTERS)
-    # There are no more hashes than that, though registers that are all at their highest speak of endlessly many.
+    # There are 2**64 hashes at most; the estimate of saturated registers would be infinite.
     return min(2.0**64, REGISTERS * REGISTERS / (2 * math.log(2) * total)) if total else 2.0**64
 
 
 def upper_bound(registers: Registers) -> int:
-    """Return a number that is at least the number of distinct hashes in 9,999 of 10,000 cases: 0.8% above the estimate.
+    """Return an upper bound of the number of distinct hashes at 99.99% confidence: 0.8% above the estimate.
 
-    It is the number whose estimate would lie four standard errors below it to be what it is here, and four more for
-    hashes that collide. Of no hashes it is 0.
+    It is the number whose estimate would be low by four standard errors, plus four for collisions; 0 for an empty
+    sketch.
     """
-    about = estimate(registers)
-    return math.ceil(about / (1 - _DEVIATIONS * STANDARD_ERROR)) + _COLLIDING if about else 0
+    value = estimate(registers)
+    return math.ceil(value / (1 - _DEVIATIONS * STANDARD_ERROR)) + _COLLIDING if value else 0
 
 
 def _check(registers: Registers) -> None:
@@ -79,12 +79,12 @@ def _check(registers: Registers) -> None:
 @kernel
 def _add(registers, hashes):  # type: ignore[no-untyped-def]
     for at in range(len(hashes)):
-        # One step away from the numbers that the Bloom filter mixes.
+        # Offset by one step, so that the Bloom filter mixes other numbers.
         word = mixed(hashes[at] + STEP)
         index = word >> np.uint64(_RANK_BITS)
         rest = word << np.uint64(_INDEX_BITS)
         rank = registers[index]
-        # Most hashes show fewer leading zeros than their register has seen.
+        # Most hashes have a lower rank than their register.
         if rank > 0 and rest >> np.uint64(64 - rank):
             continue
         rank += 1
@@ -94,7 +94,7 @@ def _add(registers, hashes):  # type: ignore[no-untyped-def]
 
 
 def _sigma(share: float) -> float:
-    """Return what the registers that saw nothing add: share + sum of 2**(i - 1) * share**(2**i), i from 1."""
+    """Return the term of the empty registers: share + sum of 2**(i - 1) * share**(2**i), i from 1."""
     if share == 1.0:
         return math.inf
     weight, total, before = 1.0, share, -1.0
@@ -106,7 +106,7 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """Return what the registers that can rise no more add: (1 - share - sum of 2**-i * (1 - share**(2**-i))**2) / 3."""
+    """Return the term of the saturated registers: (1 - share - sum of 2**-i * (1 - share**(2**-i))**2) / 3."""
     if share in (0.0, 1.0):
         return 0.0
     weight, total, before = 1.0, 1 - share, -1.0

@@ -1,4 +1,4 @@
-"""What can be said of a pybloom-live filter: the memory it needs, how full it is, how often it errs."""
+"""Figures of a pybloom-live filter: its memory, fill and false-positive rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def filter_bytes(capacity: int, error_rate: float) -> int:
-    """Return the size in bytes of the bits of a pybloom-live filter, before it is made."""
+    """Return the size in bytes of the bits of a pybloom-live filter with these options."""
     slices = math.ceil(math.log2(1.0 / error_rate))
     slice_bits = math.ceil(capacity * abs(math.log(error_rate)) / (slices * math.log(2) ** 2))
     return (slices * slice_bits + 7) // 8
@@ -19,24 +19,24 @@ def fill(bloom: Any) -> float:
 
 
 def false_positive_rate(bloom: Any) -> float:
-    """Return the probability that a key that was never added is found, from the bits that are set.
+    """Return the probability that the filter contains a key that was never added, from the bits that are set.
 
-    It is the product over the filter's slices of the probability that a hash falls on a set bit: fill to the power of
-    the slices, but for one thing. pybloom-live takes a 16-, 32- or 64-bit number modulo the slice's bits, so the first
-    bits of a slice are hit a little more often; that is counted here, so the figure is no estimate.
+    It is the product over the slices of the probability that a hash selects a set bit: about fill to the power of the
+    number of slices. pybloom-live reduces a 16-, 32- or 64-bit number modulo the bits of a slice, so the first bits of
+    a slice are selected slightly more often; this is included, so the result is exact.
     """
-    range_of_hash = 1 << (64 if bloom.bits_per_slice >= 1 << 31 else 32 if bloom.bits_per_slice >= 1 << 15 else 16)
-    rounds, favoured = divmod(range_of_hash, bloom.bits_per_slice)
+    hash_range = 1 << (64 if bloom.bits_per_slice >= 1 << 31 else 32 if bloom.bits_per_slice >= 1 << 15 else 16)
+    rounds, favored = divmod(hash_range, bloom.bits_per_slice)
     rate = 1.0
     for number, bits_set in enumerate(_bits_set(bloom)):
         start = number * bloom.bits_per_slice
-        favoured_set = bloom.bitarray.count(1, start, start + favoured)
-        rate *= (rounds * bits_set + favoured_set) / range_of_hash
+        favored_set = bloom.bitarray.count(1, start, start + favored)
+        rate *= (rounds * bits_set + favored_set) / hash_range
     return rate
 
 
 def estimated_items(bloom: Any) -> int:
-    """Return about how many distinct keys a filter holds, from its fill; at most its capacity."""
+    """Estimate the number of distinct keys of a filter from its fill; at most its capacity."""
     empty = 1.0 - fill(bloom)
     if empty <= 0.0:
         return int(bloom.capacity)

@@ -1,4 +1,4 @@
-"""How much of each benchmark a corpus holds, counted over arrays of n-gram numbers. Paper, section 4."""
+"""Overlap of benchmarks with a corpus, counted over arrays of n-gram ids. Paper, section 4."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pipelines.algorithms.kernels.compilation import kernel
 
-# Examples by the share of their n-grams that is found: none at all, then steps of 5%.
+# Examples by the share of their n-grams that the corpus contains: none, then steps of 5%.
 HISTOGRAM_STEPS = 20
 SOURCES = 3
 
@@ -18,30 +18,30 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ExampleCounts(NamedTuple):
-    """Per example, the positions at which an n-gram begins, and those whose n-gram is found; both int64.
+    """Per example, the positions at which an n-gram begins, and those whose n-gram is in the corpus; both int64.
 
     `distinct` and `distinct_found` count the distinct n-grams of all examples together.
     """
 
     ngrams: Numbers
-    found: Numbers
+    overlaps: Numbers
     distinct: int
     distinct_found: int
 
     @property
     def tested(self) -> Flags:
-        """Which examples have an n-gram at all."""
+        """Which examples have at least one n-gram."""
         return self.ngrams > 0
 
     @property
     def overlapping(self) -> Flags:
-        """Which examples have an n-gram that is found."""
-        return self.found > 0
+        """Which examples have an n-gram that is in the corpus."""
+        return self.overlaps > 0
 
     @property
     def percent(self) -> npt.NDArray[np.float64]:
-        """The share of each tested example's n-grams that is found, in percent."""
-        return 100.0 * self.found[self.tested] / self.ngrams[self.tested]
+        """The share of each tested example's n-grams that is in the corpus, in percent."""
+        return 100.0 * self.overlaps[self.tested] / self.ngrams[self.tested]
 
     @property
     def too_short(self) -> int:
@@ -49,18 +49,18 @@ class ExampleCounts(NamedTuple):
         return int((~self.tested).sum())
 
     def examples_with(self, percent: int) -> int:
-        """Return the number of overlapping examples of whose n-grams at least this share is found."""
-        return int((self.overlapping & (self.found * 100 >= self.ngrams * percent)).sum())
+        """Return the number of overlapping examples with at least this share of their n-grams in the corpus."""
+        return int((self.overlapping & (self.overlaps * 100 >= self.ngrams * percent)).sum())
 
     def histogram(self) -> list[int]:
-        """Return the number of tested examples by share found: none, then in steps of equal width up to 100%."""
+        """Return the number of tested examples by overlap: none, then in steps of equal width up to 100%."""
         tested = self.tested
-        steps = -(-self.found[tested] * HISTOGRAM_STEPS // self.ngrams[tested])
+        steps = -(-self.overlaps[tested] * HISTOGRAM_STEPS // self.ngrams[tested])
         return np.bincount(steps, minlength=1 + HISTOGRAM_STEPS).tolist()  # type: ignore[no-any-return]
 
 
 class Runs(NamedTuple):
-    """Runs of neighbouring positions whose n-grams are all found: the example, its first position, the positions."""
+    """Runs of adjacent positions with n-grams in the corpus: the example, its first position, the positions."""
 
     examples: Numbers
     positions: Numbers
@@ -68,9 +68,9 @@ class Runs(NamedTuple):
 
 
 class CorpusCounts:
-    """What a corpus holds of an index's n-grams: how often, in how many documents, and in which, at most three.
+    """Occurrences of an index's n-grams in a corpus: their count, the number of documents, and up to three of these.
 
-    Documents are numbered in the order in which they are added. Memory: 44 bytes for each n-gram of the index.
+    Documents are numbered in the order in which they are added. Memory: 44 bytes per n-gram of the index.
     """
 
     def __init__(self, ngrams: int) -> None:
@@ -80,9 +80,9 @@ class CorpusCounts:
         self._last = np.full(ngrams, -1, np.int32)
 
     def add(self, first_document: int, documents: Numbers, ids: Numbers) -> npt.NDArray[np.int64]:
-        """Count the n-grams `ids` of documents, given in the order of the documents.
+        """Count the n-grams `ids`, which are in the order of their documents.
 
-        `documents` are their numbers after `first_document`; those that are now a source of some n-gram are returned.
+        `documents` are their numbers after `first_document`; returns those that became a source of an n-gram.
         """
         new = np.empty(len(ids), np.int64)
         size = _count(first_document, documents, ids, self.counts, self.documents, self.sources, self._last, new)
@@ -105,25 +105,25 @@ def _count(first_document, documents, ids, counts, document_counts, sources, las
     return size
 
 
-def count_examples(ids: npt.NDArray[Any], words: Numbers, found: Flags) -> ExampleCounts:
+def count_examples(ids: npt.NDArray[Any], words: Numbers, is_found: Flags) -> ExampleCounts:
     """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
     distinct = np.unique(ids[ids >= 0])
     begins = ids >= 0
-    overlaps = begins & found[np.maximum(ids, 0)] if len(found) else begins
+    overlaps = begins & is_found[np.maximum(ids, 0)] if len(is_found) else begins
     totals = (np.concatenate([np.zeros(1, np.int64), np.cumsum(flags)]) for flags in (begins, overlaps))
     ngrams, overlapping = (total[words[1:]] - total[words[:-1]] for total in totals)
-    return ExampleCounts(ngrams, overlapping, len(distinct), int(found[distinct].sum()))
+    return ExampleCounts(ngrams, overlapping, len(distinct), int(is_found[distinct].sum()))
 
 
 def percent(part: int, whole: int) -> float:
-    """Return a share in percent, 0 of nothing."""
+    """Return a share in percent; 0 if the whole is 0."""
     return round(100.0 * part / whole, 6) if whole else 0.0
 
 
 def distribution(counts: ExampleCounts) -> dict[str, Any]:
-    """Return how texts are spread over shares of overlap, as the paper's appendix, figure 5, has it.
+    """Return the distribution of texts by their overlap, as in the paper's appendix, figure 5.
 
-    `cumulative[p]` is the share of texts of whose n-grams at most p percent are found.
+    `cumulative[p]` is the share of texts with at most p percent of their n-grams in the corpus.
     """
     shares = np.sort(counts.percent)
     tested = len(shares)
@@ -139,10 +139,10 @@ def distribution(counts: ExampleCounts) -> dict[str, Any]:
     }
 
 
-def longest_runs(ids: npt.NDArray[Any], words: Numbers, found: Flags, most: int) -> Runs:
-    """Return the longest runs, the longest first, then by example; one whose n-grams are another's is left out."""
+def longest_runs(ids: npt.NDArray[Any], words: Numbers, is_found: Flags, limit: int) -> Runs:
+    """Return the longest distinct runs, the longest first, then by example; runs with equal n-grams count once."""
     flags = np.zeros(len(ids) + 1, np.bool_)
-    flags[:-1] = (ids >= 0) & found[np.maximum(ids, 0)]
+    flags[:-1] = (ids >= 0) & is_found[np.maximum(ids, 0)]
     starts = np.concatenate([flags[:1], flags[1:] & ~flags[:-1]])
     at_example = words[:-1][words[:-1] < len(ids)]
     starts[at_example] = flags[at_example]
@@ -154,11 +154,11 @@ def longest_runs(ids: npt.NDArray[Any], words: Numbers, found: Flags, most: int)
     kept: list[int] = []
     seen: set[bytes] = set()
     for run in np.argsort(-lengths, kind="stable"):
-        own = np.ascontiguousarray(ids[first[run] : last[run] + 1]).tobytes()
-        if own not in seen:
-            seen.add(own)
+        content = np.ascontiguousarray(ids[first[run] : last[run] + 1]).tobytes()
+        if content not in seen:
+            seen.add(content)
             kept.append(int(run))
-            if len(kept) == most:
+            if len(kept) == limit:
                 break
     chosen = np.array(kept, np.int64)
     examples = np.searchsorted(words, first[chosen], side="right") - 1

@@ -1,7 +1,7 @@
-"""Text of words that no corpus holds, to ask a filter of n-grams how often it finds what is not there.
+"""Random n-grams that no corpus contains, to measure the false-positive rate of an n-gram filter.
 
-A word is 12 letters and digits that stand for 60 random bits, or a multiple of that. It is one word by every
-normalization. An n-gram of such words is in a corpus with the chance that someone guessed all of its bits.
+A word is 12 letters and digits that encode 60 random bits, or a multiple of that. Every normalization reads it as one
+word. A corpus contains an n-gram of such words only if someone guessed all of its bits.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from pipelines.algorithms.kernels.splitmix import STEP, mixed
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", np.uint8)
 _BITS = np.uint64(5)
 _LETTER = np.uint64(31)
-_IN_A_MIXTURE = 12
+_LETTERS_PER_BLOCK = 12
 _SPACE = ord(" ")
 # An n-gram of one word gets as many random bits as one of two.
-_LEAST_MIXTURES = 2
+_MIN_BLOCKS = 2
 
 
-def made_up_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a text of the n-grams with the numbers from `first` on, all of them different.
+def random_ngram_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a text of random n-grams, numbered from `first` on and all different.
 
-    The next text begins with the words that the last n-gram of this one ends with, so any texts make the same n-grams.
+    Consecutive texts overlap by n - 1 words, so the n-grams do not depend on how they are split into texts.
     """
-    mixtures = max(1, -(-_LEAST_MIXTURES // n))
+    blocks = max(1, -(-_MIN_BLOCKS // n))
     words = ngrams + n - 1
-    text = np.empty(words * (mixtures * _IN_A_MIXTURE + 1), np.uint8)
-    _fill(np.uint64(first), words, mixtures, np.uint64(seed), _LETTERS, text)
+    text = np.empty(words * (blocks * _LETTERS_PER_BLOCK + 1), np.uint8)
+    _fill(np.uint64(first), words, blocks, np.uint64(seed), _LETTERS, text)
     return text
 
 
 @kernel
-def _fill(first, words, mixtures, seed, letters, text):  # type: ignore[no-untyped-def]
-    number = mixed(seed) + first * np.uint64(mixtures) * STEP
+def _fill(first, words, blocks, seed, letters, text):  # type: ignore[no-untyped-def]
+    number = mixed(seed) + first * np.uint64(blocks) * STEP
     at = 0
     for _ in range(words):
-        for _ in range(mixtures):
+        for _ in range(blocks):
             number += STEP
             bits = mixed(number)
-            for _ in range(_IN_A_MIXTURE):
+            for _ in range(_LETTERS_PER_BLOCK):
                 text[at] = letters[bits & _LETTER]
                 bits >>= _BITS
                 at += 1

@@ -1,9 +1,9 @@
-"""Word n-grams as the overlap audit counts them; the plain reference that every faster path is held to.
+"""Word n-grams of the overlap audit: the reference implementation of all faster paths.
 
 The paper (section 4) speaks of "lower-cased alphanumeric words with a single space as a delimiter" and leaves the rest
-open. Here a text is lower-cased as a whole (`str.lower`), and a word is a longest run of characters that are letters or
-digits in Unicode's sense (`str.isalnum`). Everything else, an apostrophe or a combining mark too, ends a word.
-`Normalization` has the other readings.
+open. Here a text is lower-cased as a whole (`str.lower`), and a word is a maximal run of Unicode letters or digits
+(`str.isalnum`). Any other character, including an apostrophe or a combining mark, ends a word. `Normalization` has the
+other interpretations.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """What the paper leaves open about words and n-grams; the defaults are what is reported by default.
+    """What the paper leaves open about words and n-grams; reports use the defaults unless options change them.
 
-    `apostrophes`: "split" ends a word at an apostrophe (U+0027, U+2019) as at any other sign; "drop" leaves it out
-    where it stands between two characters of words (don't becomes dont). `letters`: "unicode" has the letters and
-    digits of all scripts, "ascii" only a-z and 0-9 of the lower-cased text. `lines`: "cross" lets an n-gram run on
-    where a line ends, "stop" does not (a line ends at each "\\n" or "\\r").
+    `apostrophes`: "split" ends a word at an apostrophe (U+0027, U+2019) as at any other sign; "drop" removes it
+    between two word characters (don't becomes dont). `letters`: "unicode" has the letters and
+    digits of all scripts, "ascii" only a-z and 0-9 of the lower-cased text. `lines`: "cross" lets an n-gram
+    span lines, "stop" does not (a line ends at each "\\n" or "\\r").
     """
 
     apostrophes: Literal["split", "drop"] = "split"
@@ -35,7 +35,7 @@ DEFAULT = Normalization()
 
 
 def describe(normalization: Normalization) -> str:
-    """Return what a normalization does, in one line for reports."""
+    """Describe a normalization in one line for reports."""
     letters = {"unicode": "Unicode", "ascii": "a-z and 0-9 only"}[normalization.letters]
     apostrophes = {"split": "", "drop": ", apostrophes within words left out"}[normalization.apostrophes]
     lines = {"cross": "", "stop": ", n-grams end where lines end"}[normalization.lines]
@@ -61,8 +61,8 @@ def ngrams(words: Sequence[str], n: int) -> Iterator[str]:
 
 
 def segments(text: str, normalization: Normalization = DEFAULT) -> list[list[str]]:
-    """Return `words(text)` in the runs that an n-gram does not leave, none of them empty."""
-    # Lower-cased before it is cut into lines: what a final sigma becomes may depend on the next line.
+    """Return `words(text)` split into the runs that no n-gram crosses, none of them empty."""
+    # Lower-cased before it is split into lines: the form of a final sigma may depend on the next line.
     lowered = text.lower()
     lines = [lowered] if normalization.lines == "cross" else _LINE_END.split(lowered)
     runs = (_lowered_words(line, normalization) for line in lines)
@@ -71,21 +71,21 @@ def segments(text: str, normalization: Normalization = DEFAULT) -> list[list[str
 
 def text_ngrams(text: str, n: int, normalization: Normalization = DEFAULT) -> list[tuple[int, str]]:
     """Return the n-grams of a text, each with the number of its first word in `words(text)`."""
-    found: list[tuple[int, str]] = []
+    numbered: list[tuple[int, str]] = []
     first = 0
     for run in segments(text, normalization):
-        found += enumerate(ngrams(run, n), first)
+        numbered += enumerate(ngrams(run, n), first)
         first += len(run)
-    return found
+    return numbered
 
 
 def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[int, int]]:
-    """Return where each word of `words(text)` stands in the text as it is written: (start, end) in characters."""
+    """Return the position of each word of `words(text)` in the original text: (start, end) in characters."""
     lowered = text.lower()
     spans = [match.span() for match in _word_pattern(normalization).finditer(lowered)]
     if len(lowered) == len(text):
         return spans
-    # A few characters grow when they are lower-cased (İ becomes two), which moves all that follows.
+    # A few characters grow when they are lower-cased (İ becomes two), which shifts all later positions.
     origin = [position for position, character in enumerate(text) for _ in character.lower()]
     return [(origin[start], origin[end - 1] + 1) for start, end in spans]
 
@@ -97,7 +97,7 @@ def _word_pattern(normalization: Normalization) -> re.Pattern[str]:
 
 
 def _lowered_words(lowered: str, normalization: Normalization) -> list[str]:
-    found: list[str] = _word_pattern(normalization).findall(lowered)
+    matches: list[str] = _word_pattern(normalization).findall(lowered)
     if normalization.apostrophes == "drop":
-        return [_APOSTROPHE.sub("", word) for word in found]
-    return found
+        return [_APOSTROPHE.sub("", word) for word in matches]
+    return matches

@@ -54,13 +54,9 @@ def dedup(
     source = inputs.open_documents(documents, config.text_field)
     with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
         if not run.finished:
-            with options.executor.persistent_workers(_prepare_worker):
+            with options.executor.persistent_workers():
                 _run_phases(config, source, sizes or TaskSizes(), run)
         return run.finish()
-
-
-def _prepare_worker() -> None:
-    """Do nothing: a worker has imported this module, and with it everything that the phases need."""
 
 
 def _run_phases(config: DedupConfig, source: inputs.DocumentInput, sizes: TaskSizes, run: StageRun) -> None:

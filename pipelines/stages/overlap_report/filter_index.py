@@ -18,11 +18,11 @@ import numpy as np
 
 from pipelines.algorithms.bloom.blocked import BLOCK_BITS, Bits, contains
 from pipelines.algorithms.bloom.file_format import Header
-from pipelines.algorithms.bloom.poisson import chance_of_at_least, upper_limit
+from pipelines.algorithms.bloom.poisson import tail_probability, upper_limit
 from pipelines.algorithms.bloom.pybloom import false_positive_rate, fill
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
-from pipelines.algorithms.ngrams.random_ngrams import made_up_text
+from pipelines.algorithms.ngrams.random_ngrams import random_ngram_text
 from pipelines.algorithms.ngrams.words import Normalization, ngrams
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError
@@ -93,7 +93,7 @@ class FilterIndex:
             finally:
                 pool.shutdown(cancel_futures=True)
         expected = probes * figures["error_bound"]
-        if chance_of_at_least(found, expected) < _IMPLAUSIBLE:
+        if tail_probability(found, expected) < _IMPLAUSIBLE:
             raise InputError(
                 f"{self._folder.file.path}: finds {found:,} of {probes:,} random n-grams, which no corpus contains, "
                 f"but its bits explain {expected:,.1f}: it is not as described; rebuild it with `webtext overlap-index`"
@@ -128,7 +128,7 @@ class _BlockedFilter:
 
     def count_random(self, numbers: range) -> int:
         n, normalization = self._folder.n, self._folder.normalization
-        text = made_up_text(numbers.start, len(numbers), n, _SEED)
+        text = random_ngram_text(numbers.start, len(numbers), n, _SEED)
         hashes = text_ngram_hashes(text, np.array([0, len(text)]), n, normalization).hashes
         return int(np.count_nonzero(contains(self._bits, hashes, self._header.k, self._header.seed)))
 
@@ -183,7 +183,7 @@ class _PybloomFilter:
 
     def count_random(self, numbers: range) -> int:
         n = self._folder.n
-        words = made_up_text(numbers.start, len(numbers), n, _SEED).tobytes().decode().split()
+        words = random_ngram_text(numbers.start, len(numbers), n, _SEED).tobytes().decode().split()
         return sum(ngram in self._bloom for ngram in ngrams(words, n))
 
     def figures(self) -> dict[str, Any]:

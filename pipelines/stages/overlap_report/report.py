@@ -195,7 +195,12 @@ def sensitivity_table(
 
 def _benchmark_row(indexed: IndexedBenchmark, counts: ExampleCounts) -> dict[str, Any]:
     names = {"name": indexed.benchmark.name, "split": indexed.benchmark.split}
-    return {**names, **column_values(counts), "overlapping": int(counts.found.sum()), "histogram": counts.histogram()}
+    return {
+        **names,
+        **column_values(counts),
+        "overlapping": int(counts.overlaps.sum()),
+        "histogram": counts.histogram(),
+    }
 
 
 def _own_train_row(indexed: IndexedBenchmark, audit: Audit, findings: Findings) -> dict[str, Any] | None:
@@ -236,5 +241,5 @@ def _ignored_row(
 ) -> dict[str, int] | None:
     if ignore_common is None:
         return None
-    positions = sum(int(indexed.counts(ignored).found.sum()) for indexed in benchmarks)
+    positions = sum(int(indexed.counts(ignored).overlaps.sum()) for indexed in benchmarks)
     return {"above_documents": ignore_common, "ngrams": int(ignored.sum()), "positions": positions}

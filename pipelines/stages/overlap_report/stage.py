@@ -115,13 +115,9 @@ def overlap_report(
         if not run.finished and filter_index is not None:
             _report_from_index(audit, filter_index, fingerprints, run)
         elif not run.finished and source is not None:
-            with options.executor.persistent_workers(_prepare_worker):
+            with options.executor.persistent_workers():
                 _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
-
-
-def _prepare_worker() -> None:
-    """Do nothing: a worker has imported this module, and with it everything that the phases need."""
 
 
 def _report_from_documents(

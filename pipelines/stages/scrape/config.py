@@ -70,7 +70,7 @@ class ScrapeConfig:
     )
     refresh_scores: str | None = option(
         None,
-        "Fetch the scores of such months again, from Arctic Shift (500 submissions per request) or Reddit (100).",
+        "Re-fetch the scores of such months from Arctic Shift (500 submissions per request) or Reddit (100).",
         choices=("arctic-shift", "praw"),
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
     )

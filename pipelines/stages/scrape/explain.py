@@ -163,7 +163,7 @@ def _explained(
     matches: Sequence[Match], scored: Sequence[ScoredSubmission], outcome: Outcome
 ) -> list[ExplainedSubmission]:
     """Return the submissions: those of the link in its order, then the others by time."""
-    position = {number: place for place, number in enumerate(outcome.members)}
+    position = {number: index for index, number in enumerate(outcome.members)}
 
     def order(number: int) -> tuple[int, int, str]:
         submission = scored[number].submission

@@ -54,9 +54,9 @@ def find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, in
     if not has_manifest(folder) or read_manifest(folder).identity.inputs.get(SCORE_INPUT) != service:
         return {}
     scores: dict[str, int | None] = {}
-    wanted = pa.array(sorted(ids), pa.string())
+    requested = pa.array(sorted(ids), pa.string())
     for batch in shards.read_batches(storage.join(folder, shards.shard_name("scores", 0)), ["id", "score"]):
-        rows = batch.filter(pc.is_in(batch.column("id"), wanted))
+        rows = batch.filter(pc.is_in(batch.column("id"), requested))
         scores |= dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
     return scores
 
@@ -103,7 +103,7 @@ def _file_difference(manifest: Manifest, identity: Identity) -> str:
     """Return how the files differ, empty if they do not."""
     recorded, current = _files(manifest.identity), _files(identity)
     shared, more = len(recorded & current), len(current - recorded)
-    if not recorded:  # built from the answers of an API, which the option `source` says
+    if not recorded:  # built from responses of an API, which the option `source` shows
         return ""
     if not shared:
         return (

@@ -1,7 +1,7 @@
-"""The second phase: one task a bucket, which makes one link of all submissions of a URL.
+"""The second phase: merges the submissions of each URL into one link, one task per bucket.
 
-Rows are Arrow columns from the work files to the shard: sorted by URL, cut into groups of one URL each, and reduced
-group by group. Only the rows of URLs that were submitted more than once need a finer order.
+Rows stay Arrow columns from the work files to the shard: they are sorted by URL, grouped by URL, and aggregated. Only
+URLs that were submitted more than once need a finer order.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
-# A bucket beyond this is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
-_SORTED_BYTES = 160 << 20
+# A larger bucket is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
+_MAX_SORTED_BYTES = 160 << 20
 _SAMPLES_PER_RANGE = 100
 _SAMPLED_FRAMES = 8
-_LINKS_AT_ONCE = 4096
+_LINKS_PER_BATCH = 4096
 _REPETITIVE = ("domain", "subreddits.list.element")
 
 _INT64_MAX = 2**63 - 1
@@ -40,7 +40,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class MergeContext:
-    """What the tasks of all buckets share; `min_score` is None if the score was checked per submission."""
+    """The context of all bucket tasks; `min_score` is None if the score was checked per submission."""
 
     work_files: tuple[str, ...]
     karma: str
@@ -51,8 +51,8 @@ class MergeContext:
 def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     """Write `links-N.parquet`, sorted by URL.
 
-    The drops are submissions: those of one id and URL but one (`duplicate_submission`), those of a URL but one
-    (`merged_into_link`), and all of a URL whose link has too low a score (`low_score`).
+    Drops are counted in submissions: further records of one id and URL (`duplicate_submission`), further submissions of
+    a URL (`merged_into_link`), and all submissions of a URL whose link has too low a score (`low_score`).
     """
     dropped: Counter[str] = Counter()
     name = shards.shard_name("links", bucket)
@@ -65,21 +65,21 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
 
 def _all_links(bucket: int, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
     for parts in _in_ranges(bucket, context):
-        # No name here holds the rows, so that those of one range are gone when the next are read.
+        # No local refers to the rows, so that those of one range are freed before the next are read.
         yield from _links(_sorted_rows(parts), context, dropped)
 
 
 def _sorted_rows(parts: list[BucketPart]) -> pa.RecordBatch:
-    """Return the rows in order of their URLs' bytes, which is that of their code points."""
+    """Return the rows sorted by the bytes of their URLs, which is code point order."""
     none = pa.RecordBatch.from_pylist([], schema=SUBMISSION_SCHEMA)
     rows = pa.concat_batches([none, *(batch for part in parts for batch in part.batches())])
-    # All columns at once: what follows reads them from front to end, and not from all over the memory.
+    # Reorder all columns at once, so that later reads are sequential instead of random.
     return rows.take(pc.sort_indices(rows.column("url")))
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """The submissions of each URL: their row numbers, URL after URL, and where in these each URL begins and ends."""
+    """The submissions of each URL: row numbers grouped by URL, and the start and end of each URL in them."""
 
     rows: Ints
     starts: Ints
@@ -90,13 +90,13 @@ class Groups:
         """The number of submissions of each URL."""
         return self.ends - self.starts
 
-    def only(self, kept: Bools | slice) -> Groups:
-        """Return the groups of some of the URLs."""
+    def select(self, kept: Bools | slice) -> Groups:
+        """Return the groups of the selected URLs."""
         return Groups(self.rows, self.starts[kept], self.ends[kept])
 
 
 def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the links of submissions in order of their URLs, and count the submissions that they leave out."""
+    """Yield the links of submissions in order of their URLs, and count the dropped submissions."""
     if rows.num_rows == 0:
         return
     groups = distinct_by_url(rows)
@@ -106,15 +106,15 @@ def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -
     kept = np.ones(len(scores), dtype=bool) if context.min_score is None else scores >= context.min_score
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
-    groups, scores, over_18 = groups.only(kept), scores[kept], over_18[kept]
-    for start in range(0, len(scores), _LINKS_AT_ONCE):
-        some = slice(start, start + _LINKS_AT_ONCE)
-        yield _batch(rows, groups.only(some), scores[some], over_18[some])
+    groups, scores, over_18 = groups.select(kept), scores[kept], over_18[kept]
+    for start in range(0, len(scores), _LINKS_PER_BATCH):
+        part = slice(start, start + _LINKS_PER_BATCH)
+        yield _batch(rows, groups.select(part), scores[part], over_18[part])
     progress.advance(rows.num_rows)
 
 
 def distinct_by_url(rows: pa.RecordBatch) -> Groups:
-    """Return the submissions of each URL in order of time, then id, each id once; the rows are sorted by URL."""
+    """Group rows, which are sorted by URL: the submissions of each URL by time, then id, without duplicate ids."""
     urls = rows.column("url")
     order = np.arange(rows.num_rows)
     is_first = np.ones(len(order), dtype=bool)
@@ -122,22 +122,22 @@ def distinct_by_url(rows: pa.RecordBatch) -> Groups:
     group = np.cumsum(is_first) - 1
     repeated = (np.bincount(group) > 1)[group]
     if repeated.any():
-        several = order[repeated]
-        position, is_kept = _distinct(rows.take(several), group[repeated])
-        order[repeated] = several[position]
-        stays = np.ones(len(order), dtype=bool)
-        stays[repeated] = is_kept
-        order, group = order[stays], group[stays]
+        candidates = order[repeated]
+        position, is_kept = _distinct(rows.take(candidates), group[repeated])
+        order[repeated] = candidates[position]
+        in_link = np.ones(len(order), dtype=bool)
+        in_link[repeated] = is_kept
+        order, group = order[in_link], group[in_link]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     return Groups(order, starts, np.append(starts[1:], len(order)))
 
 
 def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
-    """Order the submissions of the URLs that have several, and tell which of them stay; rows of a group lie together.
+    """Sort the submissions of URLs that have several, and mark which are kept; the rows of a group are contiguous.
 
-    The order is by time, then id; the rest only so that equal inputs in another order give equal links. Of two records
-    of one submission the one with the higher score stays: dumps were taken at different times, and scores grow. Rows
-    without an id (lists of URLs) are all different submissions.
+    They are sorted by time, then id; the other keys make the result independent of the input order. Of two records of
+    one submission, the one with the higher score is kept: dumps were recorded at different times, and scores grow.
+    Rows without an id (lists of URLs) are all different submissions.
     """
     keys = {name: rows.column(name) for name in ("created_utc", "id", "original_url", "title", "subreddit")}
     keys["original_url"] = pc.fill_null(keys["original_url"], "")
@@ -149,9 +149,9 @@ def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
     id_number = _numpy(ids.dictionary_encode().indices)
     best_first = np.lexsort((score[order], id_number, group))
     is_kept = np.ones(len(order), dtype=bool)
-    same = np.diff(group[best_first]) == 0
-    same &= np.diff(id_number[best_first]) == 0
-    is_kept[best_first[1:][same]] = False
+    is_repeat = np.diff(group[best_first]) == 0
+    is_repeat &= np.diff(id_number[best_first]) == 0
+    is_kept[best_first[1:][is_repeat]] = False
     return order, is_kept | _numpy(pc.equal(ids, ""))
 
 
@@ -162,15 +162,15 @@ def link_scores(rows: pa.RecordBatch, groups: Groups, karma: str) -> Ints:
         return scores[groups.starts]
     if karma == "max":
         return np.maximum.reduceat(scores, groups.starts)
-    # Only nonsense reaches the ends of 64 bits; it stays there, as it must not come back with the other sign.
-    nearly = np.add.reduceat(scores.astype(np.float64), groups.starts)
+    # Only invalid scores overflow 64 bits; saturate, so that the sum does not change its sign.
+    approximate = np.add.reduceat(scores.astype(np.float64), groups.starts)
     total = np.add.reduceat(scores, groups.starts)
-    overflowed = np.abs(nearly - total) > 2.0**62
-    return np.where(overflowed, np.where(nearly > 0, _INT64_MAX, -_INT64_MAX - 1), total)
+    overflowed = np.abs(approximate - total) > 2.0**62
+    return np.where(overflowed, np.where(approximate > 0, _INT64_MAX, -_INT64_MAX - 1), total)
 
 
 def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -> pa.RecordBatch:
-    """Make the links of some URLs."""
+    """Return the links of some URLs."""
     first = rows.select(["url", "original_url", "domain", "title", "created_utc"]).take(groups.rows[groups.starts])
     url, original_url, domain, title, created_utc = first.columns
     has_original = pc.fill_null(pc.not_equal(original_url, ""), False)
@@ -192,16 +192,16 @@ def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -
 
 
 def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray]:
-    """Return for each URL the ids and the subreddits of those of its submissions that have an id."""
+    """Return the ids and the subreddits of each URL's submissions that have an id."""
     lengths = groups.sizes
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     members = np.repeat(groups.starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-    both = rows.select(["id", "subreddit"]).take(groups.rows[members])
-    has_id = pc.not_equal(both.column("id"), "")
+    listed = rows.select(["id", "subreddit"]).take(groups.rows[members])
+    has_id = pc.not_equal(listed.column("id"), "")
     before = np.concatenate([[0], np.cumsum(_numpy(has_id))])
-    both = both.filter(has_id)
+    listed = listed.filter(has_id)
     bounds = pa.array(before[offsets], pa.int32())
-    return tuple(pa.ListArray.from_arrays(bounds, values) for values in both.columns)
+    return tuple(pa.ListArray.from_arrays(bounds, values) for values in listed.columns)
 
 
 def _numpy(values: pa.Array) -> npt.NDArray[Any]:
@@ -210,24 +210,24 @@ def _numpy(values: pa.Array) -> npt.NDArray[Any]:
 
 def _in_equal_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the links in batches of 4,096, so that the shard's row groups do not depend on the ranges."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         count += batch.num_rows
-        while count >= _LINKS_AT_ONCE:
-            together = pa.concat_batches(held)
-            yield together.slice(0, _LINKS_AT_ONCE)
-            held, count = [together.slice(_LINKS_AT_ONCE)], count - _LINKS_AT_ONCE
+        while count >= _LINKS_PER_BATCH:
+            combined = pa.concat_batches(pending)
+            yield combined.slice(0, _LINKS_PER_BATCH)
+            pending, count = [combined.slice(_LINKS_PER_BATCH)], count - _LINKS_PER_BATCH
     if count:
-        yield pa.concat_batches(held)
+        yield pa.concat_batches(pending)
 
 
 def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]:
-    """Yield the bucket in pieces that fit into memory, each of one range of URLs, in order of the ranges."""
+    """Yield the bucket in parts that fit into memory, one per range of URLs, in order of the ranges."""
     paths = [storage.join(context.output, name) for name in context.work_files]
     parts = [bucket_part(path, SUBMISSION_SCHEMA, bucket) for path in paths]
-    ranges = -(-sum(part.size_bytes for part in parts) // _SORTED_BYTES)
+    ranges = -(-sum(part.size_bytes for part in parts) // _MAX_SORTED_BYTES)
     if ranges <= 1:
         yield parts
         return
@@ -242,13 +242,13 @@ def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]
 
 
 def _range_bounds(parts: list[BucketPart], ranges: int) -> list[str]:
-    """Return URLs that cut the bucket into about equal ranges, from an even sample of every eighth frame of a file."""
+    """Return URLs that split the bucket into roughly equal ranges, from every eighth frame of a file."""
     sampled = [dataclasses.replace(part, frames=part.frames[::_SAMPLED_FRAMES]) for part in parts]
     step = max(1, sum(part.rows for part in sampled) // (ranges * _SAMPLES_PER_RANGE))
     sample: list[str] = []
-    seen = 0
+    rows_read = 0
     for batch in itertools.chain.from_iterable(part.batches() for part in sampled):
-        sample += batch.column("url").take(np.arange(-seen % step, batch.num_rows, step)).to_pylist()
-        seen += batch.num_rows
+        sample += batch.column("url").take(np.arange(-rows_read % step, batch.num_rows, step)).to_pylist()
+        rows_read += batch.num_rows
     sample.sort()
     return sorted({sample[len(sample) * number // ranges] for number in range(1, ranges)})

@@ -1,7 +1,7 @@
-"""What the dumps hold by day: the counts and scores from which a month is judged.
+"""Counts and scores by day, from which the scores of a month are checked.
 
-Some months of the public archives hold scores that were taken seconds after posting. A limit of three points silently
-keeps almost nothing of them, so they are looked for before any score is used.
+Some months of the public archives contain scores that were recorded seconds after posting. A minimum of three points
+would silently drop almost all of them, so they are detected before any score is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.stages.scrape.submission import Submission
 
 Counts = npt.NDArray[np.int64]
 
-# The columns of a day: submissions, those that link somewhere, those without a score, those by score, their sum.
+# The columns of a day: submissions, links, submissions without a score, submissions by score, sum of scores.
 SCORE_EDGES = (1, 2, 3, 10, 100, 1000)
 SCORE_LABELS = ("0", "1", "2", "3-9", "10-99", "100-999", "1000+")
 _SUBMISSIONS, _LINKS, _NO_SCORE, _FIRST_SCORE = range(4)
@@ -33,15 +33,15 @@ _FIRST_GOOD_SCORE = _FIRST_SCORE + 3
 _KNOWN_MONTHS = "reddit-months.toml"
 _DAY_S = 86400
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-# One wrong score must not overflow a sum, nor hide a month.
-_MOST_SCORE = 10**6
+# Scores are clipped: one wrong score must not overflow a sum or hide a month.
+_MAX_SCORE = 10**6
 
-# A day or month of so many submissions, of which so few reached three points, was looked at too early. In every other
-# month of the archives several in a hundred did.
-_ENOUGH = 1000
-_LEAST_GOOD_SHARE = 0.03
-# What is enough, and what is too low a mean, for the months that are known.
-_ENOUGH_IF_KNOWN = 20
+# A day or month with this many submissions, of which fewer than this share have three points, was recorded too early.
+# In all other months of the archives, several percent have.
+_MIN_SCORED = 1000
+_MIN_GOOD_SHARE = 0.03
+# The same minimum for known months, which are checked by their mean score.
+_MIN_SCORED_IF_KNOWN = 20
 
 
 class DayCounts:
@@ -62,7 +62,7 @@ class DayCounts:
         column = np.where(has_score, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, score, side="right"), _NO_SCORE)
         np.add.at(counts, (rows, column), 1)
         np.add.at(counts[:, _LINKS], rows[is_link], 1)
-        np.add.at(counts[:, _SUM], rows, np.where(has_score, np.clip(score, -_MOST_SCORE, _MOST_SCORE), 0))
+        np.add.at(counts[:, _SUM], rows, np.where(has_score, np.clip(score, -_MAX_SCORE, _MAX_SCORE), 0))
         counts[:, _SUBMISSIONS] = counts[:, _NO_SCORE:_SUM].sum(axis=1)
         for day, row in zip(days.tolist(), counts, strict=True):
             self._add_day(day, row)
@@ -77,7 +77,7 @@ class DayCounts:
             self._add_day(day, counts)
 
     def months(self) -> Iterator[MonthCounts]:
-        """Yield the months that hold submissions, in order."""
+        """Yield the months that have submissions, in order."""
         by_month: dict[str, dict[int, Counts]] = {}
         for day in sorted(self._days):
             by_month.setdefault(_month_of_day(day), {})[day] = self._days[day]
@@ -114,7 +114,7 @@ class MonthCounts:
 
     @property
     def links(self) -> int:
-        """The number of submissions that link somewhere."""
+        """The number of submissions with a link."""
         return int(self.total[_LINKS])
 
     @property
@@ -129,7 +129,7 @@ class MonthCounts:
 
     @property
     def mean_score(self) -> float:
-        """The mean of the scores, each counted with at most a million; 0 where there is none."""
+        """The mean of the scores, each clipped to a million; 0 without scores."""
         return _mean(self.total)
 
     @property
@@ -155,22 +155,22 @@ class MonthCounts:
 
     @property
     def fresh_days(self) -> list[int]:
-        """The days, from 1, whose scores look taken at ingestion."""
+        """The days, from 1, whose scores look recorded at ingestion."""
         return [_date(day).day for day, counts in self.days.items() if _is_fresh(counts)]
 
     def problem(self, known: Mapping[str, KnownMonth]) -> str | None:
-        """Say why the scores look taken at ingestion, None where they do not.
+        """Return why the scores look recorded at ingestion, or None if they do not.
 
-        `known` are the months of which that is known; they need less evidence, but are not refused without any.
+        `known` are the known months; they need less evidence, but some.
         """
         total, fresh_days = self.total, self.fresh_days
         scored = int(total[_FIRST_SCORE:_SUM].sum())
-        found = known.get(self.month)
+        known_month = known.get(self.month)
         good = (
             f"{_good_share(total):.1%} of {scored:,} submissions have 3 points or more, mean score {_mean(total):.1f}"
         )
-        if found and scored >= _ENOUGH_IF_KNOWN and _mean(total) < found.least_mean_score:
-            return f"{good}; {found.what}"
+        if known_month and scored >= _MIN_SCORED_IF_KNOWN and _mean(total) < known_month.min_mean_score:
+            return f"{good}; {known_month.what}"
         if _is_fresh(total) or (len(fresh_days) == len(self.days) and fresh_days):
             return f"{good}; in other months several in a hundred do"
         if fresh_days:
@@ -182,9 +182,9 @@ class MonthCounts:
 
 @dataclasses.dataclass(frozen=True)
 class KnownMonth:
-    """A month of the public archives whose scores are known to be taken at ingestion, with what is known of it."""
+    """A month of the public archives whose scores are known to be recorded at ingestion, with the evidence."""
 
-    least_mean_score: float
+    min_mean_score: float
     what: str
 
 
@@ -195,14 +195,14 @@ def known_months() -> dict[str, KnownMonth]:
 
 
 def known_months_version() -> str:
-    """Return the hash of the list of known months, which decides what is refused or fetched again."""
+    """Return the hash of the list of known months, which decides which months are refused or re-fetched."""
     return hashlib.sha256(storage.read_bytes(data_path(_KNOWN_MONTHS))).hexdigest()
 
 
 def month_span(month: str) -> tuple[int, int]:
-    """Return the first second of a month `YYYY-MM` and that of the month after it, since 1970, UTC."""
+    """Return the first second of a month `YYYY-MM` and of the next month, since 1970, UTC."""
     start = np.datetime64(month, "M")
-    first, end = (int(each.astype("datetime64[s]").astype(np.int64)) for each in (start, start + 1))
+    first, end = (int(bound.astype("datetime64[s]").astype(np.int64)) for bound in (start, start + 1))
     return first, end
 
 
@@ -225,8 +225,8 @@ def _good_share(counts: Counts) -> float:
 
 
 def has_fresh_scores(scored: int, good: int) -> bool:
-    """Tell whether scores look taken at ingestion, by how many there are and how many of them are 3 or more."""
-    return scored >= _ENOUGH and good < scored * _LEAST_GOOD_SHARE
+    """Return whether scores look recorded at ingestion, from their number and the number of scores of 3 or more."""
+    return scored >= _MIN_SCORED and good < scored * _MIN_GOOD_SHARE
 
 
 def _is_fresh(counts: Counts) -> bool:

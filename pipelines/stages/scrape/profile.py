@@ -1,7 +1,7 @@
-"""Profiles: named, versioned sets of rules for which links to leave out, in `data/profiles/NAME.toml`.
+"""Profiles: named, versioned sets of filter rules for links, in `data/profiles/NAME.toml`.
 
-A rule has one condition, and its name is the reason under which its drops are counted. A profile also says which score
-a link needs and how it is made of those of its submissions, where the options do not.
+A rule has one condition, and its name is the reason of its drops. A profile also has the defaults of the minimum score
+of a link, and of how the scores of its submissions are combined.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Profile:
 
 
 def load_profile(name: str) -> Profile:
-    """Read the profile of a name; raise InputError where its file is absent or wrong."""
+    """Read a profile by name; raise InputError if its file is missing or invalid."""
     path = data_path(f"profiles/{name}.toml")
     return parse_profile(name, storage.read_bytes(path), path)
 
 
 def parse_profile(name: str, data: bytes, path: str) -> Profile:
-    """Read a profile from its file's content; raise InputError or UsageError, by the file's name, where it is wrong."""
+    """Parse the content of a profile's file; raise InputError or UsageError, with the file's name, if it is invalid."""
     try:
         tables = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -89,13 +89,13 @@ def _rule(table: Mapping[str, Any], path: str) -> Rule:
     where = f"{path}, rule {name}"
     for key in table:
         check_known(key, ("name", "except_subreddits", *_CONDITIONS), "condition", where)
-    given = {key: _condition(key, value, where) for key, value in table.items() if key != "name"}
-    conditions = [key for key in given if key != "except_subreddits"]
+    values = {key: _condition(key, value, where) for key, value in table.items() if key != "name"}
+    conditions = [key for key in values if key != "except_subreddits"]
     if len(conditions) != 1:
         raise InputError(f"{where}: has {len(conditions)} conditions, one is needed")
-    if "except_subreddits" in given and conditions != ["subreddit_words"]:
+    if "except_subreddits" in values and conditions != ["subreddit_words"]:
         raise InputError(f"{where}: except_subreddits goes with subreddit_words only")
-    return Rule(name, **given)
+    return Rule(name, **values)
 
 
 def _condition(key: str, value: Any, where: str) -> Any:
@@ -119,7 +119,7 @@ def _is_list_of_names(value: Any) -> bool:
 
 
 def _are_endings(values: list[str]) -> bool:
-    # Only what follows the last dot is looked up.
+    # Only the part after the last dot is compared.
     return all(_ENDING.fullmatch(value) for value in values)
 
 

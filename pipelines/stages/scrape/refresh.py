@@ -127,7 +127,7 @@ def refresh_scores(
     months: list[str],
     context: ReadContext,
 ) -> Refreshed:
-    """Read the files of some months (YYYY-MM) again, fetch the scores of these months, and filter by them.
+    """Re-read the files of some months (YYYY-MM), fetch the scores of these months, and filter by them.
 
     A submission that the service does not know is dropped as `score_not_found`.
     """

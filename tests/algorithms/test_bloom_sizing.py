@@ -72,7 +72,7 @@ def test_no_items_take_one_block() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     for rate in (0.0, 1.0, -1.0, 2.0):
-        with pytest.raises(ValueError, match="lies between 0 and 1"):
+        with pytest.raises(ValueError, match="must be between 0 and 1"):
             size_for(10, rate)
     with pytest.raises(ValueError, match=r"their 64-bit hashes alone err at 5\.4e-11; allow 1\.1e-10 or more"):
         size_for(10**9, 1e-15)
