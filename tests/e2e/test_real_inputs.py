@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 from collections import Counter
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import small_web
 
+from pipelines.core.compression import open_decompressed
 from webtext_cli.main import main
 
 Command = Callable[..., dict[str, Any]]
@@ -78,10 +80,12 @@ def test_two_hundred_real_pages_pass_fetch_and_extract(
 def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(
     shared_data: Path, tmp_path: Path, webtext: Command
 ) -> None:
-    documents = shared_data / "text" / "docs.jsonl.zst"
+    documents = tmp_path / "docs.jsonl"
+    with open_decompressed(str(shared_data / "text" / "docs.jsonl.zst")) as stream:
+        documents.write_bytes(b"".join(itertools.islice(stream, 0, None, 3)))
     deduplicated = webtext("dedup", "-i", documents, "-o", tmp_path / "dedup")
-    # Seven versions of one documentation are in it: thousands of near-duplicates.
-    assert deduplicated["dropped"]["near_duplicate"] > 1000
+    # Seven versions of one documentation are in it: many near-duplicates, also in every third document.
+    assert deduplicated["dropped"]["near_duplicate"] > 200
     trained = webtext("train-bpe", "-i", tmp_path / "dedup", "-o", tmp_path / "bpe", "--vocab-size", "8192")
     assert trained["records_out"] == deduplicated["records_out"]
     tokens = webtext(
