@@ -1,4 +1,4 @@
-"""What the counts of tokens say of a vocabulary, and an independent proof of its merges."""
+"""Statistics of token counts, and an independent check of merges."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def renyi_efficiency(frequencies: Integers, size: int, alpha: float = 2.5) -> fl
     """Return the Rényi entropy of the tokens' shares, divided by that of `size` equally frequent ones: 0 to 1.
 
     An alpha of 1 gives Shannon's. 2.5 followed translation quality best (Zouhar et al. 2023, "Tokenization and the
-    noiseless channel"). 0 where nothing was counted.
+    noiseless channel"). 0 without any tokens.
     """
     seen = frequencies[frequencies > 0]
     if not len(seen) or size < 2:
@@ -46,7 +46,7 @@ def renyi_efficiency(frequencies: Integers, size: int, alpha: float = 2.5) -> fl
 
 
 def rarer_than(frequencies: Integers, below: int) -> npt.NDArray[np.intp]:
-    """Return the ids of the entries that occur fewer than `below` times, the rarest first, of equal ones the lowest."""
+    """Return the ids of the entries that occur fewer than `below` times, the rarest first, then by id."""
     rare = np.flatnonzero(frequencies < below)
     return rare[np.argsort(frequencies[rare], kind="stable")]
 
@@ -80,9 +80,9 @@ def steps_to_check(merges: int, most: int) -> list[int]:
 
 
 class CheckedMerge(NamedTuple):
-    """A merge as recorded (`left`, `right`, `times`) and as found; -1 and 0 where no pair was left to be found.
+    """A merge as recorded (`left`, `right`, `times`) and as recomputed; -1 and 0 if no pair was left.
 
-    `tokens` is what the words take with the merges before it alone.
+    `tokens` is the number of tokens of the words with only the merges before it.
     """
 
     step: int
@@ -111,8 +111,8 @@ def verify_merges(
 ) -> list[CheckedMerge]:
     """Check that merge i was the most frequent pair at its step, ties to the lowest left, then right id.
 
-    The words are as for `learn_merges`. For each step the words are encoded again, with the merges before it and from
-    the lowest rank on, and all their pairs are counted, independently of the trainer. Steps in any order.
+    The words are as for `learn_merges`. For each step, the words are encoded with the merges before it, lowest rank
+    first, and all their pairs are counted, independently of the trainer. Steps may be in any order.
     """
     words = words_of(symbols, starts, counts, first_id + len(merges.left))
     pair_ranks = np.empty(int(words.lengths.max(initial=0)), np.int32)

@@ -1,8 +1,8 @@
-"""What lower-casing makes of each character and whether it belongs to a word, as arrays that numba kernels look up.
+"""Lower-case form and word class of each character, as lookup tables for numba kernels.
 
-The tables come from Python itself, so they are those of the Unicode version that `str.lower` and `str.isalnum` have. A
-character's entry is in `entries[pages[code >> 8], code & 255]`: flags, and in the low 21 bits what is to be added to
-the character (modulo 2**21) to have it in lower case, so that most scripts share a page.
+The tables are derived from `str.lower` and `str.isalnum`, so they have Python's Unicode version. A character's entry is
+`entries[pages[code >> 8], code & 255]`: flags, and in the low 21 bits the offset to its lower-case form (modulo 2**21),
+so that most scripts share a page.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy.typing as npt
 from pipelines.algorithms.ngrams.words import Normalization
 
 CODE = 0x1FFFFF
-# Part of a word once it is lower-cased; not its own lower-case form; and the two classes that decide about a sigma.
+# Part of a word when lower-cased; changed by lower-casing; and the two classes that select the form of a sigma.
 WORD, CHANGED, CASED, IGNORABLE = 1 << 21, 1 << 22, 1 << 23, 1 << 24
 # The letter whose lower-case form depends on its neighbours, its two forms, and the one that becomes two characters.
 SIGMA, SMALL_SIGMA, FINAL_SIGMA, DOTTED_I = 0x3A3, 0x3C3, 0x3C2, 0x130
 
 _PAGE = 256
-# As many numbers as four bytes of UTF-8 can spell, so that no look-up needs a check.
+# All values that four bytes of UTF-8 can encode, so that lookups need no bounds check.
 _NUMBERS = CODE + 1
-# All other characters are no part of a word and stay what they are when lower-cased; and outside the second list none
-# is cased or ignorable. A test holds both lists against the whole of this Python's Unicode.
+# All other characters are not part of a word and are not changed by lower-casing; none outside the second list is
+# cased or ignorable. A test checks both lists against all characters of this Python's Unicode.
 _LETTERS = ((0, 0x33500), (0xE0000, 0xE0200))
 _CASES = ((0, 0x3400), (0xA000, 0xAC00), (0xD700, 0xD800), (0xFA00, 0x12000), (0x13400, 0x13500), (0x16A00, 0x17000))
 _MORE_CASES = ((0x1AF00, 0x1F500), (0xE0000, 0xE0200))
@@ -37,14 +37,14 @@ _Codes = npt.NDArray[np.uint32]
 
 
 class CharacterTables(NamedTuple):
-    """A number of a page for each 256 characters, uint8, and the pages, uint32 of (pages, 256)."""
+    """The page number of each 256 characters, uint8, and the pages, uint32 of shape (pages, 256)."""
 
     pages: npt.NDArray[np.uint8]
     entries: npt.NDArray[np.uint32]
 
 
 def character_tables(normalization: Normalization) -> CharacterTables:
-    """Return the tables for the letters that a normalization has; they are made at the first call, in some 20 ms."""
+    """Return the tables of a normalization's letters; the first call builds them in ~20 ms."""
     return _tables(normalization.letters)
 
 
@@ -78,7 +78,7 @@ def _letter_entries(codes: _Codes, letters: str) -> _Codes:
 
 
 def _case_entries(codes: _Codes) -> _Codes:
-    """Find the characters that make a sigma after them a final one, by themselves or by what stands before them."""
+    """Find the characters that make a following sigma final, by themselves or by the character before them."""
     entries = np.zeros(len(codes), np.uint32)
     considered = np.zeros(len(codes), np.bool_)
     for first, end in _CASES + _MORE_CASES:
@@ -91,7 +91,7 @@ def _case_entries(codes: _Codes) -> _Codes:
 
 
 def _makes_final(codes: _Codes, before: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Return for each character whether a sigma is a final one after `before` and it."""
+    """Return for each character whether a sigma after `before` and it is final."""
     at = len(before)
     rows = np.empty((len(codes), at + 3), np.uint32)
     rows[:] = (*before, 0, SIGMA, 0x0A)
@@ -101,7 +101,7 @@ def _makes_final(codes: _Codes, before: tuple[int, ...]) -> npt.NDArray[np.bool_
 
 
 def _lowered(codes: _Codes) -> _Codes:
-    """Lower-case characters as one text; İ, which would become two of them, becomes the first of them."""
+    """Lower-case characters as one text; İ, whose lower-case form has two characters, becomes the first of them."""
     return np.frombuffer(
         _text(np.where(codes == DOTTED_I, ord("i"), codes)).lower().encode("utf-32-le", "surrogatepass"), np.uint32
     ).reshape(codes.shape)

@@ -1,6 +1,6 @@
-"""Says for each byte of a text whether it belongs to a word, a bit for each; numba kernels under `word_scan`.
+"""Bit masks of the bytes of a text that belong to words; numba kernels for `word_scan`.
 
-64 bytes are looked at together where they are ASCII; each other character is looked up.
+ASCII is processed in blocks of 64 bytes; other characters are looked up one by one.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Bits(NamedTuple):
 
 
 def reading_of(normalization: Normalization, seed: int) -> Reading:
-    """Return a normalization as kernels take it."""
+    """Return the arguments of kernels for a normalization."""
     tables = character_tables(normalization)
     drop, stop = normalization.apostrophes == "drop", normalization.lines == "stop"
     return Reading(tables.pages, tables.entries, drop, stop, np.uint64(seed))
 
 
 def new_bits(size: int) -> Bits:
-    """Return room for pieces of so many bytes."""
+    """Allocate bits for pieces of `size` bytes."""
     blocks = size // LARGE_BLOCK + 2
     return Bits._make([*(np.empty(blocks, np.uint64) for _ in range(4)), np.zeros(LARGE_BLOCK, np.uint8)])
 
@@ -122,7 +122,7 @@ def _block(buffer, at, stop_at_lines, drop):  # type: ignore[no-untyped-def]
 
 @helper
 def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # type: ignore[no-untyped-def]
-    """Make those apostrophes parts of words that stand between two parts of words."""
+    """Mark apostrophes between two word characters as parts of words."""
     for block in range(blocks):
         left = apostrophes[block]
         while left != _NONE:
@@ -143,8 +143,8 @@ def _is_set(bits, at):  # type: ignore[no-untyped-def]
 
 @helper
 def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
-    """Say whether any bit from `start` to `end` is set, of at least one."""
-    found = _NONE
+    """Return whether any bit from `start` to `end` is set; the range is not empty."""
+    matches = _NONE
     last = end - 1
     for block in range(start >> 6, (last >> 6) + 1):
         within = _ALL
@@ -152,8 +152,8 @@ def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
             within &= _ALL << np.uint64(start & 63)
         if block == last >> 6:
             within &= _ALL >> np.uint64(63 - (last & 63))
-        found |= bits[block] & within
-    return found != _NONE
+        matches |= bits[block] & within
+    return matches != _NONE
 
 
 @helper

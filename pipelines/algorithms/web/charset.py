@@ -64,15 +64,15 @@ _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([^\"']+
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f]")
 
-# A declared encoding is believed while at most this share of the non-ASCII characters cannot be decoded.
+# A declared encoding is used if at most this share of the non-ASCII characters cannot be decoded.
 _TOLERATED_DAMAGE = 0.1
-# Beyond this share of control characters the bytes are no text, whatever decodes them.
-_MOST_CONTROLS = 0.01
+# With a larger share of control characters, the bytes are binary data in any encoding.
+_MAX_CONTROLS = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decoded:
-    """A page's characters, the codec that gave them, and what named it: bom, header, meta or detector."""
+    """The decoded text of a page, its codec, and the source of the codec: bom, header, meta or detector."""
 
     text: str
     codec: str
@@ -105,7 +105,7 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
     Bytes that a codec cannot decode become U+FFFD; a character cut off at the end is left out.
     """
     decoded = _by_mark(data) or _by_declaration(data, content_type) or _by_detection(data)
-    if decoded is None or len(_CONTROLS.findall(decoded.text)) > _MOST_CONTROLS * len(decoded.text):
+    if decoded is None or len(_CONTROLS.findall(decoded.text)) > _MAX_CONTROLS * len(decoded.text):
         return None
     return decoded
 

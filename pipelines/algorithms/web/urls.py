@@ -1,4 +1,4 @@
-"""URLs as Reddit has them: the registered domain, and one canonical form for each page."""
+"""URLs in Reddit submissions: the registered domain, and one canonical form per page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 def host_of(url: str) -> str | None:
-    """Return the lower-cased host of an absolute URL without port and final dot, or None where there is none."""
+    """Return the lower-cased host of an absolute URL without port and final dot, or None if it has none."""
     match = _HOST.match(url)
     if match is None:
         return None
@@ -71,7 +71,7 @@ def host_of(url: str) -> str | None:
 
 
 def registered_domain(url: str) -> str | None:
-    """Return the registered domain of a URL by the public suffix list (`bbc.co.uk`); the host where it has none."""
+    """Return the registered domain of a URL by the public suffix list (`bbc.co.uk`); the host if it has none."""
     host = host_of(url)
     return None if host is None else domain_of_host(host)
 
@@ -90,7 +90,7 @@ def public_suffix_version() -> str:
 
 
 def canonical_url(text: str) -> str | None:
-    """Return the one form of an http(s) URL by which links are compared, or None where the text is no such URL.
+    """Return the canonical form of an http(s) URL, by which links are compared, or None for other texts.
 
     Never raises, and changes nothing when applied again. HTML entities are resolved; white space, control characters,
     credentials, default port, fragment and tracking parameters go; the host becomes lower-case ASCII; percent-encoding
@@ -117,7 +117,7 @@ def canonical_url(text: str) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell quickly of most canonical URLs that they are canonical."""
+    """Return True for most canonical URLs, quickly; False means unknown."""
     match = _PLAIN_URL.fullmatch(text)
     if match is None or len(text) > _MAX_CHARACTERS:
         return False
@@ -140,7 +140,7 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _canonical_once(text: str) -> str | None:
-    """Parse as browsers do, then apply our rules to the parts."""
+    """Parse as browsers do, then canonicalize the parts."""
     try:
         match = _PARSED.fullmatch(ada_url.normalize_url(text))
     except ValueError:
@@ -169,7 +169,7 @@ def _is_tracking(piece: str) -> bool:
 
 
 def _encoded(text: str) -> str:
-    """Percent-encode what must be, decode what need not be (RFC 3986, section 2), hex digits in upper case."""
+    """Normalize percent-encoding (RFC 3986, section 2): decode unreserved characters, upper-case hex digits."""
     return text if _ENCODED.fullmatch(text) else _TO_ENCODE.sub(_encoded_run, text)
 
 
