@@ -272,7 +272,7 @@ def test_killed_while_damage_is_skipped(tmp_path: Path, dumps: list[Path]) -> No
     assert list(out.glob("links-*"))
     run_scrape(dumps, out, skip_damaged=True)
     assert result_bytes(out) == result_bytes(tmp_path / "skipped")
-    # A merge that was begun with the damaged file is made anew with the good one in its place.
+    # A merge started with the damaged file is repeated with the repaired one.
     assert _kill(tmp_path / "second", 25, "after", dumps, skip_damaged=True) == -signal.SIGKILL
     dumps[1].write_bytes(whole)
     run_scrape(dumps, tmp_path / "second")
@@ -283,7 +283,7 @@ def test_killed_while_damage_is_skipped(tmp_path: Path, dumps: list[Path]) -> No
 def test_a_repaired_file_is_read_again_even_where_its_fingerprint_does_not_show_it(
     tmp_path: Path, dumps: list[Path], reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Large files are told apart by samples, which may all lie outside of the damage.
+    # Large files are identified by samples, which may all miss the damage.
     monkeypatch.setattr("pipelines.core.storage.content_fingerprint", lambda path: Path(path).name)
     whole = dumps[1].read_bytes()
     run_scrape(dumps, tmp_path / "undisturbed")

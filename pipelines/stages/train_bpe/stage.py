@@ -44,7 +44,7 @@ def train_bpe(
 
     `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. With `counts` (folders
     of this stage, or Parquet files of `word` and `count`), these are added up and no document is read. `compare` is a
-    tokenizer to compare with on the card. Ids follow GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>`
+    tokenizer to compare with in the report. Ids follow GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>`
     last. `limits` bounds memory and does not change the tokenizer. A text that cannot fill the vocabulary gives a
     smaller one, with a note. Raises InputError if there is no pair to merge, or if memory is too small. Paper, section
     2.2.
@@ -80,7 +80,7 @@ def _check_option_conflicts(config: TrainBpeConfig, counts: Sequence[str]) -> No
 
 
 def _read_reference(path: str) -> Reference:
-    """Read the tokenizer to compare with; raise InputError now, before any work, if the card could not show it."""
+    """Read the tokenizer to compare with; raise InputError now, before any work, if the report could not show it."""
     reference = Reference(storage.basename(path.rstrip("/")), read_tokenizer(path))
     try:
         require_comparable(reference)
@@ -233,7 +233,7 @@ def report_card(output: str) -> dict[str, Any]:
 
 
 def _write_page(output: str) -> None:
-    """Write the card as a page; with the time of the run, so like `timing.json` it is not part of the result."""
+    """Write the report as a page; with the time of the run, so like `timing.json` it is not part of the result."""
     from pipelines.reports.tokenizer import render_tokenizer_report
 
     storage.write_bytes(storage.join(output, _PAGE), render_tokenizer_report(report_card(output)).encode())
