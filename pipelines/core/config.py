@@ -77,6 +77,15 @@ def identity_of(config: Any) -> dict[str, Any]:
     }
 
 
+def identity_defaults(config: Any) -> dict[str, Any]:
+    """Return the defaults of the values that determine the result, as JSON values; without those that have none."""
+    return {
+        field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+        for field in dataclasses.fields(config)
+        if spec_of(field).identity and field.default is not dataclasses.MISSING
+    }
+
+
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
     """Return the tables of a TOML file; raise UsageError where it cannot be parsed."""
     try:

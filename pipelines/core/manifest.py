@@ -66,6 +66,10 @@ class Identity:
     config: Mapping[str, Any]
     inputs: Mapping[str, str]
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Identity:
+        """Return this recorded identity with the defaults of options that did not exist when it was recorded."""
+        return dataclasses.replace(self, config={**defaults, **self.config})
+
     def differences(self, other: Identity) -> list[str]:
         """Describe how this recorded identity differs from the requested one."""
         differences = []
@@ -76,7 +80,8 @@ class Identity:
         for key in sorted({*self.config, *other.config}):
             recorded, requested = self.config.get(key), other.config.get(key)
             if recorded != requested:
-                differences.append(f"{key} was {_short(recorded)}, is now {_short(requested)}")
+                was = _short(recorded) if key in self.config else "not recorded"
+                differences.append(f"{key} was {was}, is now {_short(requested)}")
         names = sorted({*self.inputs, *other.inputs})
         changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
         return differences + [f"its input {name} {_change(name, self.inputs, other.inputs)}" for name in changed]

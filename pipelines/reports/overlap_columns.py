@@ -37,9 +37,10 @@ class Column(NamedTuple):
         return self.key.startswith("paper.")
 
     def read(self, benchmark: Row) -> Any:
-        """Return the figure of a benchmark of `report.json`, None where it has none."""
+        """Return the figure of a benchmark of `report.json`, None where it has none (or is older than the column)."""
         outer, _, inner = self.key.partition(".")
-        return benchmark[outer] if not inner or benchmark[outer] is None else benchmark[outer][inner]
+        value = benchmark.get(outer)
+        return value.get(inner) if inner and value is not None else value
 
 
 COLUMNS = (

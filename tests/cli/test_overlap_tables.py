@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
+from pipelines.reports.overlap import render_overlap_report
 from webtext_cli.tables.overlap import print_overlap
 
 _ODD = "a\x1b[2J\u202e\n:smile: [red]b"
@@ -57,6 +58,19 @@ def test_every_part_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "680 words, wiki.test.txt:1204, in https://example.org/wildlife/sharks?page=2: Line 0 of" in longest
     assert "…" in longest
     assert LONG_TEXT.endswith(longest[-40:])
+
+
+def test_a_report_older_than_a_column_shows_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    report = full_report()
+    expected = _shown(capsys, report)
+    for row in report["benchmarks"]:
+        del row["examples_50"]
+    lines = _shown(capsys, report)
+    assert len(lines) == len(expected)
+    (row,) = (line.split() for line in lines if line.split()[:3] == ["gsm8k", "test", "82,430"])
+    assert row[-2] == "–"
+    # The page shows the columns of which any benchmark has a figure.
+    assert (">≥15%<" in render_overlap_report(report), ">≥50%<" in render_overlap_report(report)) == (True, False)
 
 
 def test_missing_parts_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,6 +155,34 @@ def test_a_different_result_is_refused_unless_overwritten(
     assert len(done) == 4
 
 
+@dataclasses.dataclass(frozen=True)
+class _ConfigWithNewOption(_Config):
+    most: int = option(99, "Greatest number kept.")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_result_older_than_an_option_counts_as_built_with_its_default(tmp_path: Path, finished: bool) -> None:
+    out = tmp_path / "out"
+    if finished:
+        _run(out)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _run(out, stop_after=2)
+    with pytest.raises(ChangedRunError, match="most was 99, is now 50"):
+        _run(out, _ConfigWithNewOption(most=50))
+    assert len(_run(out, _ConfigWithNewOption())[1]) == (0 if finished else 2)
+
+
+def test_a_new_option_without_a_default_is_a_difference(tmp_path: Path) -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class RequiredOption(_Config):
+        most: int = option(dataclasses.MISSING, "Greatest number kept.")
+
+    _run(tmp_path / "out")
+    with pytest.raises(ChangedRunError, match="most was not recorded, is now 99"):
+        _run(tmp_path / "out", RequiredOption(most=99))
+
+
 def test_overwrite_leaves_no_file_of_the_old_result(tmp_path: Path) -> None:
     _run(tmp_path / "out", tasks=6)
     _run(tmp_path / "out", tasks=2, version=2, options=RunOptions(overwrite=True))
