@@ -14,7 +14,7 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_BATCH = 1 << 20
+_LOSS_BATCH = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +62,12 @@ class KneserNey:
         lower = _interpolated(self.second, rows[:, -2:], lower, self.vocab_size)
         return lower if rows.shape[1] == 2 else _interpolated(self.third, rows, lower, self.vocab_size)
 
-    def loss(self, tokens: Ids) -> float:
+    def loss(self, tokens: Ids, batch_size: int = _LOSS_BATCH) -> float:
         """Return the mean loss, in nats, of all tokens but the first."""
         nats = -float(np.log(self.probabilities(tokens[np.newaxis, :2])).sum())
         windows = np.lib.stride_tricks.sliding_window_view(tokens, 3)
-        for start in range(0, len(windows), _BATCH):
-            nats -= float(np.log(self.probabilities(windows[start : start + _BATCH])).sum())
+        for start in range(0, len(windows), batch_size):
+            nats -= float(np.log(self.probabilities(windows[start : start + batch_size])).sum())
         return nats / (len(tokens) - 1)
 
 

@@ -24,7 +24,7 @@ class _NoOptions:
 
 def write_tokens(folder: str, train: int, held_out: int, vocab_size: int) -> str:
     """Write a folder of `webtext tokenize` with this many tokens per split; return its path."""
-    with stage_run(Stage("tokenize", 1), _NoOptions(), {}, folder, RunOptions()) as run:
+    with stage_run(Stage("tokenize", 1), _NoOptions(), inputs={}, output=folder, options=RunOptions()) as run:
         run.once("tokenize", lambda: _write(folder, {"train": train, "held-out": held_out}, vocab_size))
         run.finish()
     return folder

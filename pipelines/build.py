@@ -35,7 +35,7 @@ class CorpusConfig:
         """Return the config of a stage: its table, overridden by command-line flags."""
         keys = BY_NAME[stage].path_keys
         options = {key: value for key, value in self._table(stage).items() if key not in keys}
-        return make_config(config_type, options, flags or {}, f"{self.path} [{stage}]", keys)
+        return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
     def files(self, stage: str) -> list[str]:
         """Return the files that a stage's table lists, in the form that the stage's function takes."""

@@ -51,21 +51,22 @@ class WrittenBuckets:
 
 
 @contextlib.contextmanager
-def write_buckets(path: str, schema: pa.Schema) -> Iterator[WrittenBuckets]:
+def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES) -> Iterator[WrittenBuckets]:
     """Yield a `WrittenBuckets`; the file appears if the block ends without an error."""
     with storage.atomic_write(path) as stream:
-        written = WrittenBuckets(BucketWriter(stream, schema))
+        written = WrittenBuckets(BucketWriter(stream, schema, flush_bytes))
         yield written
         written.writer.close()
     written.size_bytes, written.sha256 = stream.size_bytes, stream.sha256
 
 
 class BucketWriter:
-    """Collects rows and writes them as frames by bucket, about 48 MiB at a time."""
+    """Collects rows and writes them as frames by bucket, about `flush_bytes` at a time."""
 
-    def __init__(self, stream: storage.HashingWriter, schema: pa.Schema) -> None:
+    def __init__(self, stream: storage.HashingWriter, schema: pa.Schema, flush_bytes: int) -> None:
         self._stream = stream
         self._schema = schema
+        self._flush_bytes = flush_bytes
         self._batches: list[pa.RecordBatch] = []
         self._buckets: list[npt.NDArray[np.int32]] = []
         self._pending_bytes = 0
@@ -78,7 +79,7 @@ class BucketWriter:
         self._batches.append(batch)
         self._buckets.append(np.asarray(buckets, dtype=np.int32))
         self._pending_bytes += batch.nbytes
-        if self._pending_bytes >= _FLUSH_BYTES:
+        if self._pending_bytes >= self._flush_bytes:
             self._flush()
 
     def close(self) -> None:
@@ -104,7 +105,16 @@ class BucketWriter:
             serialized = batch.serialize()
             compressed = _CODEC.compress(serialized)
             offset, checksum = self._stream.tell(), zlib.crc32(compressed)
-            self._frames.append(_Frame(bucket, offset, compressed.size, checksum, batch.num_rows, serialized.size))
+            self._frames.append(
+                _Frame(
+                    bucket=bucket,
+                    offset=offset,
+                    compressed_bytes=compressed.size,
+                    checksum=checksum,
+                    rows=batch.num_rows,
+                    size_bytes=serialized.size,
+                )
+            )
             self._stream.write(compressed)
 
 

@@ -52,7 +52,15 @@ def option(
     renamed_from: str | None = None,
 ) -> Any:
     """Declare a field of a config dataclass; see `OptionSpec`."""
-    spec = OptionSpec(help, identity, tuple(choices), minimum, maximum, example, renamed_from)
+    spec = OptionSpec(
+        help=help,
+        identity=identity,
+        choices=tuple(choices),
+        minimum=minimum,
+        maximum=maximum,
+        example=example,
+        renamed_from=renamed_from,
+    )
     return dataclasses.field(default=default, metadata={"option": spec})
 
 

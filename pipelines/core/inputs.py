@@ -200,7 +200,11 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
         file.verify()
         if _kind(file.path) == ".parquet":
             yield from read_parquet(
-                file.path, file.row_groups, shard.text_field, drops, batch_bytes or _PARQUET_BATCH_BYTES
+                file.path,
+                file.row_groups,
+                text_field=shard.text_field,
+                drops=drops,
+                batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
             )
         elif _kind(file.path) == ".txt":
             yield from read_plain_text(file.path, drops)

@@ -78,7 +78,14 @@ def open_filter_folder(folder: str) -> FilterFolder:
     if kind not in (BLOCKED, PYBLOOM_LIVE):
         raise InputError(f"{description_file.path}: unknown format {kind!r}; use a newer version of webtext")
     header = _read_header(file.path) if kind == BLOCKED else None
-    return FilterFolder(folder, stage.fingerprint, stage.manifest.records_out, description, file, header)
+    return FilterFolder(
+        path=folder,
+        fingerprint=stage.fingerprint,
+        documents=stage.manifest.records_out,
+        description=description,
+        file=file,
+        header=header,
+    )
 
 
 def read_pybloom(path: str) -> Any:

@@ -1,6 +1,6 @@
 """One run of a stage: lock, refusals, finished tasks, and the manifest.
 
-    with stage_run(STAGE, config, {"documents": fingerprint}, output, options) as run:
+    with stage_run(STAGE, config, inputs={"documents": fingerprint}, output=output, options=options) as run:
         if not run.finished:
             run.map(filter_shard, source.shards, output, total=source.records)
         return run.finish()
@@ -148,7 +148,9 @@ class StageRun:
             progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
         executor = SerialExecutor() if serial else self._options.executor
         # Closed at once if it ends early, so that no worker continues while the end is reported.
-        finishing = contextlib.closing(executor.map(function, todo, context, progress.advance, name))
+        finishing = contextlib.closing(
+            executor.map(function, todo, context=context, on_progress=progress.advance, name=name)
+        )
         with show_progress(progress, label, total, unit), finishing as results:
             for item, result in results:
                 fields = {**vars(result), "dropped": dict(sorted(result.dropped.items()))}
@@ -330,10 +332,10 @@ def _remaining(total: int, unit: str, resumed: Sequence[ShardEntry], items: int)
 def stage_run(
     stage: Stage,
     config: Any,
+    *,
     inputs: Mapping[str, str],
     output: str,
     options: RunOptions,
-    *,
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
 ) -> Iterator[StageRun]:

@@ -82,9 +82,9 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     return line_chart(
         "Texts by overlap, cumulative",
         f"The share of the texts that overlap by at most the share on the horizontal axis.{axis_end}",
-        series,
-        Axis("at most this share of a text’s n-grams is in the corpus", is_percent=True),
-        Axis("share of the texts", is_percent=True),
+        series=series,
+        x_axis=Axis("at most this share of a text’s n-grams is in the corpus", is_percent=True),
+        y_axis=Axis("share of the texts", is_percent=True),
     )
 
 

@@ -104,13 +104,13 @@ def _charts(report: Report) -> list[Chart]:
     lengths = histogram(
         "Entry length",
         f"Entries by length in bytes; the last bar includes all of {_LONGEST_DRAWN} bytes or more.",
-        series("entries_by_bytes"),
-        Axis("bytes"),
-        Axis("entries"),
+        series=series("entries_by_bytes"),
+        x_axis=Axis("bytes"),
+        y_axis=Axis("entries"),
         max_value=_LONGEST_DRAWN,
     )
     lines = [
-        line_chart(title, caption, series(key), Axis(x_title, is_log=True), y_axis)
+        line_chart(title, caption, series=series(key), x_axis=Axis(x_title, is_log=True), y_axis=y_axis)
         for key, title, caption, x_title, y_axis in _LINE_CHARTS
     ]
     return [by_group, *lines, lengths]

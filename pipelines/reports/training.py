@@ -64,7 +64,11 @@ def render_training_page(
         vocab_size=vocab_size,
         tiles=_tiles(rows, timing, about["recipe"]),
         charts=_charts(
-            rows, timing, about["recipe"], levels, [Mark(f"spike at step {step:,.0f}", step) for step in steps]
+            rows,
+            timing,
+            recipe=about["recipe"],
+            levels=levels,
+            markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps],
         ),
         references=references,
         has_same_vocabulary=has_same_vocabulary,
@@ -213,13 +217,15 @@ def _charts(
         line_chart(
             "Gradient norm",
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
-            raw_and_smoothed(gradients, "gradient norm"),
-            x_axis,
-            Axis(is_log=_is_wide(gradients)),
+            series=raw_and_smoothed(gradients, "gradient norm"),
+            x_axis=x_axis,
+            y_axis=Axis(is_log=_is_wide(gradients)),
             markers=markers,
         ),
-        line_chart("Learning rate", "", [Series("learning rate", thin(rates))], x_axis, Axis()),
-        line_chart("Tokens per second", "", raw_and_smoothed(speeds, "tokens per second"), x_axis, Axis()),
+        line_chart("Learning rate", "", series=[Series("learning rate", thin(rates))], x_axis=x_axis, y_axis=Axis()),
+        line_chart(
+            "Tokens per second", "", series=raw_and_smoothed(speeds, "tokens per second"), x_axis=x_axis, y_axis=Axis()
+        ),
     ]
 
 
@@ -228,7 +234,9 @@ def _loss_charts(rows: Rows, levels: Sequence[Mark], markers: Sequence[Mark]) ->
     losses, held_out = extract_curve(rows, "loss"), extract_curve(rows, "held_out_loss")
     caption = f"In nats per token.{' Dashed: published losses, listed below.' if levels else ''}"
     series = [_held_out_series(held_out), *raw_and_smoothed(losses, "training, every step")]
-    whole = line_chart("Loss", caption, series, Axis("step"), Axis(), levels=levels, markers=markers)
+    whole = line_chart(
+        "Loss", caption, series=series, x_axis=Axis("step"), y_axis=Axis(), levels=levels, markers=markers
+    )
     if len(losses) < _MIN_STEPS_FOR_HALF:
         return [whole]
     middle = losses[len(losses) // 2][0]
@@ -240,9 +248,9 @@ def _loss_charts(rows: Rows, levels: Sequence[Mark], markers: Sequence[Mark]) ->
     second_half = line_chart(
         "Loss, second half",
         "The axis starts at the minimum; the highest 0.5% of the steps are cut off.",
-        series,
-        Axis("step", from_zero=False),
-        Axis(from_zero=False),
+        series=series,
+        x_axis=Axis("step", from_zero=False),
+        y_axis=Axis(from_zero=False),
         levels=[level for level in levels if min(values) <= level.value <= max(values)],
         markers=markers,
     )

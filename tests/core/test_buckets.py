@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.core import buckets
 from pipelines.core.buckets import bucket_part, write_buckets
 from pipelines.core.errors import InputError
 
@@ -37,34 +36,31 @@ def test_every_bucket_is_read_in_the_order_of_writing(
     in_an_array: bool,
 ) -> None:
     path = str(tmp_path_factory.mktemp("buckets") / "file.buckets")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "_FLUSH_BYTES", flush_bytes)
-        with write_buckets(path, _SCHEMA) as written:
-            for batch in batches:
-                numbers = [bucket for bucket, _ in batch]
-                rows = _batch([row for _, row in batch])
-                written.writer.write(rows, np.array(numbers, dtype=np.uint16) if in_an_array else numbers)
+    with write_buckets(path, _SCHEMA, flush_bytes) as written:
+        for batch in batches:
+            numbers = [bucket for bucket, _ in batch]
+            rows = _batch([row for _, row in batch])
+            written.writer.write(rows, np.array(numbers, dtype=np.uint16) if in_an_array else numbers)
     assert written.size_bytes == Path(path).stat().st_size
     wanted: dict[int, list[dict[str, Any]]] = {}
-    for bucket, row in (each for batch in batches for each in batch):
+    for bucket, row in (pair for batch in batches for pair in batch):
         wanted.setdefault(bucket, []).append(row)
     for bucket in [*wanted, 10000]:
         part = bucket_part(path, _SCHEMA, bucket)
-        found = [row for batch in part.batches() for row in batch.to_pylist()]
-        assert found == wanted.get(bucket, [])
-        assert part.rows == len(found)
-        assert part.size_bytes >= 8 * len(found)
+        rows_read = [row for batch in part.batches() for row in batch.to_pylist()]
+        assert rows_read == wanted.get(bucket, [])
+        assert part.rows == len(rows_read)
+        assert part.size_bytes >= 8 * len(rows_read)
 
 
-def test_pending_rows_are_written_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_rows_are_written_at_the_limit(tmp_path: Path) -> None:
     batch = _batch([{"text": f"{number:x}", "number": number} for number in range(1000)])
-    monkeypatch.setattr(buckets, "_FLUSH_BYTES", 3 * batch.nbytes)
-    with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA) as written:
+    with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA, flush_bytes=3 * batch.nbytes) as written:
         for _ in range(7):
             written.writer.write(batch, np.arange(1000) % 4)
             assert written.writer._pending_bytes < 3 * batch.nbytes
     part = bucket_part(str(tmp_path / "file.buckets"), _SCHEMA, 1)
-    assert [each.num_rows for each in part.batches()] == [750, 750, 250]
+    assert [batch.num_rows for batch in part.batches()] == [750, 750, 250]
 
 
 def test_a_work_file_that_was_damaged_is_named(tmp_path: Path) -> None:

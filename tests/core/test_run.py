@@ -87,7 +87,9 @@ def _run(
 
     listed = [_Task(10 * number, str(output), config.least, lose) for number in range(tasks)]
     stage = Stage("numbers", version, writes)
-    with stage_run(stage, config, inputs or {"a": "1"}, str(output), options or RunOptions()) as run:
+    with stage_run(
+        stage, config, inputs=inputs or {"a": "1"}, output=str(output), options=options or RunOptions()
+    ) as run:
         if not run.finished:
             run.map(work, listed, total=total, unit=unit)
         return run.finish(), done
@@ -257,7 +259,7 @@ def _run_with_folder(
         return TaskResult(1, 1, files=tuple(files))
 
     stage, options = Stage("numbers", version, ("own",)), RunOptions(overwrite=overwrite)
-    with stage_run(stage, _Config(), {"a": "1"}, str(output), options) as run:
+    with stage_run(stage, _Config(), inputs={"a": "1"}, output=str(output), options=options) as run:
         if not run.finished:
             run.declare_outputs([f"own/{name}.txt" for name in names])
             run.once("write", write)
@@ -411,9 +413,9 @@ def test_a_damaged_shard_is_named_and_rebuilt(tmp_path: Path, damage: str) -> No
 def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     stage = Stage("numbers", 1)
     with (
-        stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
+        stage_run(stage, _Config(), inputs={}, output=str(tmp_path / "out"), options=RunOptions()),
         pytest.raises(LockedError, match="is writing it; wait until it finishes, or choose another --output"),
-        stage_run(stage, _Config(), {}, str(tmp_path / "out"), RunOptions()),
+        stage_run(stage, _Config(), inputs={}, output=str(tmp_path / "out"), options=RunOptions()),
     ):
         pass
 
@@ -444,7 +446,9 @@ def test_work_files_are_removed_at_the_end_and_rebuilt_for_a_damaged_result(tmp_
 
     def run_both() -> Summary:
         task = _Task(1, str(tmp_path / "out"))
-        with stage_run(Stage("two", 1), _Config(), {}, str(tmp_path / "out"), RunOptions()) as run:
+        with stage_run(
+            Stage("two", 1), _Config(), inputs={}, output=str(tmp_path / "out"), options=RunOptions()
+        ) as run:
             if not run.finished:
                 run.map(first, [task], phase="first", work=True)
                 run.map(second, [task])
@@ -503,7 +507,9 @@ def test_a_task_can_note_what_it_waits_for(tmp_path: Path) -> None:
 
     notes = _Notes()
     options = RunOptions(progress=notes)
-    with stage_run(Stage("numbers", 1), _Config(), {"a": "1"}, str(tmp_path / "out"), options) as run:
+    with stage_run(
+        Stage("numbers", 1), _Config(), inputs={"a": "1"}, output=str(tmp_path / "out"), options=options
+    ) as run:
         run.once("listing", wait)
     progress.note("nobody listens")
     assert notes.notes == ["no answer; tries again"]

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import hashlib
 import io
 import json
-import lzma
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
+from compressed_files import write_compressed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.errors import DamagedFileError, InputError
 from pipelines.core.url_lists import BadRow, UrlListError, read_urls
-
-_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".zst": zstandard.compress,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-    ".gz": gzip.compress,
-}
-
-
-def _write(folder: Path, name: str, data: str | bytes) -> Path:
-    path = folder / name
-    content = data.encode() if isinstance(data, str) else data
-    path.write_bytes(_COMPRESS.get(path.suffix, bytes)(content))
-    return path
 
 
 def _read(path: Path, column: str = "url") -> tuple[list[str | None], list[tuple[int, str, str]]]:
@@ -58,7 +40,7 @@ def _read_until(error: type[InputError], path: Path) -> tuple[list[str | BadRow 
 @pytest.mark.parametrize("suffix", ["", ".zst", ".xz", ".bz2", ".gz"])
 def test_one_url_per_line(tmp_path: Path, suffix: str) -> None:
     text = b"\xef\xbb\xbfhttp://a.com/1\r\n# a comment\n\n  http://b.com/\xc3\xa9  \n{not json\nhttp://\xff.com/\nhttp://c.com/"
-    urls, rejects = _read(_write(tmp_path, f"list.txt{suffix}", text))
+    urls, rejects = _read(write_compressed(tmp_path, f"list.txt{suffix}", text))
     assert urls == ["http://a.com/1", "http://b.com/é", "{not json", "http://c.com/"]
     assert rejects == [(6, "not_utf8", "http://\ufffd.com/")]
 
@@ -76,7 +58,7 @@ def test_json_lines_and_plain_lines(tmp_path: Path) -> None:
         "[" * 100000,
         "{" + '"a":[' * 100000,
     ]
-    urls, rejects = _read(_write(tmp_path, "list.jsonl.zst", "\n".join(lines)))
+    urls, rejects = _read(write_compressed(tmp_path, "list.jsonl.zst", "\n".join(lines)))
     assert urls == ["http://a.com/", None, "http://b.com/\ufffd", "http://plain.com/", "[" * 100000]
     reasons = [(5, "not_json"), (6, "no_field"), (7, "not_text"), (8, "not_text"), (10, "not_json")]
     assert [(line, reason) for line, reason, _ in rejects] == reasons
@@ -84,7 +66,7 @@ def test_json_lines_and_plain_lines(tmp_path: Path) -> None:
 
 def test_nested_fields_and_field_names_with_a_dot(tmp_path: Path) -> None:
     records = [{"meta": {"url": "http://a.com/"}}, {"meta.url": "http://b.com/", "meta": 5}, {"meta": {}}, {"meta": []}]
-    path = _write(tmp_path, "documents.jsonl", "\n".join(map(json.dumps, records)))
+    path = write_compressed(tmp_path, "documents.jsonl", "\n".join(map(json.dumps, records)))
     urls, rejects = _read(path, "meta.url")
     assert urls == ["http://a.com/", "http://b.com/"]
     assert [(line, reason) for line, reason, _ in rejects] == [(3, "no_field"), (4, "no_field")]
@@ -99,7 +81,7 @@ def test_lists_of_openwebtext2(tmp_path: Path) -> None:
         "created_utc": ["2017-01-01T00:00:00"],
     }
     lines = "".join(json.dumps({"text": f"http://a.com/{n}", "meta": meta}) + "\n" for n in range(3))
-    path = _write(tmp_path, "urls_0.jsonl.zst", lines)
+    path = write_compressed(tmp_path, "urls_0.jsonl.zst", lines)
     assert _read(path, "text") == ([f"http://a.com/{n}" for n in range(3)], [])
     with pytest.raises(InputError, match=r"no line has a field 'url'; the first has: text, meta"):
         _read(path)
@@ -114,7 +96,7 @@ def test_csv_written_by_the_standard_library(tmp_path: Path) -> None:
         [3, " http://b.com/ ", ""],
     ]
     csv.writer(text).writerows(rows)
-    assert _read(_write(tmp_path, "list.csv.gz", "\ufeff" + text.getvalue())) == (
+    assert _read(write_compressed(tmp_path, "list.csv.gz", "\ufeff" + text.getvalue())) == (
         ["http://a.com/?x=1,2", None, "http://b.com/"],
         [],
     )
@@ -135,7 +117,7 @@ def test_bad_csv_rows_do_not_affect_others(tmp_path: Path) -> None:
         b'"to the end,http://a.com/11\n'
         b"twelve,http://a.com/12"
     )
-    urls, rejects = _read(_write(tmp_path, "list.csv", text))
+    urls, rejects = _read(write_compressed(tmp_path, "list.csv", text))
     assert urls == [f"http://a.com/{n}" for n in (1, 3, 6, 10, 12)]
     assert [(line, reason) for line, reason, _ in rejects] == [
         (3, "bad_csv"),
@@ -153,7 +135,7 @@ def test_an_unclosed_quote_in_a_long_file_costs_one_row(tmp_path: Path) -> None:
     for place in (0, 2000, 4999):
         lines = rows.splitlines(keepends=True)
         lines[place] = '"' + lines[place]
-        urls, rejects = _read(_write(tmp_path, f"{place}.csv", "url,title\n" + "".join(lines)))
+        urls, rejects = _read(write_compressed(tmp_path, f"{place}.csv", "url,title\n" + "".join(lines)))
         assert urls == [f"http://a.com/{n}" for n in range(5000) if n != place]
         assert [(line, reason) for line, reason, _ in rejects] == [(place + 2, "bad_csv")]
 
@@ -168,16 +150,16 @@ def test_any_csv_of_the_standard_library_is_read_back(tmp_path_factory: Any, row
     folder = tmp_path_factory.mktemp("csv")
     text = io.StringIO()
     csv.writer(text).writerows([("title", "url"), *rows])
-    urls, rejects = _read(_write(folder, "list.csv", text.getvalue()))
+    urls, rejects = _read(write_compressed(folder, "list.csv", text.getvalue()))
     assert (urls, rejects) == ([url or None for _, url in rows], [])
 
 
 def test_tsv_has_no_quotes(tmp_path: Path) -> None:
     text = b'url\ttitle\nhttp://a.com/\t"open\nhttp://b.com/\nhttp://\xff/\tx\n\tempty\r\n'
-    urls, rejects = _read(_write(tmp_path, "list.tsv.xz", text))
+    urls, rejects = _read(write_compressed(tmp_path, "list.tsv.xz", text))
     assert urls == ["http://a.com/", "http://b.com/", None]
     assert rejects == [(4, "not_utf8", "http://\ufffd/\tx")]
-    urls, rejects = _read(_write(tmp_path, "titles.tsv", text), "title")
+    urls, rejects = _read(write_compressed(tmp_path, "titles.tsv", text), "title")
     assert urls == ['"open', "x", "empty"]
     assert [(line, reason) for line, reason, _ in rejects] == [(3, "short_row")]
 
@@ -207,7 +189,7 @@ def test_parquet_strings_that_are_not_utf8_are_bad_rows(tmp_path: Path) -> None:
 
 def test_lists_are_streamed(tmp_path: Path) -> None:
     def peak_bytes(rows: int, name: str, line: str) -> int:
-        path = _write(tmp_path, f"{rows}-{name}", "url\n" * name.startswith("c") + line * rows)
+        path = write_compressed(tmp_path, f"{rows}-{name}", "url\n" * name.startswith("c") + line * rows)
         tracemalloc.start()
         for _ in read_urls(str(path)):
             pass
@@ -231,7 +213,7 @@ def test_lists_are_streamed(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_missing_columns_are_reported(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        _read(_write(tmp_path, name, content))
+        _read(write_compressed(tmp_path, name, content))
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("txt", ".zst"), ("csv", ".xz"), ("tsv", ".bz2"), ("jsonl", ".gz")])
@@ -240,7 +222,7 @@ def test_a_truncated_list_is_read_up_to_the_damage(tmp_path: Path, kind: str, su
     urls = [f"http://a.com/{hashlib.sha512(b'%d' % n).hexdigest()}" for n in range(20_000)]
     form = '{{"url": "{}"}}\n' if kind == "jsonl" else "{}\n"
     text = "url\n" * (kind in ("csv", "tsv")) + "".join(form.format(url) for url in urls)
-    path = _write(tmp_path, f"list.{kind}{suffix}", text)
+    path = write_compressed(tmp_path, f"list.{kind}{suffix}", text)
     size = path.stat().st_size * 9 // 10
     path.write_bytes(path.read_bytes()[:size])
     rows, message = _read_until(DamagedFileError, path)
@@ -282,6 +264,6 @@ def test_dumps_and_tables_are_not_lists_of_lines(tmp_path: Path) -> None:
         ("list", "id,url\n1,http://a.com/\n", r"begins with the header of a table, .* end in \.csv"),
         ("list", 'title\t"url"\nx\thttp://a.com/\n', r"begins with the header of a table, .* end in \.tsv"),
     ]:
-        path = _write(tmp_path, name, text)
+        path = write_compressed(tmp_path, name, text)
         with pytest.raises(InputError, match=message):
             _read(path)

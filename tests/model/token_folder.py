@@ -75,7 +75,7 @@ def write_token_folder(
         files.append(shards.write_file(str(folder), "tokens.json", json.dumps(about).encode()))
         return TaskResult(1, 1, files=tuple(files))
 
-    with stage_run(Stage("tokenize", 1), _NoOptions(), {}, str(folder), RunOptions()) as run:
+    with stage_run(Stage("tokenize", 1), _NoOptions(), inputs={}, output=str(folder), options=RunOptions()) as run:
         run.once("tokenize", write)
         run.finish()
     return str(folder)

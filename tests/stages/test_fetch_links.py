@@ -39,7 +39,7 @@ class _NoConfig:
 
 def _scraped(folder: Path, url_shards: Sequence[Sequence[str]]) -> Path:
     """Write a folder as scrape does."""
-    with stage_run(Stage("scrape", 1), _NoConfig(), {}, str(folder), RunOptions()) as run:
+    with stage_run(Stage("scrape", 1), _NoConfig(), inputs={}, output=str(folder), options=RunOptions()) as run:
         for index, urls in enumerate(url_shards):
             with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as written:
                 for url in urls:

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.core import buckets
 from pipelines.core.buckets import write_buckets
 from pipelines.core.records import LINK_SCHEMA
-from pipelines.stages.scrape import merge
 from pipelines.stages.scrape.merge import MergeContext, merge_bucket
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
@@ -73,16 +71,18 @@ def order_of(row: Row) -> tuple[Any, ...]:
     return tuple("" if row[key] is None else row[key] for key in keys)
 
 
-def _merged(folder: Path, files: list[list[Row]], karma: str, min_score: int | None) -> tuple[pa.Table, Any]:
+def _merged(
+    folder: Path, files: list[list[Row]], karma: str, min_score: int | None, flush_bytes: int = 1 << 20, **limits: int
+) -> tuple[pa.Table, Any]:
     """Write work files of one bucket, among others, and merge it."""
     names = []
     for number, rows in enumerate(files):
         names.append(f"_work/submissions-{number:05d}.buckets")
-        with write_buckets(str(folder / names[-1]), SUBMISSION_SCHEMA) as written:
+        with write_buckets(str(folder / names[-1]), SUBMISSION_SCHEMA, flush_bytes) as written:
             for start in range(0, len(rows), 5):
                 batch = pa.RecordBatch.from_pylist(rows[start : start + 5] * 2, schema=SUBMISSION_SCHEMA)
                 written.writer.write(batch, _buckets_of(batch.num_rows))
-    result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder)))
+    result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder), **limits))
     return pq.read_table(folder / f"links-{_BUCKET:05d}.parquet"), result
 
 
@@ -122,13 +122,8 @@ def test_the_merge_is_that_of_a_plain_loop(
     files: list[list[Row]],
     min_score: int | None,
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        if in_ranges:
-            patch.setattr(buckets, "_FLUSH_BYTES", 700)
-            patch.setattr(merge, "_MAX_SORTED_BYTES", 900)
-            patch.setattr(merge, "_LINKS_PER_BATCH", 2)
-        folder = tmp_path_factory.mktemp("merge")
-        table, result = _merged(folder, files, karma, min_score)
+    limits = {"flush_bytes": 700, "max_sorted_bytes": 900, "links_per_batch": 2} if in_ranges else {}
+    table, result = _merged(tmp_path_factory.mktemp("merge"), files, karma, min_score, **limits)
     every = list(itertools.chain.from_iterable(files))
     links, dropped = plain_merge(every, karma, min_score)
     assert table.schema.equals(LINK_SCHEMA)
@@ -142,14 +137,12 @@ def test_the_merge_is_that_of_a_plain_loop(
 def test_the_order_and_the_split_of_the_rows_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject, karma: str
 ) -> None:
-    wanted = _merged(tmp_path_factory.mktemp("merge"), [rows], karma, 1)[1].files[0].sha256
+    def checksum(files: list[list[Row]], **limits: int) -> str:
+        folder = tmp_path_factory.mktemp("merge")
+        return str(_merged(folder, files, karma, min_score=1, **limits)[1].files[0].sha256)
+
     shuffled = data.draw(st.permutations(rows))
     cut = data.draw(st.integers(0, len(rows)))
-    assert (
-        _merged(tmp_path_factory.mktemp("merge"), [shuffled[:cut], shuffled[cut:]], karma, 1)[1].files[0].sha256
-        == wanted
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "_FLUSH_BYTES", 700)
-        patch.setattr(merge, "_MAX_SORTED_BYTES", 900)
-        assert _merged(tmp_path_factory.mktemp("merge"), [shuffled], karma, 1)[1].files[0].sha256 == wanted
+    expected = checksum([rows])
+    assert checksum([shuffled[:cut], shuffled[cut:]]) == expected
+    assert checksum([shuffled], flush_bytes=700, max_sorted_bytes=900) == expected

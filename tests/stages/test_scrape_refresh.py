@@ -46,21 +46,25 @@ class _Dumps:
 
 @pytest.fixture
 def dumps(tmp_path: Path) -> _Dumps:
+    return _write_dumps(tmp_path)
+
+
+def _write_dumps(folder: Path, fresh: int = 730) -> _Dumps:
     chance = random.Random(2)
     good = records(_GOOD, [chance.randrange(40) for _ in range(300)])
     end_of_good = records(_GOOD, [chance.randrange(40) for _ in range(60)], 300)
-    true = records(_FRESH, [chance.choice([0, 1, 2, 3, 4, 90]) for _ in range(730)], 200)
+    true = records(_FRESH, [chance.choice([0, 1, 2, 3, 4, 90]) for _ in range(fresh)], 200)
     true[5]["is_self"] = True
     true[6]["promoted"] = True
     true[7]["url"] = None
     true[8]["url"] = "HTTP://Site1.com:80/67"
     seen = [{**post, "score": chance.choice([0, 1, 1, 1])} for post in true]
     seen[9]["score"] = None
-    (tmp_path / "true").mkdir()
+    (folder / "true").mkdir(parents=True)
     return _Dumps(
-        write_dump(tmp_path, "RS_2023-05.zst", good),
-        write_dump(tmp_path, "RS_2023-08.zst", [*end_of_good, *seen, "oops"]),
-        write_dump(tmp_path / "true", "RS_2023-08.zst", [*end_of_good, *true, "oops"]),
+        write_dump(folder, "RS_2023-05.zst", good),
+        write_dump(folder, "RS_2023-08.zst", [*end_of_good, *seen, "oops"]),
+        write_dump(folder / "true", "RS_2023-08.zst", [*end_of_good, *true, "oops"]),
         true,
     )
 
@@ -270,15 +274,13 @@ def test_no_score_is_requested_twice_after_kill_9(
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
 
 
-def test_refreshed_scores_that_are_still_fresh_are_refused(
-    tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipelines.stages.scrape.months._MIN_SCORED", 500)
-    archive.posts = [{**post, "score": 1} for post in archive.posts]
+def test_refreshed_scores_that_are_still_fresh_are_refused(tmp_path: Path, archive: ArcticShift) -> None:
+    dumps = _write_dumps(tmp_path / "dumps", fresh=1003)
+    archive.posts = [{**post, "url": post["url"] or "", "score": 1} for post in dumps.posts]
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
-    with pytest.raises(InputError, match=r"2023-08 from arctic-shift also look recorded at ingestion: 0 of 727 "):
+    with pytest.raises(InputError, match=r"2023-08 from arctic-shift also look recorded at ingestion: 0 of 1,000 "):
         run_scrape(dumps.named, tmp_path / "out", **options)
     requests = len(archive.requests)
     summary = run_scrape(dumps.named, tmp_path / "out", accept_fresh_scores=True, **options)
-    assert summary.extra["refreshed_scores"] == 727
+    assert summary.extra["refreshed_scores"] == 1000
     assert len(archive.requests) == requests

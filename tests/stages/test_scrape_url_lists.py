@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import json
-import lzma
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
+from compressed_files import write_compressed
 
 from pipelines.core import shards
 from pipelines.core.errors import InputError, UsageError
@@ -27,21 +23,6 @@ from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.url_source import count_urls
-
-_PACK: dict[str, Callable[[bytes], bytes]] = {
-    ".zst": zstandard.compress,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-    ".gz": gzip.compress,
-}
-
-
-def _write(folder: Path, name: str, data: str | bytes) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = data.encode() if isinstance(data, str) else data
-    path.write_bytes(_PACK.get(path.suffix, bytes)(content))
-    return path
 
 
 def _read(path: Path, column: str = "url") -> tuple[list[str | None], FileStats]:
@@ -57,11 +38,11 @@ def _read(path: Path, column: str = "url") -> tuple[list[str | None], FileStats]
 
 def test_a_missing_column_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"it has: link \(set another one with --url-column\)"):
-        _read(_write(tmp_path, "a.csv", "link\nhttp://a.com/\n"))
+        _read(write_compressed(tmp_path, "a.csv", "link\nhttp://a.com/\n"))
 
 
 def test_a_truncated_list_is_noted(tmp_path: Path) -> None:
-    path = _write(tmp_path, "a.txt.gz", "".join(f"http://a.com/{n}\n" for n in range(20_000)))
+    path = write_compressed(tmp_path, "a.txt.gz", "".join(f"http://a.com/{n}\n" for n in range(20_000)))
     path.write_bytes(path.read_bytes()[:20_000])
     urls, stats = _read(path)
     assert len(urls) > 1000
@@ -82,7 +63,7 @@ def test_a_truncated_list_is_noted(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_problems_of_a_list_are_noted(tmp_path: Path, name: str, content: bytes, urls: int, damage: str) -> None:
-    read, stats = _read(_write(tmp_path, name, content))
+    read, stats = _read(write_compressed(tmp_path, name, content))
     assert read == ["a"] * urls
     assert stats.damage.startswith(damage)
     assert stats.damaged_at is None
@@ -109,10 +90,10 @@ def test_lists_in_every_format_give_the_same_links(tmp_path: Path) -> None:
     urls = ["http://b.com/?utm_source=x", "http://a.com/1", "http://b.com/", "ftp://c.com/", "http://i.imgur.com/x"]
     folder = tmp_path / "lists"
     paths = [
-        _write(folder, "urls.txt.gz", "# a list\n\n" + "".join(f"{url}\n" for url in urls)),
-        _write(folder, "urls.csv", "name,url\n" + "".join(f'"a, b",{url}\n' for url in urls)),
-        _write(folder, "urls.tsv.xz", "name\turl\n" + "".join(f"a\t{url}\n" for url in urls)),
-        _write(folder, "urls.jsonl.zst", "".join(json.dumps({"url": url}) + "\n" for url in urls)),
+        write_compressed(folder, "urls.txt.gz", "# a list\n\n" + "".join(f"{url}\n" for url in urls)),
+        write_compressed(folder, "urls.csv", "name,url\n" + "".join(f'"a, b",{url}\n' for url in urls)),
+        write_compressed(folder, "urls.tsv.xz", "name\turl\n" + "".join(f"a\t{url}\n" for url in urls)),
+        write_compressed(folder, "urls.jsonl.zst", "".join(json.dumps({"url": url}) + "\n" for url in urls)),
         folder / "urls.parquet",
     ]
     pq.write_table(pa.table({"url": urls}), paths[-1])
@@ -138,7 +119,7 @@ def test_lists_in_every_format_give_the_same_links(tmp_path: Path) -> None:
 
 
 def test_rejects_are_counted_and_listed(tmp_path: Path) -> None:
-    path = _write(tmp_path, "list.csv", b'url\nhttp://a.com/\n"http://b.com/\nhttp://\xff.com/\n')
+    path = write_compressed(tmp_path, "list.csv", b'url\nhttp://a.com/\n"http://b.com/\nhttp://\xff.com/\n')
     summary = _scrape([path], tmp_path / "out")
     assert (summary.records_in, summary.records_out, summary.dropped) == (3, 1, {"bad_line": 2})
     rows = pq.read_table(tmp_path / "out" / "rejects-00000.parquet").to_pylist()
@@ -156,10 +137,10 @@ def test_a_list_on_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_column_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    path = _write(tmp_path, "list.txt.gz", "http://a.com/\n")
+    path = write_compressed(tmp_path, "list.txt.gz", "http://a.com/\n")
     with pytest.raises(UsageError, match="--url-column link has no effect on lists of one URL per line"):
         _scrape([path], tmp_path / "out", url_column="link")
     with pytest.raises(UsageError, match="--url-column has no effect with --source dump"):
         _scrape([path], tmp_path / "out", source="dump", url_column="link")
-    table = _write(tmp_path, "list.csv", "link\nhttp://b.com/\n")
+    table = write_compressed(tmp_path, "list.csv", "link\nhttp://b.com/\n")
     assert _scrape([path, table], tmp_path / "out", url_column="link").records_out == 2

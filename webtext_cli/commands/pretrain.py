@@ -68,7 +68,7 @@ def command(
     if show_batch is not None:
         _show_batch(config, folders[0], show_batch, shared.as_json)
     elif replay is not None:
-        _replay(config, shared, folders[0], replay, initial)
+        _replay(config, shared, tokens=folders[0], step=replay, init_from=initial)
     else:
         _train(config, shared, folders[0], initial)
 

@@ -37,8 +37,10 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
 
     rows = [
         ["entries", f"{card['vocabulary']['entries']:,}", f"{reference.get('entries', 0):,}"],
-        figure("bytes per token, corpus", corpus, reference, "bytes_per_token", 2),
-        figure(f"bytes per token, {held_out_name}", held_out, reference_held_out, "bytes_per_token", 2),
+        figure("bytes per token, corpus", corpus, compared=reference, key="bytes_per_token", digits=2),
+        figure(
+            f"bytes per token, {held_out_name}", held_out, compared=reference_held_out, key="bytes_per_token", digits=2
+        ),
     ]
     if card["groups"]:
         rows.append(["bytes per token, sample", *_sample_bytes_per_token(card["groups"])])
@@ -49,8 +51,8 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
     shares = [format_percent(figures.get("share_used")) for figures in (held_out, reference_held_out)]
     return [
         *rows,
-        figure("fertility, tokens per alphabetic word", corpus, reference, "fertility", 3),
-        figure("Rényi efficiency, alpha 2.5", corpus, reference, "renyi_efficiency", 3),
+        figure("fertility, tokens per alphabetic word", corpus, compared=reference, key="fertility", digits=3),
+        figure("Rényi efficiency, alpha 2.5", corpus, compared=reference, key="renyi_efficiency", digits=3),
         [f"entries used, {held_out_name}", *shares],
     ]
 

@@ -125,7 +125,16 @@ def _bounds(spans: Sequence[Span]) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 def _piece(file: ShardFile, row: Mapping[str, Any], span: Span) -> Piece:
     start, stop = max(span.start, row["offset"]), min(span.stop, row["offset"] + row["tokens"])
     document_start = row["document_offset"] + start - row["offset"]
-    return Piece(row["id"], row["url"], "train", file.name, start, stop, document_start, "")
+    return Piece(
+        id=row["id"],
+        url=row["url"],
+        split="train",
+        file=file.name,
+        start=start,
+        stop=stop,
+        document_start=document_start,
+        text="",
+    )
 
 
 def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text: int) -> list[Piece]:
@@ -136,6 +145,15 @@ def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text:
     follows_end = span.start > 0 and int(shard[span.start - 1]) == end_of_text
     is_document_start = follows_end or (span.shard, span.start) == (0, 0)
     return [
-        Piece("", None, "train", file.name, start, stop, 0 if start > span.start or is_document_start else None, "")
+        Piece(
+            id="",
+            url=None,
+            split="train",
+            file=file.name,
+            start=start,
+            stop=stop,
+            document_start=0 if start > span.start or is_document_start else None,
+            text="",
+        )
         for start, stop in itertools.pairwise(bounds)
     ]

@@ -52,7 +52,7 @@ def write_samples(
     def max_tokens(part: Part) -> int:
         return sum(batch.samples for batch in part[1]) * config.max_tokens
 
-    with stage_run(_STAGE, config, inputs, folder, options) as run:
+    with stage_run(_STAGE, config, inputs=inputs, output=folder, options=options) as run:
         if not run.finished:
             parts = _split(sampler.batches(samples), config.max_tokens, part_tokens)
             context = sampler, folder

@@ -96,7 +96,7 @@ class Sampler:
     def _sample(self, prompt: str, number: int, tokens: list[int]) -> Sample:
         ended = tokens[-1:] == [self.trained.end_of_text]
         text = self._tokenizer.decode(tokens[:-1] if ended else tokens, skip_special_tokens=False)
-        return Sample(prompt, number, text, len(tokens), ended)
+        return Sample(prompt=prompt, number=number, text=text, tokens=len(tokens), ended=ended)
 
 
 def generate(

@@ -47,7 +47,7 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     if trained.is_exported:
         raise InputError(f"{model}: already in Hugging Face format")
     trained.tokenizer()  # raises if its vocabulary does not fit
-    with stage_run(STAGE, config, {"model": trained.fingerprint()}, output, options) as run:
+    with stage_run(STAGE, config, inputs={"model": trained.fingerprint()}, output=output, options=options) as run:
         if not run.finished:
             if trained.step is not None:
                 run.note(f"{model}: training is not finished; exporting the checkpoint of step {trained.step:,}")

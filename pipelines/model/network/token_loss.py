@@ -26,7 +26,7 @@ def summed_loss(hidden: Tensor, embedding: Tensor, targets: Tensor, logits_at_on
     rows = max(1, min(len(hidden), logits_at_once // len(embedding)))
     with torch.autocast("cpu", enabled=False):
         if not torch.is_grad_enabled():
-            return _chunked_loss(hidden.float(), embedding, targets, dtype, rows, None)
+            return _chunked_loss(hidden.float(), embedding, targets=targets, dtype=dtype, rows=rows, gradients=None)
         loss: Tensor = _SummedLoss.apply(hidden.float(), embedding, targets, dtype, rows)  # type: ignore[no-untyped-call]
         return loss
 
@@ -45,7 +45,7 @@ class _SummedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
         gradients = torch.empty_like(hidden), torch.zeros_like(embedding)
-        loss = _chunked_loss(hidden, embedding, targets, dtype, rows, gradients)
+        loss = _chunked_loss(hidden, embedding, targets=targets, dtype=dtype, rows=rows, gradients=gradients)
         ctx.save_for_backward(*gradients)
         return loss
 

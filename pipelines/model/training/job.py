@@ -65,7 +65,14 @@ class TrainingJob:
 
 def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
     """Return the architecture for a recipe and a vocabulary size."""
-    return Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, vocab_size, recipe.dropout)
+    return Architecture(
+        layers=recipe.layers,
+        width=recipe.width,
+        heads=recipe.heads,
+        context=recipe.context,
+        vocab_size=vocab_size,
+        dropout=recipe.dropout,
+    )
 
 
 def is_compiled(choice: str, device: torch.device) -> bool:

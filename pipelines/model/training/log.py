@@ -136,7 +136,9 @@ class TrainingLog:
         }
         references = [dataclasses.asdict(reference) for reference in nearest_references(job.parameters)]
         spikes = [row["spike"] for row in self._rows if "spike" in row]
-        return render_training_page(self._rows, self._timing, about, references, spikes).encode()
+        return render_training_page(
+            self._rows, self._timing, about=about, references=references, spikes=spikes
+        ).encode()
 
     def _comparison(self) -> list[str]:
         """Compare the latest held-out loss with published ones."""

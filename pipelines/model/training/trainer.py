@@ -111,7 +111,9 @@ def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
             trainer.update(row, norm)
             job.note(f"step {trainer.step:,}: loss {row['loss']:.4f}, gradient norm {row['gradient_norm']:.3g}")
         row, _ = trainer.compute_gradients()
-        spike = trainer.spikes.observe(row) or Spike(step, "loss", row["loss"], math.nan, math.nan, math.nan)
+        spike = trainer.spikes.observe(row) or Spike(
+            step=step, what="loss", value=row["loss"], mean=math.nan, deviation=math.nan, z=math.nan
+        )
         return trainer.spike_report(spike, layer_norms(trainer.model, trainer.engine.reduce))
 
 

@@ -52,7 +52,7 @@ def dedup(
     are no documents. Paper, section 2.1.
     """
     source = inputs.open_documents(documents, config.text_field)
-    with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
+    with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():
                 _run_phases(config, source, sizes or TaskSizes(), run)
@@ -64,7 +64,9 @@ def _run_phases(config: DedupConfig, source: inputs.DocumentInput, sizes: TaskSi
     run.map(sign_shard, source.shards, (config, output), phase="signatures", work=True, total=source.records)
     signed = open_signatures(source.shards, output)
     equal, candidates = _find_pairs(config, signed, sizes.documents_per_part, run)
-    near, shingle_indexes = _verify_pairs(config, signed, candidates, sizes.pairs_per_task, run)
+    near, shingle_indexes = _verify_pairs(
+        config, signed, pairs=candidates, pairs_per_task=sizes.pairs_per_task, run=run
+    )
     run.once("members", lambda: write_members(equal, near, signed, output), work=True)
     context = (shingle_indexes, output)
     run.map(compare_members, signed, context, phase="comparison", work=True, total=len(signed), unit="shards")
@@ -98,7 +100,9 @@ def _verify_pairs(
     shingle_indexes = tuple(storage.join(run.output, work_name("shingles", shard.documents.index)) for shard in signed)
     total = sum(map(count_rows, pairs))
     parts = max(1, -(-total // pairs_per_task))
-    candidates = CandidatePairs(pairs, parts, shingle_indexes, config.threshold, run.output)
+    candidates = CandidatePairs(
+        pairs=pairs, parts=parts, shingle_indexes=shingle_indexes, threshold=config.threshold, output=run.output
+    )
     entries = run.map(
         verify_pairs,
         range(parts),

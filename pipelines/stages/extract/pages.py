@@ -120,7 +120,7 @@ def _response(record: Any, url: str | None) -> RawPage | PageText:
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}
-    return RawPage(data, content_type, url, encodings, is_plain)
+    return RawPage(data=data, content_type=content_type, url=url, encodings=encodings, plain=is_plain)
 
 
 def _read_warc(path: str) -> Iterator[SourcePage]:

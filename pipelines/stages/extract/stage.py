@@ -54,7 +54,7 @@ def extract(
     source = _open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints = {**source.fingerprints, "extractor": extractor_version(config.extractor)}
-    with stage_run(STAGE, config, fingerprints, output, options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             if source.note is not None:
                 run.note(source.note)

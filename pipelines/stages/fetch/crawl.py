@@ -92,7 +92,9 @@ class _Crawl:
             if failure is None:
                 positions.setdefault(url_origin(wire_url), []).append(link)
             else:
-                self._record(Outcome(link, failure, None, None, dt.datetime.now(dt.UTC)))
+                self._record(
+                    Outcome(link=link, failure=failure, final_url=None, status=None, fetched_at=dt.datetime.now(dt.UTC))
+                )
         return positions
 
     def run(self, threads: Threads) -> None:
@@ -177,7 +179,17 @@ class _Crawl:
             host.failures = 0
             assert step.exchange.response is not None
             size, at = step.exchange.response.decoded_bytes, step.exchange.started_at
-            self._record(Outcome(_link_of(step.visit), None, step.visit.url, step.exchange.status, at, size, offset))
+            self._record(
+                Outcome(
+                    link=_link_of(step.visit),
+                    failure=None,
+                    final_url=step.visit.url,
+                    status=step.exchange.status,
+                    fetched_at=at,
+                    bytes=size,
+                    warc_offset=offset,
+                )
+            )
             return
         host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
         if host.failures >= GIVE_UP_AFTER:
@@ -187,7 +199,13 @@ class _Crawl:
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
-        outcome = Outcome(_link_of(visit), failure, visit.url, status, at or dt.datetime.now(dt.UTC))
+        outcome = Outcome(
+            link=_link_of(visit),
+            failure=failure,
+            final_url=visit.url,
+            status=status,
+            fetched_at=at or dt.datetime.now(dt.UTC),
+        )
         if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return

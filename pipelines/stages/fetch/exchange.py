@@ -117,7 +117,16 @@ def perform_exchange(
     if response is not None and failure is not None:
         response = dataclasses.replace(response, body=None, truncated=_TRUNCATIONS.get(failure.reason, "unspecified"))
     seconds = time.monotonic() - started
-    return Exchange(url, started_at, seconds, request_headers, attempt.peer, attempt.connected, response, failure)
+    return Exchange(
+        url=url,
+        started_at=started_at,
+        seconds=seconds,
+        request_headers=request_headers,
+        peer=attempt.peer,
+        reached=attempt.connected,
+        response=response,
+        failure=failure,
+    )
 
 
 def classify_error(error: BaseException, attempt: Attempt) -> Failure:

@@ -31,7 +31,7 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
     """
     _check_user_agent(config)
     source = open_links(links)
-    with stage_run(STAGE, config, {source.name: source.fingerprint}, output, options) as run:
+    with stage_run(STAGE, config, inputs={source.name: source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
@@ -111,4 +111,10 @@ def _read_result(path: str, output: str) -> TaskResult | None:
         return None
     if any(check_file(output, file) for file in entry.files):
         return None
-    return TaskResult(entry.records_in, entry.records_out, entry.dropped, entry.counts, entry.files)
+    return TaskResult(
+        records_in=entry.records_in,
+        records_out=entry.records_out,
+        dropped=entry.dropped,
+        counts=entry.counts,
+        files=entry.files,
+    )

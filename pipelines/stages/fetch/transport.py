@@ -82,7 +82,9 @@ class Client:
         self._public_only = not allow_private_addresses
         # Only used to read proxies and certificates from the environment; it sends nothing.
         self._environment = requests.Session()
-        settings = self._environment.merge_environment_settings("https://example.org/", {}, True, None, None)
+        settings = self._environment.merge_environment_settings(
+            "https://example.org/", proxies={}, stream=True, verify=None, cert=None
+        )
         self._adapter = _Adapter(threads, _tls_context(settings["verify"]))
         self._attempts: set[Attempt] = set()
         self._lock = threading.Lock()
@@ -109,7 +111,8 @@ class Client:
         prepared = requests.PreparedRequest()
         # The auth callable keeps requests from sending the credentials of ~/.netrc or of the URL.
         prepared.prepare("GET", url, headers=self._headers, cookies=cookies, auth=lambda request: request)
-        proxies = self._environment.merge_environment_settings(url, {}, True, None, None)["proxies"]
+        settings = self._environment.merge_environment_settings(url, proxies={}, stream=True, verify=None, cert=None)
+        proxies = settings["proxies"]
         if self._public_only and select_proxy(url, proxies):
             _check_literal_address(url)
         timeouts = (min(_CONNECT_TIMEOUT_S, attempt.remaining_s), attempt.remaining_s)

@@ -79,11 +79,11 @@ def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     remaining_s = max(0.1, config.timeout - visit.elapsed_s)
     if visit.robots_of is not None:
         limits = Limits(remaining_s, robots.MAX_BYTES, truncate=True)
-        exchange = perform_exchange(client, visit.url, visit.cookies, limits, _is_robots_file)
+        exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_robots_file)
         following = _after_robots(visit, exchange, config)
     else:
         limits = Limits(remaining_s, config.max_bytes)
-        exchange = perform_exchange(client, visit.url, visit.cookies, limits, _is_page)
+        exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_page)
         following = _after_page(visit, exchange, config)
     visit.elapsed_s += exchange.seconds
     return Step(visit, exchange, following, exchange_records(exchange) if exchange.response is not None else b"")

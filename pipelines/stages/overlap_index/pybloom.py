@@ -46,10 +46,13 @@ def write_pybloom_filter(
     """
     _check_memory(config, capacity, run)
     parts = min(_PARTS, len(source.shards))
-    context = _FilterSource(source.shards, parts, capacity, config, run.output)
+    context = _FilterSource(documents=source.shards, parts=parts, capacity=capacity, config=config, output=run.output)
     entries = run.map(_add_part, range(parts), context, name=_part_name, phase="add", work=True, total=ngrams.documents)
     files = [file for entry in entries for file in entry.files]
-    run.once("join", lambda: _join_parts(config, source.fingerprint, ngrams.documents, files, run.output))
+    run.once(
+        "join",
+        lambda: _join_parts(config, source.fingerprint, documents=ngrams.documents, files=files, output=run.output),
+    )
 
 
 def _check_memory(config: OverlapIndexConfig, capacity: int, run: StageRun) -> None:

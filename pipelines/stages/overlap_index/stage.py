@@ -74,12 +74,12 @@ def overlap_index(
     if documents is None:
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
     source = inputs.open_documents(documents, config.text_field)
-    with stage_run(STAGE, config, {"documents": source.fingerprint}, output, options) as run:
+    with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             ngrams = _count_ngrams(config, source, run)
             items = _choose_items(config, ngrams)
             if config.filter == PYBLOOM_LIVE:
-                write_pybloom_filter(config, source, ngrams, items, run)
+                write_pybloom_filter(config, source, ngrams=ngrams, capacity=items, run=run)
             else:
                 size = _size_filter(items, config.error_rate)
                 ranges = split_blocks(size, config.memory_limit_mb << 20, small_part_bytes)
@@ -88,7 +88,9 @@ def overlap_index(
                 context = FilterSource(source.shards, size, config, output)
                 total = ngrams.documents * len(ranges)
                 parts = run.map(add_part, ranges, context, phase="add", work=True, total=total)
-                header = _unmeasured_header(config, size, items, ngrams.documents, source.fingerprint)
+                header = _unmeasured_header(
+                    config, size, items=items, documents=ngrams.documents, fingerprint=source.fingerprint
+                )
                 run.once("join", lambda: join_parts(header, [source.fingerprint], parts, output))
         return run.finish()
 
@@ -183,7 +185,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
     indexes = open_indexes(paths)
     config = merged_config(config, indexes[0].blocked_header)
     fingerprints = {f"index of {index.corpus[:12]}": index.fingerprint for index in indexes}
-    with stage_run(STAGE, config, fingerprints, output, options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             _merge_filters(config, indexes, run)
         return run.finish()

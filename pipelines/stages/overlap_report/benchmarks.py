@@ -164,7 +164,9 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
             raise _form_error(value, nearest_names(name, known))
         known_split = _find_split(entry, split)
         hub = HubSplit(entry, known_split)
-        return _with_paper(Benchmark(entry.name, known_split, field or entry.field, (), hub), entry)
+        return _with_paper(
+            Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub), entry
+        )
     files = inputs.expand_paths([path], SUFFIXES)
     if field is not None and all(file_kind(file) == "txt" for file in files):
         raise UsageError(

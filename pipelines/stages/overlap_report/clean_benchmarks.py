@@ -90,11 +90,15 @@ def write_clean_benchmark(
         if example == "document" and examples.overlapping.any():
             results.append(CleanBenchmark((), 0, _count_records(benchmark, path)))
         elif path is None or file_kind(path) == "parquet":
-            results.append(_write_rows(_read_rows(benchmark, path), _schema(benchmark, path), examples, output, name))
+            results.append(
+                _write_rows(
+                    _read_rows(benchmark, path), _schema(benchmark, path), examples=examples, output=output, name=name
+                )
+            )
         elif file_kind(path) == "jsonl":
             results.append(_write_json_lines(path, examples, output, name))
         else:
-            results.append(_write_plain(path, examples, example, output, name))
+            results.append(_write_plain(path, examples, example=example, output=output, name=name))
     return CleanBenchmark(
         tuple(entry for result in results for entry in result.files),
         sum(result.kept for result in results),

@@ -42,7 +42,13 @@ def write_hits(
             positions = np.flatnonzero((indexed.ids >= 0) & found[np.maximum(indexed.ids, 0)])
             for start in range(0, len(positions), _BATCH_ROWS):
                 hits.writer.write_batch(
-                    _hit_rows(indexed, stored, matches, places, positions[start : start + _BATCH_ROWS])
+                    _hit_rows(
+                        indexed,
+                        stored,
+                        matches=matches,
+                        places=places,
+                        positions=positions[start : start + _BATCH_ROWS],
+                    )
                 )
                 progress.advance(0)
     return hits.entry

@@ -101,7 +101,7 @@ def write_indexes(
                 for batch in read_example_batches(benchmark, example):
                     builder.add(*text_arrays(batch.texts))
                 continue
-            places, examples_read = _add_with_places(builder, benchmark, example, output, number)
+            places, examples_read = _add_with_places(builder, benchmark, example=example, output=output, number=number)
             files.append(places)
             counts.append(examples_read)
         index, examples = builder.finish()

@@ -143,7 +143,9 @@ def make_report(
             }
         )
         if config.write_clean == "benchmark":
-            clean = write_clean_benchmark(indexed.benchmark, config.example, counts.overlapping, stored.output, folder)
+            clean = write_clean_benchmark(
+                indexed.benchmark, config.example, overlapping=counts.overlapping, output=stored.output, folder=folder
+            )
             files += clean.files
             rows[-1]["clean"] = {"folder": folder, "kept": clean.kept, "left_out": clean.removed}
     options = ("apostrophes", "letters", "lines", "example", "ignore_common")

@@ -110,7 +110,13 @@ def overlap_report(
         fingerprint = {"documents": source.fingerprint}
     fingerprints = audit.fingerprints()
     with stage_run(
-        STAGE, config, fingerprint, output, options, shard_inputs=fingerprints, global_phases=_BENCHMARK_PHASES
+        STAGE,
+        config,
+        inputs=fingerprint,
+        output=output,
+        options=options,
+        shard_inputs=fingerprints,
+        global_phases=_BENCHMARK_PHASES,
     ) as run:
         if not run.finished and filter_index is not None:
             _report_from_index(audit, filter_index, fingerprints, run)
@@ -149,7 +155,7 @@ def _report_from_documents(
 
     def write() -> TaskResult:
         audit.check_unchanged(fingerprints)
-        report, files = make_report(audit, indexes[0], findings, corpus, scores)
+        report, files = make_report(audit, indexes[0], findings=findings, corpus=corpus, scores=scores)
         found = _read_variants(indexes, matches, len(source.shards))
         if config.sensitivity:
             report["sensitivity"] = sensitivity_table(audit, audit.variants, indexes, found)
@@ -158,7 +164,7 @@ def _report_from_documents(
         if config.self_test:
             benchmarks = load_benchmarks(indexes[0], audit.benchmarks)
             report["self_test"] = measure_recall(
-                benchmarks, config.example, load_index(indexes[0]), source.shards, config.held_out
+                benchmarks, config.example, index=load_index(indexes[0]), source=source.shards, held_out=config.held_out
             )
         return _write_report(report, files, output)
 
@@ -183,7 +189,7 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
             certificate=certificate,
         )
         findings = Findings(matches, matches.in_more_than(None), own_train)
-        report, files = make_report(audit, indexes[0], findings, corpus, scores)
+        report, files = make_report(audit, indexes[0], findings=findings, corpus=corpus, scores=scores)
         if audit.samples:
             found = filter_index.contains(load_index(indexes[-1]))
             report["samples"] = sample_figures(audit, indexes[-1], found)
@@ -210,7 +216,9 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[StoredIndex, ...]:
     """Build the indexes; return them in the order of the variants."""
 
     def write() -> TaskResult:
-        return write_indexes(audit.benchmarks, audit.samples, audit.config.example, audit.variants, run.output)
+        return write_indexes(
+            audit.benchmarks, audit.samples, example=audit.config.example, variants=audit.variants, output=run.output
+        )
 
     entry = run.once("benchmarks", write, work=True, unit="examples")
     return tuple(stored_index(entry.files, run.output, variant) for variant in audit.variants)

@@ -64,7 +64,7 @@ def run_rank_zero(
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
         spec = RunSpec(recipe, _fingerprints(tokens, initial))
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
-        with stage_run(stage, recipe, spec.inputs, output, options) as run:
+        with stage_run(stage, recipe, inputs=spec.inputs, output=output, options=options) as run:
             if not run.finished and run.resumed_entry("train", "train"):
                 run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
             elif not run.finished:

@@ -42,7 +42,7 @@ def remove_wikipedia(
     source = inputs.open_documents(documents, config.text_field)
     # The list is not an option, but it determines the result all the same.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
-    with stage_run(STAGE, config, fingerprints, output, options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             entries = run.map(_filter_shard, source.shards, (domains, output), total=source.records)
             without_url = sum(entry.counts["without_url"] for entry in entries)

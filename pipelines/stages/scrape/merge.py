@@ -25,7 +25,7 @@ from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
-# A larger bucket is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
+# Some domains have hundreds of millions of submissions.
 _MAX_SORTED_BYTES = 160 << 20
 _SAMPLES_PER_RANGE = 100
 _SAMPLED_FRAMES = 8
@@ -40,12 +40,18 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class MergeContext:
-    """The context of all bucket tasks; `min_score` is None if the score was checked per submission."""
+    """The context of all bucket tasks; `min_score` is None if the score was checked per submission.
+
+    A bucket of more than `max_sorted_bytes` is sorted in ranges of its URLs; `links_per_batch` links are written at a
+    time.
+    """
 
     work_files: tuple[str, ...]
     karma: str
     min_score: int | None
     output: str
+    max_sorted_bytes: int = _MAX_SORTED_BYTES
+    links_per_batch: int = _LINKS_PER_BATCH
 
 
 def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
@@ -57,7 +63,7 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     dropped: Counter[str] = Counter()
     name = shards.shard_name("links", bucket)
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
-        for batch in _in_equal_batches(_all_links(bucket, context, dropped)):
+        for batch in _in_equal_batches(_all_links(bucket, context, dropped), context.links_per_batch):
             written.writer.write_batch(batch)
     counted = {reason: count for reason, count in dropped.items() if count}
     return TaskResult(records_out=written.writer.records, dropped=counted, files=(written.entry,))
@@ -107,8 +113,8 @@ def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
     groups, scores, over_18 = groups.select(kept), scores[kept], over_18[kept]
-    for start in range(0, len(scores), _LINKS_PER_BATCH):
-        part = slice(start, start + _LINKS_PER_BATCH)
+    for start in range(0, len(scores), context.links_per_batch):
+        part = slice(start, start + context.links_per_batch)
         yield _batch(rows, groups.select(part), scores[part], over_18[part])
     progress.advance(rows.num_rows)
 
@@ -208,17 +214,17 @@ def _numpy(values: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _in_equal_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the links in batches of 4,096, so that the shard's row groups do not depend on the ranges."""
+def _in_equal_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the links in batches of equal size, so that the shard's row groups do not depend on the ranges."""
     pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         pending.append(batch)
         count += batch.num_rows
-        while count >= _LINKS_PER_BATCH:
+        while count >= size:
             combined = pa.concat_batches(pending)
-            yield combined.slice(0, _LINKS_PER_BATCH)
-            pending, count = [combined.slice(_LINKS_PER_BATCH)], count - _LINKS_PER_BATCH
+            yield combined.slice(0, size)
+            pending, count = [combined.slice(size)], count - size
     if count:
         yield pa.concat_batches(pending)
 
@@ -227,7 +233,7 @@ def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]
     """Yield the bucket in parts that fit into memory, one per range of URLs, in order of the ranges."""
     paths = [storage.join(context.output, name) for name in context.work_files]
     parts = [bucket_part(path, SUBMISSION_SCHEMA, bucket) for path in paths]
-    ranges = -(-sum(part.size_bytes for part in parts) // _MAX_SORTED_BYTES)
+    ranges = -(-sum(part.size_bytes for part in parts) // context.max_sorted_bytes)
     if ranges <= 1:
         yield parts
         return

@@ -176,8 +176,8 @@ def _check_scores(config: ScrapeConfig, months: list[str], counts: list[ScoreCou
     if has_fresh_scores(known, good) and not config.accept_fresh_scores:
         other = "praw" if config.refresh_scores == "arctic-shift" else "arctic-shift"
         raise InputError(
-            f"the scores of {', '.join(months)} from {config.refresh_scores} also look recorded at ingestion: {good} "
-            f"of {known} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
+            f"the scores of {', '.join(months)} from {config.refresh_scores} also look recorded at ingestion: {good:,} "
+            f"of {known:,} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
         )
 
 

@@ -58,7 +58,13 @@ def _scrape(
     """Write the links of files; without any, of the listings that an API returns."""
     inputs = {file.label: file.fingerprint for file in files or []} | score_input(config)
     with stage_run(
-        STAGE, config, rule_inputs(filter), output, options, shard_inputs=inputs, global_phases=_GLOBAL_PHASES
+        STAGE,
+        config,
+        inputs=rule_inputs(filter),
+        output=output,
+        options=options,
+        shard_inputs=inputs,
+        global_phases=_GLOBAL_PHASES,
     ) as run:
         if not run.finished:
             _write_links(run, config, filter, fetch_listings(run, config, filter) if files is None else files)
@@ -128,7 +134,9 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
         refreshed = refresh_scores(run, config, files, stats, months, context)
         files, stats, work_files = refreshed.files, refreshed.stats, refreshed.work_files
     kept = sum(stat.kept for stat in stats)
-    merge_context = MergeContext(tuple(work_files), filter.karma, filter.min_link_score, run.output)
+    merge_context = MergeContext(
+        work_files=tuple(work_files), karma=filter.karma, min_score=filter.min_link_score, output=run.output
+    )
     buckets = range(config.shards)
     run.map(
         merge_bucket, buckets, merge_context, name="links-{:05d}".format, phase="merge", total=kept, unit="submissions"

@@ -68,7 +68,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
                 continue
             # The only shard of an input uses all cores.
             encoded = encoder.encode(batch.column("text"), threads=context.shards == 1)
-            encoded_documents = _encoded_documents(shard, batch, encoded, documents, context)
+            encoded_documents = _encoded_documents(shard, batch, encoded=encoded, position=documents, context=context)
             if context.engine != "tokenizers":
                 check.compare(batch, encoded, encoded_documents.content)
             runs.add(encoded_documents)

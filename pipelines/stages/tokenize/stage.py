@@ -55,10 +55,12 @@ def tokenize(
         form.check(config.shard_tokens)
         sha256 = hashlib.sha256(tokenizer_file.data).hexdigest()
         fingerprints = {"documents": source.fingerprint, "tokenizer": sha256}
-        with stage_run(STAGE, config, fingerprints, output, options) as run:
+        with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
             if run.finished:
                 return run.finish()
-            engine = _prepare(config, source, tokenizer_file, form.little_endian.itemsize, run)
+            engine = _prepare(
+                config, source, tokenizer=tokenizer_file, token_bytes=form.little_endian.itemsize, run=run
+            )
             context = EncodeContext(
                 config=config,
                 tokenizer=tokenizer_file,
@@ -105,7 +107,13 @@ def _prepare(
             "use a byte-level tokenizer such as GPT-2's to keep all text"
         )
     available = machine.available_memory_bytes()
-    estimate = estimate_tokenizing(estimating.result(), encoder, token_bytes, config.shard_tokens, available)
+    estimate = estimate_tokenizing(
+        estimating.result(),
+        encoder,
+        token_bytes=token_bytes,
+        shard_tokens=config.shard_tokens,
+        available_bytes=available,
+    )
     run.note(estimate.describe(run.workers))
     estimate.check(config.shard_tokens, run.output, run.work)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))

@@ -155,7 +155,7 @@ def _merge_tokens(
         chosen = np.flatnonzero(runs == number)
         chosen = chosen[np.argsort(sources[chosen], kind="stable")]
         if len(chosen):
-            copy_tokens(run, sources[chosen], pieces.targets[chosen], pieces.counts[chosen], tokens)
+            copy_tokens(run, sources[chosen], targets=pieces.targets[chosen], counts=pieces.counts[chosen], out=tokens)
     return tokens
 
 

@@ -87,7 +87,7 @@ def check_written(folder: str, sample: Sequence[str]) -> int:
     ):
         encoded = reader.encode(texts)
         ids = ids or encoded
-        _check_reader(reader, texts, encoded, ids, expected.vocabulary)
+        _check_reader(reader, texts, encoded=encoded, expected=ids, vocabulary=expected.vocabulary)
     return sum(len(text_ids) for text_ids in ids[1:])
 
 

@@ -55,7 +55,7 @@ def train_bpe(
     fingerprints = {"counts" if counts else "documents": source.fingerprint}
     if reference:
         fingerprints["compare"] = hashlib.sha256(reference.tokenizer_json).hexdigest()
-    with stage_run(STAGE, config, fingerprints, output, options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             timer = Timer()
             with timer.section("counting"):
@@ -158,7 +158,7 @@ def _train(
         texts = texts_to_compare(sample, words.batches())
         run.once("files", lambda: _write_files(run.output, merges, texts))
     with timer.section("examining"):
-        run.once("card", lambda: _write_card(run.output, words, merges, sample, reference))
+        run.once("card", lambda: _write_card(run.output, words, merges=merges, sample=sample, reference=reference))
     timing = {**timer.figures(), "engine": config.engine, "ended": ended, "options": _changed_options(config)}
     if counted.text_bytes:
         timing["text_bytes"] = counted.text_bytes
