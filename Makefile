@@ -13,6 +13,7 @@ help:
 	@echo "make test      lint, type checks, import contract and tests"
 	@echo "make test-all  the same, with slow tests"
 	@echo "make setup     install into $(VENV) only"
+	@echo "make format    apply ruff's fixes and formatting"
 	@echo "make lint      ruff, mypy --strict, the import contract"
 	@echo "make bench     run all benchmarks"
 	@echo "make docs      update the generated parts of docs/"

@@ -33,7 +33,12 @@ class CorpusConfig:
 
     def options(self, stage: str, config_type: type[Any], flags: Mapping[str, Any] | None = None) -> Any:
         """Return the config of a stage: its table, overridden by command-line flags."""
-        keys = BY_NAME[stage].path_keys
+        keys, spec = BY_NAME[stage].path_keys, BY_NAME[stage]
+        if spec.file_table and spec.files in self._table(stage):
+            raise UsageError(
+                f"{self.path} [{stage}]: the list {spec.files} was replaced by a table; write "
+                f'{spec.file_table} = {{ NAME = "PATH" }}'
+            )
         options = {key: value for key, value in self._table(stage).items() if key not in keys}
         return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
@@ -195,4 +200,6 @@ def _check_sources(config: CorpusConfig, stage: StageSpec, stages: Sequence[str]
     for parameter, source in stage.reads.items():
         if parameter in paths or source in stages or has_manifest(storage.join(config.corpus, source)):
             continue
-        raise UsageError(f"{stage.name} reads {source}, which is neither finished nor among the stages to run")
+        raise UsageError(
+            f"{stage.name} reads {source}, which is neither finished nor among the stages to run; add --from {source}"
+        )

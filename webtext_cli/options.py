@@ -14,10 +14,10 @@ import click
 
 from pipelines.build import CorpusConfig
 from pipelines.core.config import Config, OptionSpec, field_types, spec_of
-from pipelines.core.errors import UsageError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import join
+from pipelines.core.storage import is_folder, join
 from pipelines.pipeline import BY_NAME
 from webtext_cli.console import make_progress
 
@@ -49,8 +49,13 @@ class Shared:
         return join(self.corpus, stage)
 
     def input_or(self, stage: str) -> list[str]:
-        """Return `--input`, or the folder of an earlier stage in the corpus."""
-        return list(self.input) or [self.stage_input(stage)]
+        """Return `--input`, or the folder of an earlier stage in the corpus; raise InputError if there is neither."""
+        folder = self.stage_input(stage)
+        if not self.input and not is_folder(folder):
+            raise InputError(
+                f"{folder}: no such folder; run `webtext {stage}` first, or name another input with --input"
+            )
+        return list(self.input) or [folder]
 
     def run_options(self) -> RunOptions:
         """Return the executor, progress display and overwrite flag for a stage."""
@@ -60,6 +65,8 @@ class Shared:
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:
     """Raise UsageError if an input lies in the output folder, or the output folder in an input."""
     for path in inputs:
+        if path != "-" and _parts(path) == _parts(output):
+            raise UsageError(f"{path}: is both the input and the output; choose another --output")
         if path != "-" and all(part == other for part, other in zip(_parts(output), _parts(path), strict=False)):
             raise UsageError(f"{path}: input and output ({output}) overlap; choose another --output")
 
@@ -140,7 +147,8 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
         click.option(
             "--overwrite",
             is_flag=True,
-            help="Replace an existing result that was built with other options or inputs. A current result is kept.",
+            help="Replace a result that was built with other options or inputs, which is refused otherwise. A result "
+            "that is up to date is not rebuilt.",
         ),
         json_option,
         click.option("--quiet", "-q", is_flag=True, help="Hide progress."),

@@ -136,7 +136,7 @@ def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
             problem = f"contains no {', '.join('*' + suffix for suffix in suffixes)} files (compressed or not)"
         else:
             matches = [path] if storage.exists(path) else []
-            problem = "no such file or folder (if a stage writes it, run that stage first)"
+            problem = "no such file or folder"
         if not matches:
             raise InputError(f"{path}: {problem}")
         files.extend(matches)

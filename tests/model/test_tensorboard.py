@@ -15,7 +15,7 @@ from pipelines.model.diagnostics import tensorboard
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 
 needs_tensorboard = pytest.mark.skipif(
-    find_spec("tensorboard") is None, reason="tensorboard is not installed (pip install 'webtext-kit[tensorboard]')"
+    find_spec("tensorboard") is None, reason="tensorboard is not installed (pip install '.[tensorboard]')"
 )
 
 

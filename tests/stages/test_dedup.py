@@ -205,8 +205,8 @@ class _StoppingExecutor(SerialExecutor):
     def __init__(self, tasks: int) -> None:
         self._left = tasks
 
-    def map(self, *arguments):
-        for result in super().map(*arguments):
+    def map(self, *arguments, **options):
+        for result in super().map(*arguments, **options):
             if not self._left:
                 raise _StoppedError
             self._left -= 1

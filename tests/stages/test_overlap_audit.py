@@ -398,10 +398,10 @@ def test_a_benchmark_that_changes_during_the_run_is_refused(tmp_path: Path) -> N
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three", "x y z"])
 
     class _ChangingExecutor(SerialExecutor):
-        def map(self, function: Any, *arguments: Any) -> Any:
+        def map(self, function: Any, *arguments: Any, **options: Any) -> Any:
             if function is scan_shard:
                 _jsonl(benchmark, ["x y z", "one two three"])
-            return super().map(function, *arguments)
+            return super().map(function, *arguments, **options)
 
     with pytest.raises(WebtextError, match=r"b\.jsonl: was changed during the run; re-run .* with --overwrite"):
         overlap_report(

@@ -218,7 +218,7 @@ def test_a_benchmark_that_changed_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     importlib.util.find_spec("datasets") is None,
-    reason="the datasets library is not installed: pip install 'webtext-kit[benchmarks]'",
+    reason="the datasets library is not installed: pip install '.[benchmarks]'",
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_set_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from pipelines.stages.overlap_report.registry import (
 
 needs_datasets = pytest.mark.skipif(
     importlib.util.find_spec("datasets") is None,
-    reason="the datasets library is not installed: pip install 'webtext-kit[benchmarks]'",
+    reason="the datasets library is not installed: pip install '.[benchmarks]'",
 )
 
 TABLE_6 = {
@@ -147,9 +147,9 @@ def test_without_the_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError) as caught:
         list(read_example_batches(benchmark, "auto"))
     assert str(caught.value) == (
-        "--benchmark wikitext-103: a benchmark without a file needs the datasets library; pip install "
-        "'webtext-kit[benchmarks]', or download the file (https://huggingface.co/datasets/Salesforce/wikitext) and "
-        "use --benchmark wikitext-103=PATH"
+        "--benchmark wikitext-103: a benchmark without a file needs the datasets library; in the checkout of webtext, "
+        "run: pip install '.[benchmarks]', or download the file "
+        "(https://huggingface.co/datasets/Salesforce/wikitext) and use --benchmark wikitext-103=PATH"
     )
     with pytest.raises(InputError, match="needs the datasets library"):
         _ = benchmark.fingerprint

@@ -186,24 +186,29 @@ def test_the_words_of_the_verdict(tmp_path: Path) -> None:
     def verdict(url: str, **fields: Any) -> str:
         return _explain(ScrapeConfig(**fields), url, dumps, out).verdict
 
-    assert verdict(page) == ("dropped: low_score; kept with --min-score 2, or --karma sum, or --profile openwebtext2")
+    assert verdict(page) == (
+        "dropped: low_score; would be kept with --min-score 2, --karma sum or --profile openwebtext2"
+    )
     assert verdict(page, min_score=2) == "kept: link with score 2 (1 submission)"
     assert verdict(page, karma="sum") == "kept: link with score 3 (sum of 2 submissions)"
-    assert verdict(page, subreddit=("z",)) == ("dropped: other_subreddit; kept with --min-score 2 and no --subreddit")
+    assert verdict(page, subreddit=("z",)) == (
+        "dropped: other_subreddit; would be kept with --min-score 2 and no --subreddit"
+    )
     assert verdict("HTTP://I.imgur.com:80/1").startswith(
-        "dropped: low_score; kept with --min-score 1 and --profile none"
+        "dropped: low_score; would be kept with --min-score 1 and --profile none"
     )
     assert verdict("http://self.example/") == (
-        "dropped: self_post; no other --min-score, --karma or --profile keeps it"
+        "dropped: self_post; no other value of --min-score, --karma or --profile would keep it"
     )
     assert verdict("http://self.example/", before="2018-01-01", subreddit=("x",)) == (
-        "dropped: self_post; no other --min-score, --karma, --before, --subreddit or --profile keeps it"
+        "dropped: self_post; no other value of --min-score, --karma, --before, --subreddit or --profile would keep it"
     )
     assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddit=("x",)) == (
-        "dropped: too_early; kept with --min-score 1 and no --after and --profile none"
+        "dropped: too_early; would be kept with --min-score 1 and no --after and --profile none"
     )
     assert verdict("http://i.imgur.com/1", after="2018-01-01", subreddit=("y",)) == (
-        "dropped: other_subreddit; kept with --min-score 1 and no --after and no --subreddit and --profile none"
+        "dropped: other_subreddit; would be kept with "
+        "--min-score 1 and no --after and no --subreddit and --profile none"
     )
     assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
@@ -282,7 +287,7 @@ def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
     out = tmp_path / "out"
     config = ScrapeConfig(profile="none")
     found = _explain(config, "http://a.com/8", [dump], out)
-    assert found.verdict == "dropped: low_score; kept with --min-score 1"
+    assert found.verdict == "dropped: low_score; would be kept with --min-score 1"
     (note,) = found.notes
     assert note.startswith("the scores of 2023-09 look recorded at ingestion: 0.0% of 1,200 submissions have 3 points")
     assert note.endswith("scrape refuses the month without --refresh-scores or --accept-fresh-scores")
@@ -343,7 +348,7 @@ def test_lists_of_urls(tmp_path: Path) -> None:
     found = _explain(config, "http://b.com", dumps, tmp_path / "out")
     assert (found.verdict, found.lines) == ("kept: link without a score", 5)
     found = _explain(config, "http://youtu.be/1", dumps, tmp_path / "out")
-    assert (found.verdict, found.rule) == ("dropped: media_host; kept with --profile none", "media_host")
+    assert (found.verdict, found.rule) == ("dropped: media_host; would be kept with --profile none", "media_host")
 
 
 def test_errors(tmp_path: Path) -> None:

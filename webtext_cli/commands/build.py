@@ -21,7 +21,7 @@ def command(shared: Shared, first: str | None, last: str | None) -> None:
     have changed is refused; with --overwrite, it and all stages downstream of it are rebuilt.
 
     \b
-    Example:
+    Examples:
       webtext init my-corpus
       webtext build --corpus my-corpus
       webtext build --corpus my-corpus --from dedup --to tokenize --overwrite

@@ -17,11 +17,12 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 def command(shared: Shared, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 
-    Candidate pairs are found by MinHash and verified by their Jaccard similarity. Of each cluster, the document with
-    the highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
+    Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
+    MinHash finds candidate pairs, which are verified by their Jaccard similarity. Of each cluster of duplicates, the
+    document with the highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
 
     \b
-    Example:
+    Examples:
       webtext dedup --corpus my-corpus
       webtext dedup -i docs.jsonl.zst -o unique --threshold 0.7
     """

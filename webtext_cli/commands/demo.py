@@ -30,7 +30,7 @@ def command(shared: Shared) -> None:
     connects to no other machine. Re-run it to resume.
 
     \b
-    Example:
+    Examples:
       webtext demo
       webtext demo --corpus my-demo
     """

@@ -24,7 +24,7 @@ def command(corpus: str, model: str | None, output: str | None, overwrite: bool,
     unfinished training the latest checkpoint is exported.
 
     \b
-    Example:
+    Examples:
       webtext export --corpus my-corpus
       webtext export --model my-corpus/pretrain --output my-gpt2
     """

@@ -23,7 +23,7 @@ def command(shared: Shared, links: str | None, **flags: Any) -> None:
     lists the pages without text, with the reason.
 
     \b
-    Example:
+    Examples:
       webtext extract --corpus my-corpus
       webtext extract -i saved-pages/ -o documents --extractor newspaper --language en
     """

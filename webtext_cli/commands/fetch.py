@@ -21,7 +21,7 @@ def command(shared: Shared, **flags: Any) -> None:
     per second, and refuses private addresses. Re-run the same command to resume an interrupted fetch.
 
     \b
-    Example:
+    Examples:
       webtext fetch --corpus my-corpus --contact mailto:me@example.org
       webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
     """

@@ -55,7 +55,7 @@ def command(
     resume an interrupted run.
 
     \b
-    Example:
+    Examples:
       webtext generate --corpus my-corpus
       webtext generate --corpus my-corpus --prompt "The history of" --samples 3 --temperature 0.8
       webtext generate --corpus my-corpus --samples 1000 --max-tokens 256 --output samples.jsonl

@@ -31,7 +31,7 @@ def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
     it. With the corpus at hand, overlap-report alone is exact and needs no index.
 
     \b
-    Example:
+    Examples:
       webtext overlap-index --corpus my-corpus
       webtext overlap-index -i docs.parquet -o index --ngram 13 --error-rate 1e-6
       webtext overlap-index --merge index-1 --merge index-2 -o index

@@ -25,10 +25,11 @@ def _list_benchmarks(context: click.Context, _: click.Parameter, asked: bool) ->
 @click.option(
     "--benchmark",
     "benchmarks",
-    metavar="NAME=PATH",
+    metavar="NAME[=PATH]",
     multiple=True,
-    help="A benchmark: Parquet, JSONL or .txt; NAME:FIELD=PATH names its field [default: text], NAME/SPLIT=PATH its "
-    "split, NAME:train=PATH its train split; or the NAME of one that --list-benchmarks shows (repeatable).",
+    help="Benchmark to check: NAME=PATH of a Parquet, JSONL or .txt file, or a NAME from --list-benchmarks "
+    "(repeatable). In full: NAME/SPLIT:FIELD=PATH, where FIELD is the column or field with the text [default: text]. "
+    "If SPLIT is train, the other splits of NAME are also compared with it.",
 )
 @click.option("--index", metavar="DIR", help="Query this index of overlap-index instead of the documents.")
 @click.option(
@@ -58,11 +59,12 @@ def command(
 ) -> None:
     """Report which 8-grams of a benchmark occur in the corpus.
 
-    Reads the whole corpus, so the result is exact. report.html shows the longest passages and their documents,
-    hits.parquet lists every position. In webtext.toml: [overlap-report] benchmark = { NAME = "PATH" }.
+    Reads the whole corpus and is exact. With --index, queries a Bloom filter instead, which finds absent n-grams at its
+    false-positive rate. report.html shows the longest passages and their documents, hits.parquet lists every position.
+    In webtext.toml: [overlap-report] benchmark = { NAME = "PATH" }.
 
     \b
-    Example:
+    Examples:
       webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity --self-test
       webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """

@@ -47,7 +47,7 @@ def command(
     the interruption. --workers has no effect; start several processes or GPUs with torchrun.
 
     \b
-    Example:
+    Examples:
       webtext pretrain --corpus my-corpus --preset tiny
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000 --set batch_size=64
       webtext pretrain --preset gpt2-xl --show-preset
@@ -61,7 +61,7 @@ def command(
     if show_preset:
         _show_preset(config, shared.as_json)
         return
-    folders = shared.input_or("tokenize")
+    folders = shared.input or [shared.stage_input("tokenize")]
     if len(folders) > 1:
         raise UsageError("--input: pretrain reads one tokenize folder")
     initial = init_from or config_path(shared.corpus, "pretrain", "init_from")

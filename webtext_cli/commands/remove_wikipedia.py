@@ -21,7 +21,7 @@ def command(shared: Shared, **flags: Any) -> None:
     domain of its URL is in data/wikipedia-domains.txt or given by --domain; dropped-*.parquet lists these documents.
 
     \b
-    Example:
+    Examples:
       webtext remove-wikipedia --corpus my-corpus
       webtext remove-wikipedia -i docs.parquet -o clean --domain my-mirror.example
     """

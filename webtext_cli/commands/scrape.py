@@ -31,7 +31,7 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
     for NDJSON on standard input. Without arguments, the `dumps` under [scrape] in webtext.toml are read.
 
     \b
-    Example:
+    Examples:
       webtext scrape RS_2017-11.zst RS_2017-12.zst --corpus my-corpus
       webtext scrape dumps/ --karma sum --after 2016-01-01
       webtext scrape urls.txt --source urls --profile none

@@ -24,7 +24,7 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
     Everything shown is read from the manifests: a stage is done if its manifest exists.
 
     \b
-    Example:
+    Examples:
       webtext status --corpus my-corpus
       webtext status --corpus my-corpus --verify
     """

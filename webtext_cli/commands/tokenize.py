@@ -36,7 +36,7 @@ def command(shared: Shared, tokenizer: str | None, location: str | None, **flags
     --format), a table of the documents in each file, and tokens.json, which describes them.
 
     \b
-    Example:
+    Examples:
       webtext tokenize --corpus my-corpus
       webtext tokenize -i docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234

@@ -42,7 +42,7 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
     card. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
-    Example:
+    Examples:
       webtext train-bpe --corpus my-corpus
       webtext train-bpe -i docs.jsonl.zst -o my-tokenizer --vocab-size 8192
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096

@@ -17,6 +17,6 @@ def print_known_benchmarks() -> None:
             say(f"  the paper: {entry.paper.webtext}% in WebText, {entry.paper.own_train}% in its own train split")
     say("")
     say_wrapped(
-        "These are loaded by the `datasets` library (pip install 'webtext-kit[benchmarks]'); the first split is the "
-        "one that is audited. For any other benchmark, or your own file, use --benchmark NAME=PATH."
+        "These are loaded by the `datasets` library (in the checkout: pip install '.[benchmarks]'); the first split is "
+        "the one that is audited. For any other benchmark, or your own file, use --benchmark NAME=PATH."
     )

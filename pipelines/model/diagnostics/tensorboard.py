@@ -23,7 +23,9 @@ _TAGS = {
 def require_tensorboard() -> None:
     """Raise WebtextError, with the command that installs it, if TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
-        raise WebtextError("tensorboard is not installed; install it with: pip install 'webtext-kit[tensorboard]'")
+        raise WebtextError(
+            "tensorboard is not installed; in the checkout of webtext, run: pip install '.[tensorboard]'"
+        )
 
 
 class TensorBoardLog:

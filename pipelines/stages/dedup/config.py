@@ -13,16 +13,16 @@ class DedupConfig:
 
     threshold: float = option(
         0.8,
-        "Minimum Jaccard similarity of near-duplicates.",
+        "Minimum Jaccard similarity of near-duplicates, by their shingles; a lower value removes more documents.",
         minimum=0.1,
         maximum=1,
     )
-    ngram: int = option(5, "Words per shingle.", minimum=1, maximum=100)
+    ngram: int = option(5, "Words per shingle; shorter shingles make documents more similar.", minimum=1, maximum=100)
     num_perm: int = option(
         128,
-        "Number of MinHash values per document; more values miss fewer pairs and take longer.",
+        "MinHash values per document; more values miss fewer near-duplicates but take longer.",
         minimum=16,
         maximum=1024,
     )
     seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
-    text_field: str = option("text", "Column or field with the text.")
+    text_field: str = option("text", "Parquet column or JSONL field with the text.")

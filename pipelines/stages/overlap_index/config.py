@@ -33,4 +33,4 @@ class OverlapIndexConfig(NgramConfig):
         identity=False,
         minimum=1,
     )
-    text_field: str = option("text", "Column or field with the text.")
+    text_field: str = option("text", "Parquet column or JSONL field with the text.")

@@ -28,7 +28,9 @@ class OverlapReportConfig(NgramConfig):
         maximum=0.9,
     )
     sensitivity: bool = option(
-        False, "Also count with every normalization, and with n-grams of 8 and of 13 words, in the same pass."
+        False,
+        "Also report the overlap for all 16 combinations of --apostrophes, --letters, --lines and --ngram 8 or 13. "
+        "One pass over the corpus, but 16 times the memory.",
     )
     self_test: bool = option(False, "Also plant copies of examples in a sample of the corpus and measure the recall.")
     write_clean: str | None = option(
@@ -38,9 +40,9 @@ class OverlapReportConfig(NgramConfig):
     )
     probes: int | None = option(
         None,
-        "With --index: number of random n-grams that test its false-positive rate; by default 3 divided by the rate, "
-        "at most 1,000 million.",
+        "With --index: number of random n-grams to query, which measures the false-positive rate; by default 3 divided "
+        "by the index's target rate, from 1 million to 1,000 million.",
         minimum=1,
         example=1_000_000,
     )
-    text_field: str = option("text", "Column or field of the documents with the text.")
+    text_field: str = option("text", "Parquet column or JSONL field with the text of the documents.")

@@ -67,7 +67,7 @@ def _load(source: HubSplit) -> Any:
     except ImportError as error:
         raise InputError(
             f"--benchmark {source.entry.name}: a benchmark without a file needs the datasets library; "
-            f"pip install 'webtext-kit[benchmarks]', or {_file_hint(source)}"
+            f"in the checkout of webtext, run: pip install '.[benchmarks]', or {_file_hint(source)}"
         ) from error
     try:
         with _quiet(datasets):

@@ -16,4 +16,4 @@ class RemoveWikipediaConfig:
         "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
         renamed_from="domains",
     )
-    text_field: str = option("text", "Column or field with the text.")
+    text_field: str = option("text", "Parquet column or JSONL field with the text.")

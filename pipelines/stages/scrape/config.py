@@ -66,11 +66,15 @@ class ScrapeConfig:
     )
     api_url: str = option(ARCTIC_SHIFT_URL, "URL of Arctic Shift's API.", identity=False)
     accept_fresh_scores: bool = option(
-        False, "Accept months whose scores seem to be recorded at ingestion.", identity=False
+        False,
+        "Use the scores of months that were archived seconds after posting, before users had voted; by default, such "
+        "months are refused.",
+        identity=False,
     )
     refresh_scores: str | None = option(
         None,
-        "Re-fetch the scores of such months from Arctic Shift (500 submissions per request) or Reddit (100).",
+        "Fetch the current scores of months that were archived seconds after posting: from Arctic Shift (500 "
+        "submissions per request) or Reddit's API (100).",
         choices=("arctic-shift", "praw"),
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
     )

@@ -197,9 +197,13 @@ def _verdict(outcome: Outcome, config: ScrapeConfig, filter: SubmissionFilter, s
         return f"open: depends on {later}"
     reasons = ", ".join(reason if len(counts) == 1 else f"{reason} {count:,}" for reason, count in counts.most_common())
     if suggestions:
-        return f"dropped: {reasons}; kept with {', or '.join(suggestions)}"
-    *options, last = tried_options(config)
-    return f"dropped: {reasons}; no other {', '.join(options)}{' or ' if options else ''}{last} keeps it"
+        return f"dropped: {reasons}; would be kept with {_alternatives(suggestions)}"
+    return f"dropped: {reasons}; no other value of {_alternatives(tried_options(config))} would keep it"
+
+
+def _alternatives(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _near(surveys: Sequence[FileSurvey]) -> dict[str, int]:
