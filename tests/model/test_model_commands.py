@@ -143,8 +143,8 @@ def test_help_and_presets_do_not_load_torch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "c/tokenize", "--overwrite"], "c/tokenize: input and output (c/tokenize) overlap"),
-        (["--init-from", "c/pretrain", "--overwrite"], "c/pretrain: input and output (c/pretrain) overlap"),
+        (["-o", "c/tokenize", "--overwrite"], "c/tokenize: is both the input and the output"),
+        (["--init-from", "c/pretrain", "--overwrite"], "c/pretrain: is both the input and the output"),
         (["--show-batch", "3", "--replay", "3"], "--show-batch and --replay cannot be combined"),
     ],
 )
