@@ -1,5 +1,9 @@
 # `make demo` and `make test` create .venv and install what they need.
 
+# Images of containers often set it. Without bytecode, each of the hundreds of processes that the tests start would compile
+# the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,7 +47,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-all: lint
 	$(BIN)/python -m pytest

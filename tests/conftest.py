@@ -21,6 +21,39 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
+# The files that take longest start first, so that no worker is left alone with one of them at the end.
+_LONGEST_FILES = (
+    "contract/test_contract.py",
+    "e2e/test_killed_build.py",
+    "e2e/test_real_inputs.py",
+    "e2e/test_example.py",
+    "stages/test_scrape_explain.py",
+    "algorithms/test_long_words.py",
+    "algorithms/test_ngram_hashing.py",
+    "model/test_pretrain_benchmarks.py",
+    "stages/test_scrape_decoding.py",
+    "stages/test_extract.py",
+    "tokenizers/test_encoding.py",
+    "algorithms/test_ngram_index.py",
+    "core/test_estimate.py",
+    "model/test_pretrain.py",
+    "model/test_parallel.py",
+    "stages/test_dedup.py",
+    "stages/test_overlap_index.py",
+    "stages/test_overlap_audit.py",
+    "stages/test_tokenize.py",
+    "stages/test_scrape_real.py",
+    "core/test_executor.py",
+    "model/test_decoding.py",
+    "e2e/test_wheel.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first."""
+    position = {_REPOSITORY / "tests" / name: number for number, name in enumerate(_LONGEST_FILES)}
+    items.sort(key=lambda item: position.get(item.path, len(position)))
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

@@ -1,13 +1,15 @@
-"""Runs one stage several times, each time in a process that kills itself right before or after its n-th rename.
+"""Runs stages in processes that kill themselves right before or after their n-th rename.
 
-python killed_run.py CORPUS STAGE OUTPUT N:before|after ...    prints how many of the runs were killed
+python killed_run.py CORPUS    reads lines of `STAGE OUTPUT N:before|after ...`, runs the stage once per moment, and
+                               answers each line with the number of runs that were killed
 
-The runs are forks of one process that has imported the stage, which saves most of their time; nothing has started a
-thread by then.
+The runs are forks of this process, which has imported what the stages import, also what they import only when they run:
+torch alone takes seconds. Nothing starts a thread before the forks.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -20,24 +22,41 @@ from pipelines.core import storage
 from pipelines.core.run import RunOptions
 from pipelines.pipeline import BY_NAME
 
+# What a stage imports when it runs.
+_LAZY_IMPORTS = {
+    "dedup": ["datasketch"],
+    "train-bpe": ["gigatoken", "numba", "tiktoken", "pipelines.stages.train_bpe.report_card"],
+    "tokenize": ["gigatoken"],
+    "pretrain": ["pipelines.stages.pretrain.training"],
+    "overlap-index": ["numba"],
+    "overlap-report": ["numba"],
+}
+
 
 def main() -> None:
-    """Run the stage of the arguments once per moment."""
-    corpus, stage, output, *moments = sys.argv[1:]
-    BY_NAME[stage].load()
-    killed = 0
-    for moment in moments:
-        process = os.fork()
-        if not process:
-            count, when = moment.split(":")
-            _kill_at(int(count), when)
-            run_stage(Path(corpus), stage, Path(output), RunOptions())
-            os._exit(0)
-        _, status = os.waitpid(process, 0)
-        if os.waitstatus_to_exitcode(status) not in (0, -signal.SIGKILL):
-            raise SystemExit(f"{moment}: exit code {os.waitstatus_to_exitcode(status)}")
-        killed += os.WIFSIGNALED(status)
-    print(killed)
+    """Answer the lines of the standard input."""
+    corpus = Path(sys.argv[1])
+    for line in sys.stdin:
+        stage, output, *moments = line.split()
+        BY_NAME[stage].load()
+        for module in _LAZY_IMPORTS.get(stage, []):
+            importlib.import_module(module)
+        print(sum(_is_killed(corpus, stage, Path(output), moment) for moment in moments), flush=True)
+
+
+def _is_killed(corpus: Path, stage: str, output: Path, moment: str) -> bool:
+    """Run the stage in a fork and return whether it killed itself; it may also have finished before that."""
+    process = os.fork()
+    if not process:
+        count, when = moment.split(":")
+        _kill_at(int(count), when)
+        run_stage(corpus, stage, output, RunOptions())
+        os._exit(0)
+    _, status = os.waitpid(process, 0)
+    exit_code = os.waitstatus_to_exitcode(status)
+    if exit_code not in (0, -signal.SIGKILL):
+        raise SystemExit(f"{stage} {moment}: exit code {exit_code}")
+    return exit_code != 0
 
 
 def _kill_at(count: int, when: str) -> None:

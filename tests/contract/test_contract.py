@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -102,17 +103,65 @@ def test_no_other_files_are_left(corpus: Path, name: str) -> None:
     assert leftovers(corpus / name, _UNLISTED.get(name, ())) == []
 
 
+class SharedWorkers(LocalExecutor):
+    """Worker processes that stages keep from one to the next, since most of their time would be imports."""
+
+    def persistent_workers(
+        self, initializer: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+@pytest.fixture(scope="module")
+def three_workers(web: dict[str, str]) -> Iterator[LocalExecutor]:
+    """Three worker processes, the same for all stages."""
+    executor = SharedWorkers(3)
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in web.items():
+            patch.setenv(variable, value)
+        with LocalExecutor.persistent_workers(executor):
+            yield executor
+
+
 @_ALL_STAGES
-def test_three_workers_write_the_same_as_one(corpus: Path, name: str, tmp_path: Path) -> None:
-    run_stage(corpus, name, tmp_path / name, RunOptions(executor=LocalExecutor(3)))
+def test_three_workers_write_the_same_as_one(
+    corpus: Path, name: str, tmp_path: Path, three_workers: LocalExecutor
+) -> None:
+    run_stage(corpus, name, tmp_path / name, RunOptions(executor=three_workers))
     assert outcome(tmp_path / name) == outcome(corpus / name)
 
 
+@pytest.fixture(scope="module")
+def killed_runs(corpus: Path, web: dict[str, str]) -> Iterator[Callable[..., int]]:
+    """A function that runs a stage once per moment of a kill and returns how many of the runs were killed.
+
+    One process forks the runs of all stages, since most of their time would be imports.
+    """
+    script = Path(__file__).with_name("killed_run.py")
+    environment = {**os.environ, **web, "PYTHONPATH": os.pathsep.join([str(script.parent), *sys.path])}
+    command = [sys.executable, str(script), str(corpus)]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(stage: str, output: Path, *moments: str) -> int:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(stage, output, *moments, file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            assert answer, f"{script.name} ended; its error is printed above"
+            return int(answer)
+
+        yield run
+
+
 @_ALL_STAGES
-def test_killed_runs_resume_to_the_same_bytes(corpus: Path, name: str, tmp_path: Path) -> None:
+def test_killed_runs_resume_to_the_same_bytes(
+    corpus: Path, name: str, tmp_path: Path, killed_runs: Callable[..., int]
+) -> None:
     output = tmp_path / name
     # Each run dies a little later, alternately before and after a file gets its name.
-    killed = _killed_runs(corpus, name, output, "1:before", "2:after", "3:before", "3:after", "5:before", "4:after")
+    killed = killed_runs(name, output, "1:before", "2:after", "3:before", "3:after", "5:before", "4:after")
     assert killed >= 3
     run_stage(corpus, name, output, RunOptions())
     assert outcome(output) == outcome(corpus / name)
@@ -186,12 +235,3 @@ def test_a_finished_stage_is_not_run_again(corpus: Path, name: str) -> None:
     assert {path: time for path, time in after.items() if not path.name.startswith(".lock")} == {
         path: time for path, time in before.items() if not path.name.startswith(".lock")
     }
-
-
-def _killed_runs(corpus: Path, name: str, output: Path, *moments: str) -> int:
-    script = Path(__file__).with_name("killed_run.py")
-    command = [sys.executable, str(script), str(corpus), name, str(output), *moments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parent), *sys.path])}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return int(run.stdout)
