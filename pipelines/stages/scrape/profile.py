@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import hashlib
 import re
 import tomllib
@@ -55,6 +56,7 @@ def load_profile(name: str) -> Profile:
     return parse_profile(name, storage.read_bytes(path), path)
 
 
+@functools.lru_cache(maxsize=32)
 def parse_profile(name: str, data: bytes, path: str) -> Profile:
     """Parse the content of a profile's file; raise InputError or UsageError, with the file's name, if it is invalid."""
     try:
