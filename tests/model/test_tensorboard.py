@@ -75,7 +75,7 @@ def test_after_a_resume_repeated_steps_are_hidden(writers: list[Writer], tmp_pat
 
 def test_a_missing_package_error_names_the_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    with pytest.raises(WebtextError, match="pip install 'webtext-kit\\[tensorboard\\]'"):
+    with pytest.raises(WebtextError, match="run: pip install '\\.\\[tensorboard\\]'"):
         TensorBoardLog(str(tmp_path), 0)
 
 

@@ -77,10 +77,12 @@ def command(
     if index is not None and shared.input:
         raise UsageError("--index and --input exclude each other: the index stands for the documents")
     output = shared.stage_output("overlap-report")
+    benchmarks = benchmarks or tuple(config_files(shared.corpus, "overlap-report"))
+    reads_documents = index is None and benchmarks  # without benchmarks, the stage refuses the call first
     summary = overlap_report(
         stage_config(OverlapReportConfig, "overlap-report", shared.corpus, flags),
-        documents=None if index is not None else shared.input_or("remove-wikipedia"),
-        benchmarks=benchmarks or config_files(shared.corpus, "overlap-report"),
+        documents=shared.input_or("remove-wikipedia") if reads_documents else None,
+        benchmarks=benchmarks,
         output=output,
         options=shared.run_options(),
         index=index,
