@@ -1,15 +1,15 @@
-"""Train a byte-level BPE: `webtext train-bpe` against the trainers of tokenizers, rustbpe and gigatoken.
+"""Compares `webtext train-bpe` with the BPE trainers of tokenizers, rustbpe and gigatoken.
 
     python benchmarks/bench_bpe.py [DOCS.jsonl.zst] [--vocab-size 50257] [--rounds 3] [--peers webtext-2 tokenizers ...]
 
-Default input: `text/docs.jsonl.zst` of the folder that $WEBTEXT_TEST_DATA names. Each run is a process of its own, from
-the compressed file to the merges, and the runs take turns, so that what else the machine does falls on all alike.
-Seconds are of the whole process; core-seconds its user and system time, with its children's. Memory is the highest sum
-over the processes of a run of what each holds for itself (proportional set size, looked up twenty times a second), and
-beside it the greatest resident size that the kernel noted of any one of them. Medians of the rounds.
+The default input is `text/docs.jsonl.zst` in the folder $WEBTEXT_TEST_DATA. Each run is a separate process, from the
+compressed file to the merges; the trainers alternate, so that other load on the machine affects all alike. Seconds are
+of the whole process, core-seconds its user and system time including its children's. Memory is the peak sum of the
+proportional set sizes of the processes of a run, sampled twenty times per second, and the largest resident set size of
+a single process. All figures are medians of the rounds.
 
-`webtext train-bpe` does more than its peers: it splits off held-out documents, keeps the counts, writes and proves six
-files and a report card. Its own times of the parts stand below the table.
+`webtext train-bpe` does more than its peers: it holds out documents, keeps the word counts, and writes and verifies six
+files and a report. The time of its parts is printed below the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from process_tree import proportional_set_mb, tree
 SAMPLE_S = 0.05
 PEERS = ("webtext-2", "webtext-1", "tokenizers", "rustbpe", "gigatoken")
 
-# Each reads the same file and writes its merges as lines of two hexadecimal tokens, in order.
+# Each script reads the same file and writes its merges in order, as lines of two hexadecimal tokens.
 READ = """
 import io, json, sys
 import zstandard
@@ -73,8 +73,8 @@ tokenizer = rustbpe.Tokenizer()
 tokenizer.train_from_iterator(texts(), size - 1, pattern=GPT2_SPLIT)
 ranked = sorted((rank, bytes(token)) for token, rank in tokenizer.get_mergeable_ranks())
 ranks = {token: rank for rank, token in ranked}
-def parts_of(token, below):
-    """It tells tokens, not pairs: the pair is what its own merges below this one leave of the token."""
+def pair_of(token, below):
+    """Return the pair that was merged into a token; rustbpe only returns tokens, so apply the earlier merges to it."""
     parts = [token[at : at + 1] for at in range(len(token))]
     while len(parts) > 2:
         best = min((ranks.get(a + b, below), at) for at, (a, b) in enumerate(zip(parts, parts[1:])))
@@ -82,7 +82,7 @@ def parts_of(token, below):
             break
         parts[best[1] : best[1] + 2] = [parts[best[1]] + parts[best[1] + 1]]
     return parts
-write([tuple(parts_of(token, rank)) for rank, token in ranked if len(token) > 1])
+write([tuple(pair_of(token, rank)) for rank, token in ranked if len(token) > 1])
 ''',
     "gigatoken": READ + '''
 from gigatoken.gigatoken_rs import train_bpe
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     options = parser.parse_args()
     if not options.docs.is_file():
-        print(f"skipped: {options.docs} is not here; name a JSONL file, or its folder with WEBTEXT_TEST_DATA")
+        print(f"skipped: {options.docs} does not exist; name a JSONL file, or set WEBTEXT_TEST_DATA")
         return
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     print(f"Python {platform.python_version()}, {cores} cores, load before {load:.1f}")
@@ -121,15 +121,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-bpe-") as folder:
         for _ in range(options.rounds):
             for peer in options.peers:
-                found, pairs = train(peer, options.docs, options.vocab_size, Path(folder))
+                run, pairs = train(peer, options.docs, options.vocab_size, Path(folder))
                 if merges.setdefault(peer, pairs) != pairs:
-                    print(f"{peer} gave other merges than in the round before")
-                runs[peer].append(found)
+                    print(f"{peer}: merges differ from those of the previous round")
+                runs[peer].append(run)
     report(runs, merges)
 
 
 def train(peer: str, docs: Path, vocab_size: int, folder: Path) -> tuple[Run, list[str]]:
-    """Run one trainer in a process of its own; return what it took and its merges."""
+    """Run one trainer in a child process; return its measurements and merges."""
     output = folder / "result"
     if peer in SCRIPTS:
         command = [sys.executable, "-c", SCRIPTS[peer], str(docs), str(vocab_size), str(output)]
@@ -137,7 +137,7 @@ def train(peer: str, docs: Path, vocab_size: int, folder: Path) -> tuple[Run, li
         workers = peer.rpartition("-")[2]
         command = [sys.executable, "-m", "webtext_cli", "train-bpe", "-i", str(docs), "-o", str(output), "--quiet"]
         command += ["--vocab-size", str(vocab_size), "--workers", workers]
-    seconds, core_seconds, sum_mb, largest_mb = measured(command)
+    seconds, core_seconds, sum_mb, largest_mb = measure(command)
     if peer in SCRIPTS:
         pairs, parts = output.read_text().splitlines(), {}
         output.unlink()
@@ -155,8 +155,8 @@ def hex_of(token: str) -> str:
     return token_bytes(token).hex()
 
 
-def measured(command: list[str]) -> tuple[float, float, float, float]:
-    """Return seconds, core-seconds, and the two peaks of memory in MB of a command and all below it."""
+def measure(command: list[str]) -> tuple[float, float, float, float]:
+    """Return seconds, core-seconds and the two memory peaks in MB of a command with its child processes."""
     peak = 0.0
     before, started = children_core_seconds(), time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -164,8 +164,8 @@ def measured(command: list[str]) -> tuple[float, float, float, float]:
     reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))  # type: ignore[union-attr]
     reader.start()
     while True:
-        ended, status, used = os.wait4(process.pid, os.WNOHANG)
-        if ended:
+        exited, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if exited:
             break
         peak = max(peak, sum(map(proportional_set_mb, tree(process.pid))))
         time.sleep(SAMPLE_S)
@@ -174,57 +174,58 @@ def measured(command: list[str]) -> tuple[float, float, float, float]:
     reader.join()
     if process.returncode:
         raise SystemExit(b"".join(errors).decode(errors="replace"))
-    # Of its children the kernel notes the greatest in the process that waited for them, and it was reaped here.
+    # `ru_maxrss` includes the largest of its children, since the process waited for them.
     unit = 1 if sys.platform == "darwin" else 1024
-    return seconds, children_core_seconds() - before, peak, used.ru_maxrss * unit / 1e6
+    return seconds, children_core_seconds() - before, peak, usage.ru_maxrss * unit / 1e6
 
 
 def children_core_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def report(runs: dict[str, list[Run]], merges: dict[str, list[str]]) -> None:
     first = next(iter(merges))
-    print("\n| trainer | seconds | of all rounds | core-seconds | peak MB, sum | largest process MB ", end="")
-    print(f"| merges | not among {first}'s | first other |")
+    print("\n| trainer | seconds | all rounds | core-seconds | peak MB, sum | largest process MB ", end="")
+    print(f"| merges | not in {first} | first difference |")
     print("|---" * 9 + "|")
-    for peer, found in runs.items():
+    for peer, rounds in runs.items():
         seconds, cores, total, largest = (
-            statistics.median(getattr(run, name) for run in found)
+            statistics.median(getattr(run, name) for run in rounds)
             for name in ("seconds", "core_seconds", "sum_mb", "largest_mb")
         )
-        each = ", ".join(f"{run.seconds:.1f}" for run in found)
-        differing, at = differences(merges[first], merges[peer])
+        all_seconds = ", ".join(f"{run.seconds:.1f}" for run in rounds)
+        differing, first_difference = differences(merges[first], merges[peer])
         print(
-            f"| {peer} | {seconds:.1f} | {each} | {cores:.1f} | {total:,.0f} | {largest:,.0f} | {len(merges[peer]):,} "
-            f"| {differing:,} | {at} |"
+            f"| {peer} | {seconds:.1f} | {all_seconds} | {cores:.1f} | {total:,.0f} | {largest:,.0f} "
+            f"| {len(merges[peer]):,} | {differing:,} | {first_difference} |"
         )
-    for peer, found in runs.items():
-        if found[0].parts:
-            print(f"\n{peer}, the last round's parts: {json.dumps(found[-1].parts)}")
+    for peer, rounds in runs.items():
+        if rounds[0].parts:
+            print(f"\n{peer}, parts of the last round: {json.dumps(rounds[-1].parts)}")
     if "tokenizers" in runs:
         report_ratios(runs)
 
 
 def report_ratios(runs: dict[str, list[Run]]) -> None:
-    theirs = runs["tokenizers"]
+    baseline = runs["tokenizers"]
     for peer in (name for name in runs if name.startswith("webtext")):
         speed, memory = (
-            statistics.median(getattr(run, name) for run in theirs)
+            statistics.median(getattr(run, name) for run in baseline)
             / statistics.median(getattr(run, name) for run in runs[peer])
             for name in ("seconds", "sum_mb")
         )
-        print(f"\n{peer}: {speed:.1f} times as fast as tokenizers, in 1/{memory:.1f} of its memory")
+        print(f"\n{peer}: {speed:.1f} times as fast as tokenizers, with 1/{memory:.1f} of its memory")
 
 
-def differences(ours: list[str], theirs: list[str]) -> tuple[int, str]:
-    """Return how many of their merges are none of ours, and the place of the first that differs ("-" if none does)."""
-    known = set(ours)
-    first = next((str(at) for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+def differences(expected: list[str], merges: list[str]) -> tuple[int, str]:
+    """Return the number of merges that are not expected, and the position of the first difference ("-" for none)."""
+    known = set(expected)
+    pairs = enumerate(zip(expected, merges, strict=False))
+    first = next((str(position) for position, (left, right) in pairs if left != right), None)
     if first is None:
-        first = "-" if len(ours) == len(theirs) else str(min(len(ours), len(theirs)))
-    return sum(pair not in known for pair in theirs), first
+        first = "-" if len(expected) == len(merges) else str(min(len(expected), len(merges)))
+    return sum(pair not in known for pair in merges), first
 
 
 if __name__ == "__main__":

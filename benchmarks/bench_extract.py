@@ -2,8 +2,8 @@
 
     python benchmarks/bench_extract.py [--data FOLDER] [--step N]
 
-FOLDER holds `pages/wcxb-dev/html/*.html.gz` and `pages/wcxb-dev/ground-truth/*.json` (default: $WEBTEXT_TEST_DATA). The
-measure is the benchmark's own: the mean over pages of the F1 of the multisets of lower-cased words.
+FOLDER contains `pages/wcxb-dev/html/*.html.gz` and `pages/wcxb-dev/ground-truth/*.json` (default: $WEBTEXT_TEST_DATA).
+The metric is that of the benchmark: the mean F1 of the multisets of lower-cased words per page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHILD_STEP = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class TruePage:
+class AnnotatedPage:
     url: str | None
     kind: str
     html: bytes
@@ -40,56 +40,56 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--step", type=int, default=1, help="take every Nth page")
+    parser.add_argument("--step", type=int, default=1, help="use every Nth page")
     options = parser.parse_args()
     folder = options.data / "pages" / "wcxb-dev"
     if not folder.is_dir():
-        print(f"skipped: {folder} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        print(f"skipped: {folder} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
     pages = [read_page(path) for path in sorted((folder / "html").glob("*.html.gz"))[:: options.step]]
     size_mb = sum(len(page.html) for page in pages) / 1e6
-    print(f"{len(pages)} pages, {size_mb:.0f} MB; all seconds are of processor time")
+    print(f"{len(pages)} pages, {size_mb:.0f} MB; all seconds are CPU time")
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")  # the parsers warn of odd pages
+    warnings.simplefilter("ignore")  # the parsers warn about malformed pages
     for name in EXTRACTORS:
         report_quality(name, pages)
         report_child(name, pages[::CHILD_STEP])
 
 
-def read_page(path: Path) -> TruePage:
+def read_page(path: Path) -> AnnotatedPage:
     truth = json.loads((path.parents[1] / "ground-truth" / f"{path.name[:4]}.json").read_text())
     kind = truth["_internal"]["page_type"]["primary"]
     text = truth["ground_truth"].get("main_content") or ""
-    return TruePage(truth.get("url"), kind, gzip.decompress(path.read_bytes()), text)
+    return AnnotatedPage(truth.get("url"), kind, gzip.decompress(path.read_bytes()), text)
 
 
-def report_quality(name: str, pages: list[TruePage]) -> None:
+def report_quality(name: str, pages: list[AnnotatedPage]) -> None:
     scores = defaultdict(list)
     crashes = []
-    slowest = spent = 0.0
+    slowest = total_s = 0.0
     for page in pages:
-        begun = time.process_time()
+        start = time.process_time()
         try:
             text = in_this_process(name, page)
         except Exception as error:  # noqa: BLE001 - the stage counts such a page as crashed
             text = ""
             crashes.append(type(error).__name__)
-        seconds = time.process_time() - begun
-        spent, slowest = spent + seconds, max(slowest, seconds)
+        seconds = time.process_time() - start
+        total_s, slowest = total_s + seconds, max(slowest, seconds)
         scores[page.kind].append(word_f1(text, page.text))
-    every = [score for kind in scores.values() for score in kind]
-    print(f"\n{name} ({extractor_version(name)}): mean word-F1 {mean(every):.4f}")
-    print("  " + ", ".join(f"{kind} {mean(of_kind):.3f} ({len(of_kind)})" for kind, of_kind in sorted(scores.items())))
-    print(f"  {len(pages) / spent:.1f} pages/s; slowest page {slowest:.2f} s; crashed on: {crashes or 'none'}")
+    all_scores = [score for kind in scores.values() for score in kind]
+    print(f"\n{name} ({extractor_version(name)}): mean word-F1 {mean(all_scores):.4f}")
+    print("  " + ", ".join(f"{kind} {mean(values):.3f} ({len(values)})" for kind, values in sorted(scores.items())))
+    print(f"  {len(pages) / total_s:.1f} pages/s; slowest page {slowest:.2f} s; crashed on: {crashes or 'none'}")
 
 
-def report_child(name: str, pages: list[TruePage]) -> None:
-    alone = processor_seconds(lambda: [in_this_process(name, page) for page in pages])
-    start = processor_seconds(lambda: in_child(name, [RawPage(b"<p>x", None, None)]))
-    inside = processor_seconds(lambda: in_child(name, [RawPage(page.html, None, page.url) for page in pages]))
+def report_child(name: str, pages: list[AnnotatedPage]) -> None:
+    direct_s = cpu_seconds(lambda: [in_this_process(name, page) for page in pages])
+    startup_s = cpu_seconds(lambda: in_child(name, [RawPage(b"<p>x", None, None)]))
+    child_s = cpu_seconds(lambda: in_child(name, [RawPage(page.html, None, page.url) for page in pages]))
     print(
-        f"  in a child process: {(inside - start) / alone:.3f} times the time of the same {len(pages)} pages without; "
-        f"to start a child takes {start:.2f} s"
+        f"  in a child process: {(child_s - startup_s) / direct_s:.3f} times the time of the same {len(pages)} pages "
+        f"in this process; starting a child takes {startup_s:.2f} s"
     )
 
 
@@ -99,24 +99,24 @@ def in_child(name: str, pages: list[RawPage]) -> None:
             reader.read(page)
 
 
-def in_this_process(name: str, page: TruePage) -> str:
+def in_this_process(name: str, page: AnnotatedPage) -> str:
     html = html_of(page.html, None)
     return EXTRACTORS[name](html, page.url).text if html else ""
 
 
-def processor_seconds(function: Callable[[], object]) -> float:
-    """Return the time of this process and of the children that end meanwhile."""
-    begun = os.times()
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """Return the CPU time of a call, including child processes that end during it."""
+    start = os.times()
     function()
-    ended = os.times()
-    return sum(ended[:4]) - sum(begun[:4])
+    end = os.times()
+    return sum(end[:4]) - sum(start[:4])
 
 
-def word_f1(found: str, wanted: str) -> float:
-    ours, theirs = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
-    if not ours and not theirs:
+def word_f1(extracted: str, expected: str) -> float:
+    words, truth = (Counter(re.findall(r"\w+", text.lower())) for text in (extracted, expected))
+    if not words and not truth:
         return 1.0
-    return 2 * sum((ours & theirs).values()) / (sum(ours.values()) + sum(theirs.values()))
+    return 2 * sum((words & truth).values()) / (sum(words.values()) + sum(truth.values()))
 
 
 def mean(values: list[float]) -> float:

@@ -1,12 +1,12 @@
-"""Time and memory of `webtext scrape` from dumps of N distinct links: flat, as the links grow.
+"""Time and memory of `webtext scrape` for dumps with N distinct links: both per link and peak memory stay flat.
 
     python benchmarks/bench_links.py [--links 1000000 20000000] [--workers 1 2] [--files 10] [--folder TMP]
 
-The dumps are made up, always the same for a seed: URLs of real lengths on 200,000 domains whose sizes follow Zipf's
-law, one line in twenty a further submission of a URL. They are written to FOLDER (20M links: about 2 GB, and twice as
-much again for the work files and links) and removed at the end. Memory is the sum over all processes of the command of
-their proportional set sizes, looked up five times a second; the two phases are told apart by the first file of links.
-Core-seconds are user and system time of all processes: where other work shares the machine, only these compare.
+The dumps are synthetic and determined by the seed: URLs of realistic lengths on 200,000 domains whose sizes follow
+Zipf's law; one line in twenty repeats a URL. They are written to FOLDER (20M links: about 2 GB, plus twice as much for
+the work files and links) and removed at the end. Memory is the sum of the proportional set sizes of all processes of
+the command, sampled five times per second; the second phase starts with the first file of links. Core-seconds are the
+user and system time of all processes: only these are comparable on a machine with other load.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Timer:
     clock_s: float
     cores_s: float
 
-    def of_one(self, count: int) -> Timer:
-        """Return the millionths of seconds of one of them."""
+    def per_item_us(self, count: int) -> Timer:
+        """Return the microseconds per item."""
         return Timer(self.clock_s / count * 1e6, self.cores_s / count * 1e6)
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class Measurement:
     links: int
     workers: int
     read: Timer
@@ -76,8 +76,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}\n")
-    print("| links | workers | seconds | core-seconds | of them read | merge | links/s ", end="")
-    print("| us a link | growth | core-us a link | growth | peak MB |")
+    print("| links | workers | seconds | core-seconds | read | merge | links/s ", end="")
+    print("| us per link | growth | core-us per link | growth | peak MB |")
     print("|---" * 12 + "|")
     base: dict[int, Timer] = {}
     for links in options.links:
@@ -85,25 +85,25 @@ def main() -> None:
             dumps = Path(folder) / "dumps"
             make_dumps(dumps, links, options.files, options.seed)
             for workers in options.workers:
-                found = measure(dumps, Path(folder) / "links", links, workers)
-                report(found, base.setdefault(workers, found.whole.of_one(links)))
+                measurement = measure(dumps, Path(folder) / "links", links, workers)
+                report(measurement, base.setdefault(workers, measurement.whole.per_item_us(links)))
 
 
-def report(found: Measured, base: Timer) -> None:
-    whole, each = found.whole, found.whole.of_one(found.links)
+def report(measurement: Measurement, base: Timer) -> None:
+    whole, per_link = measurement.whole, measurement.whole.per_item_us(measurement.links)
     print(
-        f"| {found.links:,} | {found.workers} | {whole.clock_s:.1f} | {whole.cores_s:.1f} "
-        f"| {found.read.cores_s:.1f} | {found.merge.cores_s:.1f} | {found.links / whole.clock_s:,.0f} "
-        f"| {each.clock_s:.2f} | {each.clock_s / base.clock_s:.2f} "
-        f"| {each.cores_s:.2f} | {each.cores_s / base.cores_s:.2f} | {found.peak_mb:,.0f} |",
+        f"| {measurement.links:,} | {measurement.workers} | {whole.clock_s:.1f} | {whole.cores_s:.1f} "
+        f"| {measurement.read.cores_s:.1f} | {measurement.merge.cores_s:.1f} "
+        f"| {measurement.links / whole.clock_s:,.0f} | {per_link.clock_s:.2f} | {per_link.clock_s / base.clock_s:.2f} "
+        f"| {per_link.cores_s:.2f} | {per_link.cores_s / base.cores_s:.2f} | {measurement.peak_mb:,.0f} |",
         flush=True,
     )
 
 
-def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
-    """Run the command in a process of its own and watch it; its result is checked and removed."""
+def measure(dumps: Path, output: Path, links: int, workers: int) -> Measurement:
+    """Run the command in a child process and measure it; check and remove its result."""
     command = [sys.executable, "-m", "webtext_cli", "scrape", str(dumps), "-o", str(output), "--json", "--quiet"]
-    used_before, started = core_seconds(), time.perf_counter()
+    cores_before_s, started = core_seconds(), time.perf_counter()
     process = subprocess.Popen(
         [*command, "--workers", str(workers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -114,24 +114,24 @@ def measure(dumps: Path, output: Path, links: int, workers: int) -> Measured:
             read = Timer(time.perf_counter() - started, sum(map(core_seconds_of, tree(process.pid))))
         time.sleep(SAMPLE_S)
     clock_s = time.perf_counter() - started
-    answer, errors = process.communicate()
-    cores_s = core_seconds() - used_before
+    output_json, errors = process.communicate()
+    cores_s = core_seconds() - cores_before_s
     if process.returncode or read is None:
         raise SystemExit(errors)
-    summary = json.loads(answer)
+    summary = json.loads(output_json)
     if summary["records_out"] != links:
-        raise SystemExit(f"{summary['records_out']} links were written, {links} are in the dumps: {summary['dropped']}")
+        raise SystemExit(f"wrote {summary['records_out']} links, expected {links}: {summary['dropped']}")
     shutil.rmtree(output)
-    return Measured(links, workers, read, Timer(clock_s - read.clock_s, cores_s - read.cores_s), peak)
+    return Measurement(links, workers, read, Timer(clock_s - read.clock_s, cores_s - read.cores_s), peak)
 
 
 def core_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def core_seconds_of(process: int) -> float:
-    """Return the time that a running process and those of its children that ended have used."""
+    """Return the CPU time of a running process and of its children that have exited."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -153,7 +153,7 @@ def make_dumps(folder: Path, links: int, files: int, seed: int) -> None:
 
 
 def lines_of(generator: np.random.Generator, cumulative: np.ndarray, numbers: range, since: int) -> bytes:
-    """Return the lines of the links of some numbers, and of the further submissions of some of them."""
+    """Return a line per link of a range of numbers, and a second submission for some of them."""
     start, count = numbers.start, len(numbers)
     domains = np.searchsorted(cumulative, generator.random(count)).tolist()
     words = generator.integers(0, len(WORDS), (count, 12)).tolist()
@@ -161,16 +161,16 @@ def lines_of(generator: np.random.Generator, cumulative: np.ndarray, numbers: ra
     lengths = generator.choice([0, 2, 3, 4, 6, 8], count, p=[0.1, 0.2, 0.25, 0.25, 0.15, 0.05]).tolist()
     marks = generator.integers(0, 2**31, count).tolist()
     urls = [
-        url_of(domain, [WORDS[word] for word in some[:length]], mark, start + number)
-        for number, (domain, some, length, mark) in enumerate(zip(domains, words, lengths, marks, strict=True))
+        url_of(domain, [WORDS[word] for word in slug[:length]], mark, start + number)
+        for number, (domain, slug, length, mark) in enumerate(zip(domains, words, lengths, marks, strict=True))
     ]
-    again = generator.integers(0, count, int(count * REPEATED)).tolist()
-    which = [*range(count), *again]
-    scores = (generator.pareto(0.8, len(which)) * 3 + 3).clip(max=50_000).astype(int).tolist()
-    seconds = (since + generator.integers(0, MONTH_S, len(which))).tolist()
+    repeated = generator.integers(0, count, int(count * REPEATED)).tolist()
+    numbered = [*range(count), *repeated]
+    scores = (generator.pareto(0.8, len(numbered)) * 3 + 3).clip(max=50_000).astype(int).tolist()
+    seconds = (since + generator.integers(0, MONTH_S, len(numbered))).tolist()
     lines = [
-        line_of(start * 2 + place, urls[number], words[number], score, second)
-        for place, (number, score, second) in enumerate(zip(which, scores, seconds, strict=True))
+        line_of(start * 2 + position, urls[number], words[number], score, second)
+        for position, (number, score, second) in enumerate(zip(numbered, scores, seconds, strict=True))
     ]
     generator.shuffle(lines)
     return "".join(lines).encode()
@@ -188,8 +188,8 @@ def host_of(domain: int) -> str:
     return ("www." if domain % 2 else "") + name
 
 
-def line_of(place: int, url: str, words: list[int], score: int, second: int) -> str:
-    id = f"{place:x}"
+def line_of(position: int, url: str, words: list[int], score: int, second: int) -> str:
+    id = f"{position:x}"
     title = " ".join(WORDS[word] for word in words).capitalize()
     subreddit = f"{WORDS[words[0]]}{words[1]}"
     return (

@@ -1,12 +1,12 @@
-"""`webtext overlap-report`, Parquet in to report out, against a plain Python set of n-grams; and that both agree.
+"""Compares `webtext overlap-report`, from Parquet to report, with a Python set of n-grams, in speed and in results.
 
     python benchmarks/bench_overlap.py [--data FOLDER] [--copies N] [--rounds N] [--set-bytes BYTES]
 
-FOLDER holds `text/` and `benchmarks/` (default: $WEBTEXT_TEST_DATA). The documents of `text/` are written as Parquet,
-N times over with other ids. The command is timed as a whole process, from its start to its end, with one worker and
-with two, against WikiText-2, GSM8K and tinyshakespeare together; its memory is the most that it and its workers held at
-a time. The set, as datatrove and others have it, holds the benchmarks' n-grams as strings and asks it for each n-gram
-of a part of the same documents, which are in memory; it reads nothing and reports nothing.
+FOLDER contains `text/` and `benchmarks/` (default: $WEBTEXT_TEST_DATA). The documents of `text/` are written as Parquet
+N times, each time with different ids. The command is timed as a process, with one worker and with two, for WikiText-2,
+GSM8K and tinyshakespeare together; memory is the peak sum over the command and its workers. The baseline, as in
+datatrove, is a set with the benchmarks' n-grams as strings, which is queried for each n-gram of a sample of the same
+documents; these are already in memory, and it writes no report.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipelines.core.drops import Drops
 
 _N = 8
 _FILE_BYTES = 160_000_000
-_SAMPLED_EVERY_S = 0.1
+_SAMPLE_INTERVAL_S = 0.1
 
 
 def main() -> None:
@@ -42,12 +42,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--copies", type=int, default=9, help="how often the documents are written")
+    parser.add_argument("--copies", type=int, default=9, help="copies of the documents to write")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set-bytes", type=int, default=30_000_000, help="how much text the set is asked for")
+    parser.add_argument("--set-bytes", type=int, default=30_000_000, help="bytes of text to query the set with")
     options = parser.parse_args()
     if not (options.data / "text").exists():
-        print(f"skipped: {options.data} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        print(f"skipped: {options.data} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
     texts = read_texts(options.data / "text")
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def main() -> None:
             speed = size_mb / seconds
             print(
                 f"webtext overlap-report, --workers {workers}: {seconds:.2f} s of "
-                f"{', '.join(f'{run[0]:.2f}' for run in runs)}; {speed:.0f} MB/s, {speed / workers:.0f} a core, "
+                f"{', '.join(f'{run[0]:.2f}' for run in runs)}; {speed:.0f} MB/s, {speed / workers:.0f} per core, "
                 f"{speed / set_speed:.0f} times the set; {max(run[1] for run in runs):,.0f} MB of memory"
             )
         check(texts, options.data, Path(folder))
@@ -76,19 +76,19 @@ def read_texts(folder: Path) -> list[str]:
 
 
 def write_corpus(texts: list[str], copies: int, folder: Path) -> int:
-    """Write the texts some times over; return their bytes."""
+    """Write copies of the texts as Parquet; return their total bytes."""
     folder.mkdir()
     sizes = [len(text.encode()) for text in texts]
-    begins = [
+    starts = [
         0,
         *(
-            at
-            for at, end in enumerate(itertools.accumulate(sizes), 1)
-            if end // _FILE_BYTES > (end - sizes[at - 1]) // _FILE_BYTES
+            index
+            for index, end in enumerate(itertools.accumulate(sizes), 1)
+            if end // _FILE_BYTES > (end - sizes[index - 1]) // _FILE_BYTES
         ),
     ]
     for copy in range(copies):
-        for part, (first, last) in enumerate(zip(begins, [*begins[1:], len(texts)], strict=True)):
+        for part, (first, last) in enumerate(zip(starts, [*starts[1:], len(texts)], strict=True)):
             ids = [f"{copy}-{number}" for number in range(first, last)]
             pq.write_table(
                 pa.table({"id": ids, "text": texts[first:last]}),
@@ -100,7 +100,7 @@ def write_corpus(texts: list[str], copies: int, folder: Path) -> int:
 
 
 def benchmark_files(data: Path) -> list[str]:
-    """Return the benchmarks as the command takes them."""
+    """Return the values of `--benchmark`."""
     folder = data / "benchmarks"
     return [
         f"wikitext-2/test={folder / 'wikitext2-test.txt'}",
@@ -117,25 +117,25 @@ def benchmark_texts(data: Path) -> dict[str, list[str]]:
     return {"wikitext-2": lines["wikitext2-test"], "gsm8k": questions, "tinyshakespeare": lines["tinyshakespeare"]}
 
 
-def wanted(benchmarks: dict[str, list[str]]) -> set[str]:
+def benchmark_ngrams(benchmarks: dict[str, list[str]]) -> set[str]:
     """Return the n-grams of benchmarks."""
     return {ngram for texts in benchmarks.values() for text in texts for ngram in ngrams(words(text), _N)}
 
 
-def time_set(texts: list[str], benchmarks: dict[str, list[str]], most_bytes: int) -> float:
-    """Return the MB/s at which a set is asked for the n-grams of texts, from each part of them."""
-    held = wanted(benchmarks)
-    step = max(1, sum(map(len, texts)) // most_bytes)
-    chosen = texts[::step]
+def time_set(texts: list[str], benchmarks: dict[str, list[str]], max_bytes: int) -> float:
+    """Return the MB/s at which a set is queried for the n-grams of a sample of the texts."""
+    known = benchmark_ngrams(benchmarks)
+    step = max(1, sum(map(len, texts)) // max_bytes)
+    sample = texts[::step]
     start = time.perf_counter()
-    found = sum(ngram in held for text in chosen for ngram in ngrams(words(text), _N))
+    hits = sum(ngram in known for text in sample for ngram in ngrams(words(text), _N))
     seconds = time.perf_counter() - start
-    print(f"({found:,} hits) ", end="")
-    return sum(len(text.encode()) for text in chosen) / 1e6 / seconds
+    print(f"({hits:,} hits) ", end="")
+    return sum(len(text.encode()) for text in sample) / 1e6 / seconds
 
 
 def time_command(data: Path, folder: Path, workers: int) -> tuple[float, float]:
-    """Return the seconds that the command took, and the most memory of it and its workers in MB."""
+    """Return the seconds of the command, and the peak memory of it and its workers in MB."""
     shutil.rmtree(folder / "report", ignore_errors=True)
     arguments = [sys.executable, "-m", "webtext_cli", "overlap-report", "-i", str(folder / "docs")]
     arguments += ["-o", str(folder / "report"), "--workers", str(workers), "--json", "-q"]
@@ -143,13 +143,13 @@ def time_command(data: Path, folder: Path, workers: int) -> tuple[float, float]:
         arguments += ["--benchmark", benchmark]
     start = time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
-    most_mb = 0.0
+    peak_mb = 0.0
     ended = threading.Event()
 
     def watch() -> None:
-        nonlocal most_mb
-        while not ended.wait(_SAMPLED_EVERY_S):
-            most_mb = max(most_mb, sum(map(proportional_set_mb, tree(process.pid))))
+        nonlocal peak_mb
+        while not ended.wait(_SAMPLE_INTERVAL_S):
+            peak_mb = max(peak_mb, sum(map(proportional_set_mb, tree(process.pid))))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -157,20 +157,18 @@ def time_command(data: Path, folder: Path, workers: int) -> tuple[float, float]:
     seconds = time.perf_counter() - start
     ended.set()
     watcher.join()
-    return seconds, most_mb
+    return seconds, peak_mb
 
 
 def check(texts: list[str], data: Path, folder: Path) -> None:
-    """Compare the last report with what sets find in all texts."""
-    held = {ngram for text in texts for ngram in ngrams(words(text), _N)}
+    """Compare the last report with the counts of a set of all n-grams of the texts."""
+    corpus = {ngram for text in texts for ngram in ngrams(words(text), _N)}
     report = json.loads((folder / "report" / "report.json").read_text())
     for row in report["benchmarks"]:
-        each = [ngram for text in benchmark_texts(data)[row["name"]] for ngram in ngrams(words(text), _N)]
-        found = sum(ngram in held for ngram in each)
-        is_equal = (len(each), found) == (row["ngrams"], row["overlapping"])
-        print(
-            f"{row['name']}: {found:,} of {len(each):,} n-grams, {'the same' if is_equal else f'NOT the same: {row}'}"
-        )
+        tested = [ngram for text in benchmark_texts(data)[row["name"]] for ngram in ngrams(words(text), _N)]
+        hits = sum(ngram in corpus for ngram in tested)
+        is_equal = (len(tested), hits) == (row["ngrams"], row["overlapping"])
+        print(f"{row['name']}: {hits:,} of {len(tested):,} n-grams, {'equal' if is_equal else f'NOT equal: {row}'}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""`webtext tokenize`, Parquet in to shards out, against tiktoken, tokenizers and gigatoken alone.
+"""Compares `webtext tokenize`, from Parquet to shards, with tiktoken, tokenizers and gigatoken alone.
 
     python benchmarks/bench_tokenize.py [--data FOLDER] [--copies N] [--peer-bytes BYTES]
 
-FOLDER holds `text/docs.jsonl.zst` and `gpt2_vocab/` (default: $WEBTEXT_TEST_DATA). The text is written as Parquet, once
-as it is and once N times over with other ids, and the whole command is timed, from its start to its end, with as many
-workers as there are cores. The peers encode texts that are already in memory, to lists or arrays, and write nothing.
-Their ids are compared with those in the shards, document by document.
+FOLDER contains `text/docs.jsonl.zst` and `gpt2_vocab/` (default: $WEBTEXT_TEST_DATA). The text is written as Parquet,
+once unchanged and once as N copies with different ids, and the whole command is timed with one worker per core. The
+peers encode texts that are already in memory, to lists or arrays, and write nothing. Their ids are compared with those
+in the shards, document by document.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pipelines.tokenizers.encoding import FastEncoder
 from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer, read_tokenizer
 
 _SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-_COPIES_A_FILE = 2
+_COPIES_PER_FILE = 2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--copies", type=int, default=14, help="how often the text is written for the large input")
-    parser.add_argument("--peer-bytes", type=int, default=75_000_000, help="how much text the peers encode")
+    parser.add_argument("--copies", type=int, default=14, help="copies of the text in the large input")
+    parser.add_argument("--peer-bytes", type=int, default=75_000_000, help="bytes of text that the peers encode")
     options = parser.parse_args()
     if not (options.data / "text" / "docs.jsonl.zst").exists():
-        print(f"skipped: {options.data} is not here; name the data with --data or WEBTEXT_TEST_DATA")
+        print(f"skipped: {options.data} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
     texts = read_texts(options.data / "text" / "docs.jsonl.zst")
     size_mb = sum(len(text.encode()) for text in texts) / 1e6
@@ -67,28 +67,28 @@ def read_texts(path: Path) -> list[str]:
         return [json.loads(line)["text"] for line in lines]
 
 
-def time_peers(texts: list[str], vocabulary: Path, most_bytes: int) -> dict[str, float]:
-    """Return MB/s of each, encoding alone, with all cores."""
-    taken: list[str] = []
+def time_peers(texts: list[str], vocabulary: Path, max_bytes: int) -> dict[str, float]:
+    """Return the MB/s of each peer, encoding only, on all cores."""
+    sample: list[str] = []
     size = 0
     for text in texts:
-        if size < most_bytes:
-            taken.append(text)
+        if size < max_bytes:
+            sample.append(text)
             size += len(text.encode())
     data = read_tokenizer(str(vocabulary))
     library, ranks, fast = parse_tokenizer(data, "gpt2"), tiktoken_of(vocabulary), FastEncoder(data, "gpt2")
-    column = pa.array(taken, pa.string())
+    column = pa.array(sample, pa.string())
     cores = os.cpu_count() or 1
-    ways: dict[str, Callable[[], Any]] = {
-        "tiktoken": lambda: ranks.encode_ordinary_batch(taken, num_threads=cores),
-        "tokenizers": lambda: library.encode_batch_fast(taken, add_special_tokens=False),
+    encoders: dict[str, Callable[[], Any]] = {
+        "tiktoken": lambda: ranks.encode_ordinary_batch(sample, num_threads=cores),
+        "tokenizers": lambda: library.encode_batch_fast(sample, add_special_tokens=False),
         "gigatoken": lambda: fast.encode(column, threads=True),
     }
     speeds = {}
-    for name, encode in ways.items():
-        begun = time.perf_counter()
+    for name, encode in encoders.items():
+        start = time.perf_counter()
         encode()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         speeds[name] = size / 1e6 / seconds
         print(f"{name} alone, {size / 1e6:,.0f} MB: {seconds:.2f} s, {speeds[name]:.1f} MB/s")
     return speeds
@@ -97,23 +97,25 @@ def time_peers(texts: list[str], vocabulary: Path, most_bytes: int) -> dict[str,
 def tiktoken_of(vocabulary: Path) -> tiktoken.Encoding:
     bytes_of = {character: bytes([byte]) for byte, character in byte_characters().items()}
     entries = json.loads((vocabulary / "encoder.json").read_text())
-    ranks = {b"".join(bytes_of[each] for each in text): id for text, id in entries.items() if text != END_OF_TEXT}
+    ranks = {
+        b"".join(bytes_of[character] for character in text): id for text, id in entries.items() if text != END_OF_TEXT
+    }
     special = {END_OF_TEXT: entries[END_OF_TEXT]}
     return tiktoken.Encoding("gpt2", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens=special)
 
 
 def time_command(texts: list[str], copies: int, vocabulary: Path, folder: Path) -> float:
-    """Return the seconds of the whole command on so many copies of the texts."""
+    """Return the seconds of the whole command on a number of copies of the texts."""
     (folder / "documents").mkdir(parents=True)
-    for first in range(0, copies, _COPIES_A_FILE):
-        numbers = range(first, min(first + _COPIES_A_FILE, copies))
+    for first in range(0, copies, _COPIES_PER_FILE):
+        numbers = range(first, min(first + _COPIES_PER_FILE, copies))
         table = pa.concat_tables(table_of(texts, copy) for copy in numbers)
         pq.write_table(table, folder / "documents" / f"{first:03d}.parquet", compression="zstd", row_group_size=1000)
     command = [sys.executable, "-m", "webtext_cli", "tokenize", "-q"]
     command += ["-i", str(folder / "documents"), "-o", str(folder / "tokens"), "--tokenizer", str(vocabulary)]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def table_of(texts: list[str], copy: int) -> pa.Table:
@@ -122,23 +124,23 @@ def table_of(texts: list[str], copy: int) -> pa.Table:
 
 
 def compare(texts: list[str], vocabulary: Path, tokens: Path) -> None:
-    """Compare every document of the shards with what tokenizers and tiktoken make of its text."""
+    """Compare the ids of every document in the shards with those of tokenizers and tiktoken."""
     library, ranks = parse_tokenizer(read_tokenizer(str(vocabulary)), "gpt2"), tiktoken_of(vocabulary)
-    found = shard_documents(tokens)
-    unequal = [id for id, ids in found.items() if not is_equal(ids, texts[int(id.split("-")[1])], library, ranks)]
-    print(f"{len(found):,} documents compared with tokenizers and tiktoken, {len(unequal)} with other ids")
-    if unequal or len(found) != len(texts):
+    documents = shard_documents(tokens)
+    unequal = [id for id, ids in documents.items() if not is_equal(ids, texts[int(id.split("-")[1])], library, ranks)]
+    print(f"{len(documents):,} documents compared with tokenizers and tiktoken, {len(unequal)} with different ids")
+    if unequal or len(documents) != len(texts):
         sys.exit(f"the ids of {unequal[:5]} differ, or documents are missing")
 
 
 def shard_documents(tokens: Path) -> dict[str, list[int]]:
-    about = json.loads((tokens / "tokens.json").read_text())
-    found: dict[str, list[int]] = {}
-    for file in [file for files in about["splits"].values() for file in files]:
-        ids = np.fromfile(tokens / file["name"], about["dtype"], offset=about["header_bytes"])
+    metadata = json.loads((tokens / "tokens.json").read_text())
+    documents: dict[str, list[int]] = {}
+    for file in [file for files in metadata["splits"].values() for file in files]:
+        ids = np.fromfile(tokens / file["name"], metadata["dtype"], offset=metadata["header_bytes"])
         for row in pq.read_table(tokens / file["documents_file"]).to_pylist():
-            found.setdefault(row["id"], []).extend(ids[row["offset"] : row["offset"] + row["tokens"]].tolist())
-    return found
+            documents.setdefault(row["id"], []).extend(ids[row["offset"] : row["offset"] + row["tokens"]].tolist())
+    return documents
 
 
 def is_equal(ids: list[int], text: str, library: Tokenizer, ranks: tiktoken.Encoding) -> bool:

@@ -1,11 +1,12 @@
-"""Canonical URLs: ours beside courlan, w3lib, url-normalize and both bindings of ada, on the URLs of real submissions.
+"""Compares `canonical_url` with courlan, w3lib, url-normalize and two bindings of ada on URLs of real submissions.
 
     python benchmarks/bench_urls.py [DUMP] [--repeats N]
 
-DUMP holds submissions as NDJSON, compressed or not (default: reddit/submissions-2013.ndjson.zst in $WEBTEXT_TEST_DATA).
-For each function, with its defaults: URLs a second of processor time (median of N rounds in which all take turns), how
-many URLs it returns None for or raises on, how many results change when it is applied again, how many different URLs it
-merges, and which of our rules it keeps: whether two spellings of one URL become equal, and two URLs stay apart.
+DUMP contains submissions as NDJSON, optionally compressed (default: reddit/submissions-2013.ndjson.zst in
+$WEBTEXT_TEST_DATA). For each function, with its defaults: URLs per second of CPU time (median of N rounds, in which the
+functions alternate), the number of URLs for which it returns None or raises, of results that change when it is applied
+again, of distinct URLs before and after, and the rules of webtext that it follows: whether two spellings of one URL
+become equal, and two URLs stay distinct.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ RULES = (
     Rule("%7e is ~", "http://e.com/%7euser", "http://e.com/~user"),
     Rule("hex digits' case", "http://e.com/%c3%a9", "http://e.com/%C3%A9"),
     Rule("unencoded character", "http://e.com/\u00e9", "http://e.com/%C3%A9"),
-    Rule("%2F is no slash", "http://e.com/a%2Fb", "http://e.com/a/b", equal=False),
+    Rule("%2F is not a slash", "http://e.com/a%2Fb", "http://e.com/a/b", equal=False),
     Rule("host case", "http://E.COM/", "http://e.com/"),
     Rule("trailing dot", "http://e.com./", "http://e.com/"),
     Rule("IDN is Punycode", "http://b\u00fccher.de/", "http://xn--bcher-kva.de/"),
@@ -52,16 +53,16 @@ RULES = (
     Rule("credentials", "http://user:pw@e.com/", "http://e.com/"),
     Rule("empty path", "http://e.com", "http://e.com/"),
     Rule("dot segments", "http://e.com/a/./b/../c", "http://e.com/a/c"),
-    Rule("end slash names another page", "http://e.com/a/", "http://e.com/a", equal=False),
+    Rule("a final slash names another page", "http://e.com/a/", "http://e.com/a", equal=False),
     Rule("backslash", "http://e.com\\a", "http://e.com/a"),
-    Rule("white space around", " http://e.com/a\n", "http://e.com/a"),
+    Rule("surrounding white space", " http://e.com/a\n", "http://e.com/a"),
     Rule("tracking", "http://e.com/?utm_source=x&id=7&fbclid=y", "http://e.com/?id=7"),
     Rule("order of parameters", "http://e.com/?b=1&a=2", "http://e.com/?a=2&b=1", equal=False),
     Rule("+ is not %2B", "http://e.com/?q=a+b", "http://e.com/?q=a%2Bb", equal=False),
     Rule("fragment", "http://e.com/a#top", "http://e.com/a"),
     Rule("#! names a page", "http://e.com/#!/a", "http://e.com/#!/b", equal=False),
     Rule("www. may be another site", "http://www.e.com/", "http://e.com/", equal=False),
-    Rule("markup is no URL", "http://[IMG]http://i.com/9.jpg", ""),
+    Rule("markup is not a URL", "http://[IMG]http://i.com/9.jpg", ""),
     Rule("lone surrogate", "http://e.com/\ud83d", "http://e.com/\ufffd"),
 )
 
@@ -73,14 +74,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     if not options.dump.is_file():
-        print(f"skipped: {options.dump} is not here; name a dump of submissions, or its folder with WEBTEXT_TEST_DATA")
+        print(f"skipped: {options.dump} does not exist; name a dump, or set WEBTEXT_TEST_DATA")
         return
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     with open_decompressed(str(options.dump)) as stream:
         urls = [record["url"] for record in map(json.loads, stream) if record["url"]]
-    print(f"{len(urls)} URLs, {len(set(urls))} different")
-    compared = functions()
+    print(f"{len(urls)} URLs, {len(set(urls))} distinct")
+    compared = installed_functions()
     rounds = [{name: urls_per_s(function, urls) for name, function in compared.items()} for _ in range(options.repeats)]
     for name, function in compared.items():
         print(f"\n{name}: {statistics.median(rates[name] for rates in rounds):,.0f} URLs/s")
@@ -88,9 +89,9 @@ def main() -> None:
         report_rules(function)
 
 
-def functions() -> dict[str, Canonical]:
-    """Return what can be compared here, by name; say what is not installed."""
-    found: dict[str, Canonical] = {"ours": canonical_url}
+def installed_functions() -> dict[str, Canonical]:
+    """Return the functions by name; print the packages that are not installed."""
+    functions: dict[str, Canonical] = {"webtext": canonical_url}
     for package, modules, make in (
         ("courlan", ["courlan"], courlan_functions),
         ("w3lib", ["w3lib.url"], lambda w3lib: {"canonicalize_url": w3lib.canonicalize_url}),
@@ -104,38 +105,39 @@ def functions() -> dict[str, Canonical]:
             print(f"skipped: {package} is not installed")
             continue
         version = importlib.metadata.version(package)
-        found |= {f"{package} {version} {name}": function for name, function in peers.items()}
-    return found
+        functions |= {f"{package} {version} {name}": function for name, function in peers.items()}
+    return functions
 
 
 def courlan_functions(courlan) -> dict[str, Canonical]:  # type: ignore[no-untyped-def]
-    # `strict` also drops parameters that are not known to choose the page.
+    # `strict` would also drop parameters that are not known to select the page.
     return {"clean_url": courlan.clean_url, "normalize_url": courlan.normalize_url}
 
 
 def report_results(function: Canonical, urls: list[str]) -> None:
     results = [outcome(function, url) for url in urls]
-    raised = Counter(error for _, error in results if error)
-    nothing = sum(result is None and not error for result, error in results)
+    errors = Counter(error for _, error in results if error)
+    without_result = sum(result is None and not error for result, error in results)
     kept = {url: result for url, (result, _) in zip(urls, results, strict=True) if result is not None}
     changed = {url: result for url, result in kept.items() if outcome(function, result)[0] != result}
     print(
-        f"  None for {nothing}, raises on {raised.total()} {dict(raised) or ''}; {len(changed)} change when done again;"
+        f"  None for {without_result}, raises on {errors.total()} {dict(errors) or ''}; "
+        f"{len(changed)} change when applied again;"
     )
-    print(f"  {len(kept)} different URLs become {len(set(kept.values()))}")
+    print(f"  {len(kept)} distinct URLs become {len(set(kept.values()))}")
     for url, result in list(changed.items())[:2]:
         steps = (url, result, outcome(function, result)[0])
-        print("    changes again: " + "\n      ".join(ascii(step)[:100] for step in steps))
+        print("    changes: " + "\n      ".join(ascii(step)[:100] for step in steps))
 
 
 def report_rules(function: Canonical) -> None:
-    broken = [rule for rule in RULES if not keeps(function, rule)]
-    print(f"  keeps {len(RULES) - len(broken)} of {len(RULES)} rules{', not:' if broken else ''}")
+    broken = [rule for rule in RULES if not follows(function, rule)]
+    print(f"  follows {len(RULES) - len(broken)} of {len(RULES)} rules{', not:' if broken else ''}")
     for rule in broken:
         print(f"    {rule.name}: " + "; ".join(shown(function, url) for url in (rule.one, rule.other) if url))
 
 
-def keeps(function: Canonical, rule: Rule) -> bool:
+def follows(function: Canonical, rule: Rule) -> bool:
     one, other = outcome(function, rule.one)[0], outcome(function, rule.other)[0]
     if not rule.other:
         return one is None
@@ -148,21 +150,21 @@ def shown(function: Canonical, url: str) -> str:
 
 
 def outcome(function: Canonical, url: str) -> tuple[str | None, str]:
-    """Return the result and the name of what was raised."""
+    """Return the result, and the name of the exception if one was raised."""
     try:
         return function(url), ""
-    except Exception as error:  # noqa: BLE001 - that they raise anything at all is what is counted
+    except Exception as error:  # noqa: BLE001 - any exception is counted
         return None, type(error).__name__
 
 
 def urls_per_s(function: Canonical, urls: list[str]) -> float:
-    begun = time.process_time()
+    start = time.process_time()
     for url in urls:
         try:
             function(url)
-        except Exception:  # noqa: BLE001 - counted elsewhere
+        except Exception:  # noqa: BLE001 - counted by report_results
             continue
-    return len(urls) / (time.process_time() - begun)
+    return len(urls) / (time.process_time() - start)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Byte-level BPE written plainly: GPT-2's byte alphabet, and encoding by ranks."""
+"""Byte-level BPE in plain Python: GPT-2's byte alphabet, and encoding by merge ranks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PRINTABLE = (*range(33, 127), *range(161, 173), *range(174, 256))
 
 @functools.cache
 def byte_characters() -> dict[int, str]:
-    """Return the character that stands for each byte in GPT-2's vocabularies, in the order of their ids.
+    """Return the character that represents each byte in GPT-2's vocabularies, in the order of their ids.
 
-    The 188 bytes that print as themselves in Latin-1 come first, then the others as the characters from 256 on.
+    The 188 printable bytes of Latin-1 come first and represent themselves; the others are the characters from 256 on.
     """
     others = [byte for byte in range(256) if byte not in _PRINTABLE]
     characters = {byte: chr(byte) for byte in _PRINTABLE}
@@ -25,14 +25,14 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def token_bytes(token: str) -> bytes:
-    """Return the bytes that a token written in GPT-2's characters stands for; raise KeyError for another character."""
+    """Return the bytes of a token in GPT-2's byte alphabet; raise KeyError for a character outside it."""
     return bytes(map(_bytes_of_characters().__getitem__, token))
 
 
 def encode_piece(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """Return the ids of one piece of the split text: as long as a pair is in `ranks`, merge the lowest, leftmost first.
+    """Return the token ids of one pre-token: merge the pair with the lowest rank, leftmost first, until none is left.
 
-    The plain form of what tiktoken does with a rank file; quadratic in the length of the piece.
+    The algorithm of tiktoken for a file of ranks; quadratic in the length of the piece.
     """
     parts = [piece[position : position + 1] for position in range(len(piece))]
     while len(parts) > 1:

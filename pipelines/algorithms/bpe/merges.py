@@ -44,7 +44,7 @@ _MIN_TRACKED = 1 << 12
 # Ratio of one limit to the next. For each limit all words are read once more.
 _LIMIT_RATIO = 64
 _PROGRESS_INTERVAL_S = 0.2
-# What `done` and `sizes` contain.
+# Indexes into `done` and `sizes`.
 _MERGES_DONE, _STOP = 0, 1
 _PAIRS, _LISTED, _IN_HEAP = 0, 1, 2
 
@@ -58,10 +58,10 @@ class Merges(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """The tracked pairs by number: key, count, begin and end of the list of its words; and a table by key.
+    """The tracked pairs by number: key, count, begin and end of the list of its words; and a hash table by key.
 
-    `heap_counts` and `heap_pairs` are a heap of pairs with the count that each had when it was last moved: the greatest
-    count first, of equal ones the lowest key.
+    `heap_counts` and `heap_pairs` are a heap of pairs, with the count at the time of their last move: the greatest
+    count first, ties by the lowest key.
     """
 
     keys: Keys
@@ -74,10 +74,10 @@ class _Pairs(NamedTuple):
 
 
 class _Neighbors(NamedTuple):
-    """The neighbors of the new symbol of one step, by slot: an id for its right, `len(counts) // 2 + id` for its left.
+    """Neighbors of the new symbol of a step, by slot: `id` to its right, `len(counts) // 2 + id` to its left.
 
-    `counts` and `words`: how often, and in how many words; `slots` lists those that are not zero; `pairs`: the number
-    of the tracked pair, -1 if it is not tracked. `occurrences` and `occurrence_words`: all of them in order of words.
+    `counts` and `words` are the number of occurrences and of words with them; `slots` lists the slots in use; `pairs`
+    has the number of the tracked pair, or -1. `occurrences` and `occurrence_words` list all of them in order of words.
     """
 
     counts: Integers
@@ -129,16 +129,16 @@ def learn_merges(
 
 
 def _learn(words: Words, merges: Merges, first_id: int, min_count: int, done: Integers) -> None:
-    """Fill `merges`; `done` is their number so far, and whether to stop."""
+    """Fill `merges`; `done` contains the number of merges so far, and whether to stop."""
     slots = 2 * (first_id + len(merges.left))
-    # Sizes that no step exceeds; the system provides the memory when it is first written.
+    # Upper bounds of the sizes; the system allocates the pages when they are first written.
     symbols = len(words.ids)
     neighbors = _Neighbors(
         np.zeros(slots, np.int64), np.zeros(slots, np.int64), np.empty(slots, np.int32), np.empty(slots, np.int32),
         np.empty(symbols, np.int32), np.empty(symbols, np.int32),
     )  # fmt: skip
     while done[_MERGES_DONE] < len(merges.left) and not done[_STOP]:
-        kept, size = _move_together(words)
+        kept, size = _compact_words(words)
         words = words.first(kept, size)
         keys, counts, positions = count_pairs(words)
         greatest = int(counts.max(initial=0))
@@ -157,7 +157,7 @@ def _learn(words: Words, merges: Merges, first_id: int, min_count: int, done: In
 
 
 def _tracked(keys: Keys, counts: Integers, positions: Integers) -> _Pairs:
-    """Return pairs with empty lists of words, for which there is room for all their positions."""
+    """Return pairs with empty lists of words; each list has room for all positions of its pair."""
     begins = np.cumsum(positions) - positions
     order = np.lexsort((keys, -counts)).astype(np.int32)  # a sorted array is a heap
     room = max(_MIN_TRACKED, len(keys) + len(keys) // 2)
@@ -172,8 +172,8 @@ def _with_more_room(pairs: _Pairs, size: int) -> _Pairs:
 
 
 @kernel
-def _move_together(words):  # type: ignore[no-untyped-def]
-    """Move the words that still have a pair together; return how many words and symbols they are."""
+def _compact_words(words):  # type: ignore[no-untyped-def]
+    """Compact the words that still have a pair; return the number of words and of symbols."""
     size = kept = 0
     for word in range(len(words.starts)):
         length = words.lengths[word]
@@ -226,7 +226,7 @@ def _merge(limit, words, pairs, pool, neighbors, merges, first_id, sizes, done):
         if is_current or count < limit:
             sizes[_IN_HEAP] = last
             _sink(pairs, last, heap_counts[last], heap_pairs[last])
-        else:  # it only may have fallen since
+        else:  # counts only fall, so move it down
             _sink(pairs, last + 1, count, pair)
         if not is_current:
             continue
@@ -252,7 +252,7 @@ def _is_above(pairs, count, pair, place):  # type: ignore[no-untyped-def]
 
 @helper
 def _sink(pairs, size, count, pair):  # type: ignore[no-untyped-def]
-    """Replace the top of a heap of so many entries, then move the new one down to where it belongs."""
+    """Replace the top of a heap of `size` entries, and sift the new entry down."""
     counts, numbers = pairs.heap_counts, pairs.heap_pairs
     place = 0
     while 2 * place + 1 < size:
@@ -270,7 +270,7 @@ def _sink(pairs, size, count, pair):  # type: ignore[no-untyped-def]
 
 @helper
 def _push(pairs, size, pair):  # type: ignore[no-untyped-def]
-    """Add a pair to a heap of so many entries."""
+    """Add a pair to a heap of `size` entries."""
     counts, numbers = pairs.heap_counts, pairs.heap_pairs
     place, count = size, pairs.counts[pair]
     while place > 0:
@@ -286,7 +286,7 @@ def _push(pairs, size, pair):  # type: ignore[no-untyped-def]
 
 @helper
 def _rewrite_words(words, pairs, pair, pool, neighbors, new):  # type: ignore[no-untyped-def]
-    """Merge a pair in the words of its list; return how many slots and occurrences of neighbors there are."""
+    """Merge a pair in the words of its list; return the number of slots and of occurrences of neighbors."""
     left, right = np.int64(pairs.keys[pair] >> HALF), np.int64(pairs.keys[pair] & LOW)
     ids = words.ids
     slots = occurrences = 0
@@ -302,7 +302,7 @@ def _rewrite_words(words, pairs, pair, pool, neighbors, new):  # type: ignore[no
 
 @helper
 def _rewrite(words, pairs, word, at, left, right, new, neighbors, slots, occurrences):  # type: ignore[no-untyped-def]
-    """Merge in one word from the first occurrence on; decrement the pairs that disappear, note the new neighbors."""
+    """Merge the pair in one word from its first occurrence on; decrement pairs that disappear, record new neighbors."""
     ids, offset = words.ids, len(neighbors.counts) >> 1
     start, end, weight = words.starts[word], words.starts[word] + words.lengths[word], words.counts[word]
     to = at

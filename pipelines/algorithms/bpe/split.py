@@ -1,12 +1,14 @@
-"""GPT-2's split as a walk over bytes: where words begin, 32 bytes at a time where all are ASCII. For numba kernels.
+"""GPT-2's pre-tokenization over bytes, for numba kernels: word starts, 32 bytes at a time if all of them are ASCII.
 
-It does what the pattern `GPT2_SPLIT` of `word_counts` says, with the characters of `split_classes`. In a block of
-ASCII, one bit a byte tells its class, and a word begins where, with C its class:
+Equivalent to the pattern `GPT2_SPLIT` of `word_counts`, with the character classes of `split_classes`. In a block of
+ASCII, each class is a bit mask with one bit per byte, and a word starts at a character
 
-- C is no white space, differs from the class before it, and no blank is before it, which would be the word's own;
-- C is white space, and what is before it or behind it is not: such a run leaves its last character to the next word.
+- that is not white space, has another class than the previous character, and does not follow a space, which would be
+  part of the word;
+- that is white space next to a character that is not: the last character of a run of white space belongs to the next
+  word if it is a space, and is a word of its own otherwise.
 
-What an apostrophe begins (`'s`, `'ll`) ends after two or three bytes, whatever is next.
+A contraction (`'s`, `'ll`) always ends after two or three bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from pipelines.algorithms.kernels.byte_scan import (
 )
 from pipelines.algorithms.kernels.compilation import helper
 
-# The most words that `next_words` appends in a step: one a byte, and one after a contraction.
-MOST_WORDS_A_STEP = 2 * BLOCK
+# Maximum number of words that `next_words` appends per step: one per byte, and one after a contraction.
+MAX_WORDS_PER_STEP = 2 * BLOCK
 _STEP = BLOCK - 2
 _APOSTROPHE, _BLANK = ord("'"), ord(" ")
 _D, _E, _L, _M, _R, _S, _T, _V = (ord(letter) for letter in "delmrstv")
@@ -37,12 +39,12 @@ _WHOLE = np.uint64((1 << BLOCK) - 1)
 
 @helper
 def next_words(data, pos, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
-    """Append where words of a text begin, from a word's beginning `pos` on that is the last of `begins` or before it.
+    """Append the starts of the words of a text to `begins`, from the word start `pos` on, which is its last or earlier.
 
-    Stops at the end of the text or before `begins` has more than `most`. Returns the place that was reached (`stop` at
-    the end), where a word begins after a contraction (0: nowhere), and the words.
+    Stops at the end of the text, or before `begins` has more than `most` entries. Returns the position reached (`stop`
+    at the end), the start of the word after a contraction (0 for none), and the number of words.
     """
-    while pos < stop and words <= most - MOST_WORDS_A_STEP:
+    while pos < stop and words <= most - MAX_WORDS_PER_STEP:
         if pos + BLOCK > len(data) or _is_not_ascii(data, pos, stop):
             pos, forced, words = _plain_words(data, stop, forced, begins, words, most, classes)
             continue
@@ -71,7 +73,7 @@ def next_words(data, pos, stop, forced, begins, words, most, classes):  # type: 
 
 @helper
 def after_contraction(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return where a contraction ends that begins at a place, 0 where none does."""
+    """Return the end of the contraction that starts at a position, 0 if there is none."""
     if byte_at(data, at) != _APOSTROPHE:
         return np.int64(0)
     length = _contraction(data, at, stop)
@@ -80,15 +82,15 @@ def after_contraction(data, at, stop):  # type: ignore[no-untyped-def]
 
 @helper
 def _is_not_ascii(data, pos, stop):  # type: ignore[no-untyped-def]
-    found = not_ascii(data, pos)
-    return found != _ZERO and pos + np.int64(lowest_bit(found)) < stop
+    bits = not_ascii(data, pos)
+    return bits != _ZERO and pos + np.int64(lowest_bit(bits)) < stop
 
 
 @helper
 def _begins_in_block(data, pos, stop):  # type: ignore[no-untyped-def]
-    """Return a bit for each byte of a block at which a word begins, but for the first and the last of the block.
+    """Return a bit mask of the bytes of a block at which a word starts, without its first and last byte.
 
-    What is behind the end of the text counts as white space, so that the white space at its end is one word.
+    Bytes after the end of the text count as white space, so that white space at its end is one word.
     """
     letter, digit, blank = letters(data, pos), digits(data, pos), blanks(data, pos)
     space = blank | tabs_and_line_ends(data, pos)
@@ -104,7 +106,7 @@ def _begins_in_block(data, pos, stop):  # type: ignore[no-untyped-def]
 
 @helper
 def _plain_words(data, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
-    """Continue one word at a time, from the last that began, until the next 32 bytes are ASCII."""
+    """Split one word at a time, from the last word start, until the next 32 bytes are ASCII."""
     at = begins[words - 1]
     if forced:
         if forced >= stop:
@@ -125,7 +127,7 @@ def _plain_words(data, stop, forced, begins, words, most, classes):  # type: ign
 
 @helper
 def word_end(data, at, stop, classes):  # type: ignore[no-untyped-def]
-    """Return where the word that begins at a place ends."""
+    """Return the end of the word that starts at a position."""
     byte = byte_at(data, at)
     code, after = _character(data, at)
     kind = classes[code]
@@ -148,7 +150,7 @@ def word_end(data, at, stop, classes):  # type: ignore[no-untyped-def]
 
 @helper
 def _last_space(data, at, after, stop, classes):  # type: ignore[no-untyped-def]
-    """Return where the last character of a run of white space begins, and where the run ends."""
+    """Return the start of the last character of a run of white space, and the end of the run."""
     while after < stop:
         code, then = _character(data, after)
         if classes[code] != SPACE:
@@ -159,7 +161,7 @@ def _last_space(data, at, after, stop, classes):  # type: ignore[no-untyped-def]
 
 @helper
 def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
-    """Return where a run of characters of a class ends."""
+    """Return the end of a run of characters of a class."""
     while at < stop:
         code, after = _character(data, at)
         if classes[code] != kind:
@@ -170,7 +172,7 @@ def _run_end(data, at, stop, classes, kind):  # type: ignore[no-untyped-def]
 
 @helper
 def _contraction(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return the bytes of 's, 't, 'm, 'd, 're, 've or 'll at a position, 0 where there is none."""
+    """Return the length in bytes of 's, 't, 'm, 'd, 're, 've or 'll at a position, 0 if there is none."""
     if at + 1 >= stop:
         return 0
     first = byte_at(data, at + 1)
@@ -186,7 +188,7 @@ def _contraction(data, at, stop):  # type: ignore[no-untyped-def]
 
 @helper
 def _character(data, at):  # type: ignore[no-untyped-def]
-    """Return the code point of the character at a place, and where it ends."""
+    """Return the code point of the character at a position, and its end."""
     byte = np.int64(byte_at(data, at))
     if byte < 0x80:
         return byte, at + 1

@@ -1,4 +1,4 @@
-"""Readable forms of tokens, and the kinds of suspicious ones, which often come from junk in the corpus."""
+"""Formats tokens for display, and classifies suspicious ones, which often come from junk in the corpus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIN_PUNCTUATION = 7
 _MIN_DIGITS = 5
 _MIN_WORD = 20
 _MIN_JOINTS = 2
-# Scripts that one language writes side by side.
+# Scripts that are mixed in the same language.
 _ONE_SCRIPT = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "BOPOMOFO": "CJK"}
 _SCRIPTS = set(
     "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC SYRIAC THAANA DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU "
@@ -26,9 +26,9 @@ _SCRIPTS = set(
 
 
 def shown(token: bytes) -> str:
-    """Return a token as text on one line: `␣` a space, `⏎` a newline, `⇥` a tab, `\\xNN` a byte that is not UTF-8.
+    """Return a token as one line of text: `␣` is a space, `⏎` a newline, `⇥` a tab, `\\xNN` a byte that is not UTF-8.
 
-    What does not print, or would change how its neighbours print, is written as `\\u{N}`.
+    Unprintable characters, and a combining mark at the start, are written as `\\u{N}`.
     """
     text = token.decode("utf-8", "surrogateescape")
     return "".join(_shown_character(character, at == 0) for at, character in enumerate(text))
@@ -45,12 +45,12 @@ def _shown_character(character: str, is_first: bool) -> str:
 
 
 def shortened_runs(text: str) -> str:
-    """Return a shown token with its long runs of one character counted: `- ×80 `; no shown token holds a space."""
+    """Abbreviate long runs of one character in the output of `shown`, which contains no spaces: `- ×80`."""
     return _RUN.sub(lambda run: f"{run[1]} ×{len(run[0])} ", text).strip(" ")
 
 
 def kind_of(token: bytes) -> str | None:
-    """Return the first kind of `KINDS` that a token is of, None for an ordinary one and for a single byte."""
+    """Return the first of `KINDS` that matches a token; None if it is ordinary or a single byte."""
     if len(token) < 2:
         return None
     try:
@@ -71,11 +71,11 @@ def _has_controls(text: str) -> bool:
 
 
 def _is_misread(text: str) -> bool:
-    """Whether a text is UTF-8 that was read as Windows-1252 or Latin-1: `Ã©`, `â€™`."""
+    """Return whether a text is UTF-8 that was decoded as Windows-1252 or Latin-1: `Ã©`, `â€™`."""
     text = text.strip(" ")
     if text.isascii() or len(text) < 2:
         return False
-    # What was misread again and again is `Ã` and `Â` in turn, and cannot be read back.
+    # Text that was misread repeatedly alternates `Ã` and `Â`, and cannot be restored.
     return set(text) <= set("ÃÂ") or any(_reads_back(text, encoding) for encoding in ("cp1252", "latin-1"))
 
 
@@ -99,7 +99,7 @@ def _script(character: str) -> str | None:
 
 
 def _is_repetition(text: str) -> bool:
-    """Whether one to four characters are repeated: `--------`, `=-=-=-=-=-=-`; a space before them does not count."""
+    """Return whether a text repeats one to four characters: `--------`, `=-=-=-=-=-=-`, also after one space."""
     text = text.removeprefix(" ")
     return len(text) >= _MIN_RUN and any(text[period:] == text[:-period] for period in (1, 2, 3, 4))
 
@@ -124,19 +124,19 @@ def _is_long(text: str) -> bool:
     return len(text.strip(" ")) >= _MIN_WORD and text.strip(" ").isalpha()
 
 
-# Each kind with its description, the strangest first.
+# Each kind with its description, the most suspicious first.
 KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "controls": (
-        "Control, format, private or unassigned characters, or the mark of a character that was lost.",
+        "Control, format, private-use or unassigned characters, or U+FFFD, which replaces invalid bytes.",
         _has_controls,
     ),
-    "misread": ("UTF-8 that was read as Windows-1252 or Latin-1.", _is_misread),
+    "misread": ("UTF-8 that was decoded as Windows-1252 or Latin-1.", _is_misread),
     "mixed scripts": ("Letters of two scripts in one token.", _mixes_scripts),
-    "cut characters": (f"{_MIN_CUT_BYTES} bytes or more that begin or end within a character.", lambda _: False),
-    "whitespace": (f"{_MIN_RUN} or more, or of several or unusual sorts.", _is_whitespace),
-    "repetition": (f"One to four characters over and over, {_MIN_RUN} or more in all.", _is_repetition),
-    "punctuation": (f"{_MIN_PUNCTUATION} or more signs in a row.", _is_punctuation),
+    "cut characters": (f"{_MIN_CUT_BYTES} or more bytes that start or end inside a character.", lambda _: False),
+    "whitespace": (f"{_MIN_RUN} or more characters, or several or unusual kinds of white space.", _is_whitespace),
+    "repetition": (f"One to four characters repeated, {_MIN_RUN} or more in total.", _is_repetition),
+    "punctuation": (f"{_MIN_PUNCTUATION} or more punctuation characters in a row.", _is_punctuation),
     "numbers": (f"{_MIN_DIGITS} or more digits.", _is_number),
-    "joined words": ("Capitals within a word, twice or more: names in code, headings that ran together.", _is_joined),
+    "joined words": ("Two or more capitals inside a word: identifiers in code, headings without spaces.", _is_joined),
     "long words": (f"{_MIN_WORD} or more letters.", _is_long),
 }

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.bpe.split import MOST_WORDS_A_STEP, after_contraction, next_words
+from pipelines.algorithms.bpe.split import MAX_WORDS_PER_STEP, after_contraction, next_words
 from pipelines.algorithms.bpe.split_classes import split_classes
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import helper, kernel
@@ -136,7 +136,7 @@ def _count(  # type: ignore[no-untyped-def]
 def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes):  # type: ignore[no-untyped-def]
     """Append where words begin until there are many or the texts end, and last where the last one ends."""
     most = len(keys)
-    while text < len(starts) - 1 and waiting <= most - MOST_WORDS_A_STEP:
+    while text < len(starts) - 1 and waiting <= most - MAX_WORDS_PER_STEP:
         stop = np.int64(starts[text + 1])
         before = waiting
         if pos < 0:
