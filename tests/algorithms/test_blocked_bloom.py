@@ -68,7 +68,7 @@ def _filled(hashes: npt.NDArray[np.uint64], blocks: int, k: int, seed: int = 0) 
 
 @given(_hashes, _hashes, _shapes)
 @settings(max_examples=60, deadline=None)
-def test_bits_and_answers_are_those_of_sets_of_positions(
+def test_bits_and_lookups_match_sets_of_positions(
     added: list[int], asked: list[int], shape: tuple[int, int, int]
 ) -> None:
     blocks, k, seed = shape
@@ -80,7 +80,7 @@ def test_bits_and_answers_are_those_of_sets_of_positions(
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 4096, 1_000_003])
-def test_the_blocks_are_used_alike(blocks: int) -> None:
+def test_blocks_are_used_uniformly(blocks: int) -> None:
     hashes = _random(200_000, 7)
     used = np.flatnonzero(_filled(hashes, blocks, 1).any(axis=1))
     assert used[0] <= blocks / 10_000
@@ -91,7 +91,7 @@ def test_the_blocks_are_used_alike(blocks: int) -> None:
 
 @given(_hashes, _hashes, _shapes, st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_parts_order_and_repeats_make_no_difference(
+def test_bits_do_not_depend_on_parts_order_or_repeats(
     left: list[int], right: list[int], shape: tuple[int, int, int], random: object
 ) -> None:
     blocks, k, seed = shape
@@ -106,7 +106,9 @@ def test_parts_order_and_repeats_make_no_difference(
 
 @given(_hashes, _shapes, st.lists(st.integers(0, 40), max_size=5))
 @settings(max_examples=60, deadline=None)
-def test_pieces_of_any_size_make_the_whole(hashes: list[int], shape: tuple[int, int, int], cuts: list[int]) -> None:
+def test_ranges_of_any_size_build_the_same_filter(
+    hashes: list[int], shape: tuple[int, int, int], cuts: list[int]
+) -> None:
     blocks, k, seed = shape
     bounds = sorted({0, blocks, *(cut for cut in cuts if cut < blocks)})
     pieces = []
@@ -125,7 +127,7 @@ def test_a_part_outside_the_filter_is_refused() -> None:
         add_range(empty_bits(3), _array([1]), 5, 0, 8, 10)
 
 
-def test_nothing_that_was_added_is_missed() -> None:
+def test_there_are_no_false_negatives() -> None:
     hashes = _random(300_000, 1)
     size = size_for(len(hashes), 1e-8)
     bits = _filled(hashes, size.blocks, size.k)
@@ -145,7 +147,7 @@ def test_an_empty_filter_finds_nothing_and_a_full_one_everything() -> None:
 
 # The last is filled twice over: the bound follows the bits, not the plan.
 @pytest.mark.parametrize(("items", "error_rate", "load"), [(60_000, 1e-2, 1), (60_000, 1e-3, 1), (40_000, 1e-4, 2)])
-def test_a_million_probes_err_as_the_bound_says(items: int, error_rate: float, load: int) -> None:
+def test_the_rate_of_a_million_probes_matches_the_bound(items: int, error_rate: float, load: int) -> None:
     size = size_for(items, error_rate)
     added = _random(items * load, 3)
     bits = _filled(added, size.blocks, size.k)
@@ -156,7 +158,7 @@ def test_a_million_probes_err_as_the_bound_says(items: int, error_rate: float, l
     assert abs(wrong - bound * len(probes)) < 4.5 * math.sqrt(bound * (1 - bound) * len(probes))
 
 
-def test_hashes_that_count_up_err_no_more() -> None:
+def test_consecutive_hashes_have_the_same_false_positive_rate() -> None:
     """The hashes may be as bad as they like, as long as they differ: the filter mixes them."""
     size = size_for(50_000, 1e-3)
     bits = _filled(np.arange(50_000, dtype=np.uint64) << np.uint64(44), size.blocks, size.k)
@@ -168,7 +170,7 @@ def test_hashes_that_count_up_err_no_more() -> None:
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=20), st.integers(1, 30), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_a_measurement_is_counted_bit_by_bit(pattern: list[int], k: int, blocks: int) -> None:
+def test_the_measured_fill_matches_a_count_of_bits(pattern: list[int], k: int, blocks: int) -> None:
     bits = np.resize(np.array(pattern, np.uint8), (blocks, BLOCK_BYTES))
     counts = [sum(int(byte).bit_count() for byte in block) for block in bits]
     measured = measure(bits, k)
@@ -184,7 +186,7 @@ def test_items_are_estimated_from_the_fill(items: int) -> None:
     assert abs(measured.items - items) <= max(2, 0.02 * items)
 
 
-def test_a_read_only_memory_is_asked_as_it_is() -> None:
+def test_read_only_memory_can_be_queried() -> None:
     hashes = _random(1000, 6)
     bits = _filled(hashes, 10, 25)
     mapped = mmap.mmap(-1, 4096 + bits.size)
@@ -195,7 +197,7 @@ def test_a_read_only_memory_is_asked_as_it_is() -> None:
     assert measure(read_only, 25) == measure(bits, 25)
 
 
-def test_other_arrays_are_refused() -> None:
+def test_arrays_of_other_types_are_refused() -> None:
     bits, hashes = empty_bits(2), _random(5, 1)
     with pytest.raises(ValueError, match="hashes must be a flat array of uint64, not int64"):
         add(bits, hashes.astype(np.int64), 5)

@@ -41,7 +41,7 @@ _HEADER = Header(
 _SIZE = HEADER_BYTES + 11 * BLOCK_BYTES
 
 
-def test_a_header_comes_back() -> None:
+def test_a_header_round_trips() -> None:
     data = write_header(_HEADER)
     assert len(data) == HEADER_BYTES
     assert read_header(data, _SIZE) == _HEADER
@@ -64,20 +64,20 @@ def test_the_layout_is_the_documented_one() -> None:
     st.integers(0, 2**64 - 1),
     st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4),
 )
-def test_every_value_comes_back(fill: float, bound: float, seed: int, normalization: dict[str, str]) -> None:
+def test_all_values_round_trip(fill: float, bound: float, seed: int, normalization: dict[str, str]) -> None:
     header = dataclasses.replace(_HEADER, fill=fill, error_bound=bound, seed=seed, normalisation=normalization)
     assert read_header(write_header(header), _SIZE) == header
 
 
 @given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
-def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
+def test_a_flipped_bit_is_detected(at: int, bit: int) -> None:
     data = bytearray(write_header(_HEADER))
     data[at] ^= 1 << bit
     with pytest.raises(ValueError, match="has a damaged header"):
         read_header(bytes(data), _SIZE)
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_errors_name_the_problem() -> None:
     data = write_header(_HEADER)
     newer = data[:8] + struct.pack("<I", 2) + data[12:]
     for damaged, size, said in [
@@ -99,12 +99,12 @@ def test_a_header_with_other_fields_is_refused() -> None:
         read_header(start + hashlib.sha256(start).digest(), _SIZE)
 
 
-def test_a_header_that_does_not_fit_is_refused() -> None:
+def test_an_inconsistent_header_is_refused() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         write_header(dataclasses.replace(_HEADER, corpus="x" * HEADER_BYTES))
 
 
-def test_damaged_bits_are_noticed() -> None:
+def test_damaged_bits_are_detected() -> None:
     bits = empty_bits(11)
     add(bits, np.arange(500, dtype=np.uint64), 25)
     header = dataclasses.replace(_HEADER, bits_sha256=bits_sha256(bits), fill=measure(bits, 25).fill)
@@ -115,7 +115,7 @@ def test_damaged_bits_are_noticed() -> None:
         check_bits(header, bits)
 
 
-def test_the_bytes_of_a_filter_stay_as_they_are() -> None:
+def test_the_bytes_of_a_filter_are_stable() -> None:
     """A change of the mixing, the blocks or the positions would make all files wrong that are there already."""
     bits = empty_bits(11)
     add(bits, np.arange(500, dtype=np.uint64), 25, seed=3)

@@ -13,7 +13,7 @@ from pipelines.algorithms.bloom.sizing import expected_error, size_for
 
 
 @pytest.mark.parametrize("items", [100_000, 10**7, 10**9])
-def test_bits_a_key_are_within_a_tenth_of_a_classic_filter(items: int) -> None:
+def test_bits_per_key_are_within_a_tenth_of_a_classic_filter(items: int) -> None:
     size = size_for(items, 1e-8)
     classic = math.log2(1e8) / math.log(2)
     assert classic == pytest.approx(38.3, abs=0.05)
@@ -23,7 +23,7 @@ def test_bits_a_key_are_within_a_tenth_of_a_classic_filter(items: int) -> None:
 
 @pytest.mark.parametrize("items", [1, 99, 105, 2000, 123_456])
 @pytest.mark.parametrize("error_rate", [0.5, 0.03, 1e-8, 1e-12])
-def test_no_fewer_blocks_would_do(items: int, error_rate: float) -> None:
+def test_the_number_of_blocks_is_minimal(items: int, error_rate: float) -> None:
     size = size_for(items, error_rate)
     left = error_rate - items / 2**64
     assert expected_error(items, size.blocks, size.k) <= left
@@ -32,7 +32,7 @@ def test_no_fewer_blocks_would_do(items: int, error_rate: float) -> None:
 
 
 @pytest.mark.parametrize(("items", "blocks", "k"), [(2, 1, 3), (5, 1, 2), (4, 3, 2), (3, 2, 4)])
-def test_the_expectation_is_that_of_plain_sums(items: int, blocks: int, k: int) -> None:
+def test_the_expected_rate_matches_direct_sums(items: int, blocks: int, k: int) -> None:
     assert expected_error(items, blocks, k) == pytest.approx(float(_expectation(items, blocks, k)), rel=1e-9)
 
 
@@ -54,7 +54,7 @@ def _expectation(items: int, blocks: int, k: int) -> Fraction:
 
 
 @pytest.mark.parametrize(("items", "error_rate"), [(300, 1e-4), (20_000, 1e-2), (400_000, 1e-8)])
-def test_measured_bounds_are_those_expected(items: int, error_rate: float) -> None:
+def test_measured_bounds_match_the_expected_ones(items: int, error_rate: float) -> None:
     size = size_for(items, error_rate)
     bounds = []
     for seed in range(40 if items < 100_000 else 4):
@@ -65,12 +65,12 @@ def test_measured_bounds_are_those_expected(items: int, error_rate: float) -> No
     assert abs(np.mean(bounds) - expected_error(items, size.blocks, size.k)) < 5 * deviation
 
 
-def test_no_items_take_one_block() -> None:
+def test_zero_items_need_one_block() -> None:
     assert size_for(0, 1e-8).blocks == 1
     assert size_for(0, 1e-8).size_bytes == 512
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_sizes_are_refused() -> None:
     for rate in (0.0, 1.0, -1.0, 2.0):
         with pytest.raises(ValueError, match="must be between 0 and 1"):
             size_for(10, rate)

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer, models
 from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece, token_bytes
 
 
-def test_the_alphabet_is_that_of_gpt2_in_its_order(shared_data: Path) -> None:
+def test_the_byte_alphabet_is_gpt2s(shared_data: Path) -> None:
     vocabulary = json.loads((shared_data / "gpt2_vocab" / "encoder.json").read_text())
     by_id = sorted(vocabulary, key=vocabulary.__getitem__)
     assert list(byte_characters().values()) == by_id[:256]
 
 
 @given(st.binary(max_size=40))
-def test_characters_stand_for_bytes_and_back(data: bytes) -> None:
+def test_bytes_and_characters_round_trip(data: bytes) -> None:
     assert token_bytes("".join(byte_characters()[byte] for byte in data)) == data
 
 
@@ -45,7 +45,7 @@ def gpt2(shared_data: Path) -> tuple[dict[bytes, int], Tokenizer]:
 
 @settings(deadline=None, max_examples=200)
 @given(piece=st.text(st.sampled_from("etaoin shrdluGĠé漢"), min_size=1, max_size=12))
-def test_ranks_encode_as_the_tokenizers_library_does(gpt2: tuple[dict[bytes, int], Tokenizer], piece: str) -> None:
+def test_encoding_by_ranks_matches_tokenizers(gpt2: tuple[dict[bytes, int], Tokenizer], piece: str) -> None:
     ranks, library = gpt2
     characters = "".join(byte_characters()[byte] for byte in piece.encode())
     assert encode_piece(piece.encode(), ranks) == library.encode(characters).ids

@@ -64,14 +64,14 @@ def _listed(merges: Merges) -> list[tuple[int, int, int]]:
 
 @settings(deadline=None, max_examples=100)
 @given(_WORDS, st.integers(0, 60), st.integers(0, 12))
-def test_merges_are_those_of_the_naive_way(words: dict[str, int], most: int, min_count: int) -> None:
+def test_merges_match_a_naive_trainer(words: dict[str, int], most: int, min_count: int) -> None:
     counted = {word.encode(): count for word, count in words.items()}
     assert _listed(_learn(counted, most, min_count)) == _naive(counted, most, max(1, min_count))
 
 
 @settings(deadline=None, max_examples=150)
 @given(_WORDS, st.integers(1, 60), st.integers(1, 4))
-def test_merges_are_those_of_tokenizers(words: dict[str, int], most: int, min_count: int) -> None:
+def test_merges_match_tokenizers(words: dict[str, int], most: int, min_count: int) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     trainer = trainers.BpeTrainer(
@@ -89,7 +89,7 @@ def test_merges_are_those_of_tokenizers(words: dict[str, int], most: int, min_co
     assert found == [list(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def test_counts_go_past_32_bits() -> None:
+def test_counts_may_exceed_32_bits() -> None:
     merges = _learn({b"ab": 2**40, b"cd": 2**40 + 1, b"abx": 2**40}, 3)
     expected = [(_IDS[97], _IDS[98], 2**41), (_IDS[99], _IDS[100], 2**40 + 1), (256, _IDS[120], 2**40)]
     assert _listed(merges) == expected
@@ -100,7 +100,7 @@ def test_nothing_to_merge(words: dict[bytes, int]) -> None:
     assert _listed(_learn(words, 5)) == []
 
 
-def test_no_room_is_made_for_more_merges_than_there_can_be() -> None:
+def test_memory_is_bounded_by_the_possible_merges() -> None:
     assert _listed(_learn({b"abcabc": 3}, 2**31 - 258)) == _naive({b"abcabc": 3}, 100, 1)
 
 
@@ -115,7 +115,7 @@ def test_tables_grow() -> None:
 
 
 @pytest.mark.parametrize("starts", [[], [0], [0, 2], [1, 3], [0, 2, 3], [0, 4]])
-def test_arrays_that_do_not_fit_are_refused(starts: list[int]) -> None:
+def test_inconsistent_arrays_are_refused(starts: list[int]) -> None:
     with pytest.raises(ValueError, match="does not divide the"):
         learn_merges(
             np.array([1, 2, 3], np.int32),
@@ -127,7 +127,7 @@ def test_arrays_that_do_not_fit_are_refused(starts: list[int]) -> None:
         )
 
 
-def test_progress_is_told_of_every_merge() -> None:
+def test_progress_counts_every_merge() -> None:
     rng = np.random.default_rng(5)
     words = {bytes(rng.integers(97, 105, 12).tolist()): int(count) for count in rng.integers(1, 50, 60_000)}
     symbols = np.array([_IDS[byte] for word in words for byte in word], np.int32)

@@ -27,7 +27,7 @@ def _entries(normalization: Normalization) -> np.ndarray:
     return entries[pages[codes >> 8], codes & 0xFF].astype(np.int64)
 
 
-def test_letters_and_lower_case_are_those_of_python() -> None:
+def test_letters_and_lower_case_match_python() -> None:
     lowered = [character.lower() for character in _CHARACTERS]
     assert [code for code, text in enumerate(lowered) if len(text) > 1] == [DOTTED_I]
     entries, codes = _entries(DEFAULT), np.arange(0x110000)
@@ -36,7 +36,7 @@ def test_letters_and_lower_case_are_those_of_python() -> None:
     assert (entries & CHANGED > 0).tolist() == [text[0] != chr(code) for code, text in enumerate(lowered)]
 
 
-def test_ascii_letters_are_those_that_are_so_in_lower_case() -> None:
+def test_ascii_letters_match_the_lower_cased_text() -> None:
     found = {_CHARACTERS[code] for code in np.flatnonzero(_entries(Normalization(letters="ascii")) & WORD)}
     alphabet = set("abcdefghijklmnopqrstuvwxyz0123456789")
     assert found == {character for character in _CHARACTERS if character.lower()[0] in alphabet}
@@ -44,13 +44,13 @@ def test_ascii_letters_are_those_that_are_so_in_lower_case() -> None:
 
 
 @pytest.mark.parametrize(("before", "flags"), [("", CASED), ("a", CASED | IGNORABLE)])
-def test_no_other_character_decides_about_a_sigma(before: str, flags: int) -> None:
+def test_the_final_sigma_depends_on_known_characters_only(before: str, flags: int) -> None:
     text = "".join(f"{before}{'i' if character == 'İ' else character}Σ\n" for character in _CHARACTERS).lower()
     finals = [text[at] == chr(FINAL_SIGMA) for at in range(len(before) + 1, len(text), len(before) + 3)]
     assert (_entries(DEFAULT) & flags > 0).tolist() == finals
 
 
-def test_no_character_grows_by_more_than_half_in_lower_case() -> None:
+def test_lower_casing_grows_a_character_by_half_at_most() -> None:
     # Room for normalized text is measured by this.
     for character in _CHARACTERS:
         if not "\ud800" <= character <= "\udfff" and ord(character) != DOTTED_I:

@@ -17,7 +17,7 @@ from pipelines.algorithms.web.charset import (
 GREEK = "Ένα κείμενο στα ελληνικά, αρκετά μεγάλο ώστε να αναγνωριστεί σωστά από τον ανιχνευτή. "
 
 
-def test_every_codec_of_the_table_exists_and_every_label_is_its_own():
+def test_every_codec_exists_and_labels_are_unique():
     for codec, labels in _LABELS.items():
         codecs.lookup(codec)
         for label in labels.split():
@@ -76,7 +76,7 @@ def test_the_charset_of_a_meta_element(head, label):
     assert meta_charset(head) == label
 
 
-def test_the_mark_goes_before_the_header_the_header_before_meta():
+def test_byte_order_mark_precedes_header_precedes_meta():
     page = "<meta charset=windows-1251><p>naïve</p>"
     marked = decode_page(codecs.BOM_UTF16_LE + page.encode("utf-16-le"), "text/html; charset=koi8-r")
     assert marked is not None
@@ -96,14 +96,14 @@ def test_latin_1_means_windows_1252():
     assert decoded.text == "<p>\u201cquoted\u201d \u2013 \u20ac 5</p>"
 
 
-def test_a_header_that_cannot_be_true_gives_way_to_meta():
+def test_meta_overrides_an_impossible_header():
     page = "<meta charset=windows-1252><p>" + "crème brûlée à la carte " * 20 + "</p>"
     decoded = decode_page(page.encode("cp1252"), "text/html; charset=utf-8")
     assert decoded is not None
     assert (decoded.text, decoded.source) == (page, "meta")
 
 
-def test_a_declared_encoding_survives_a_little_damage_and_a_cut_character():
+def test_a_declared_encoding_tolerates_damage_and_truncation():
     page = ("<p>" + GREEK * 5 + "</p>").encode()
     decoded = decode_page(page[:40] + b"\xff" + page[40:] + "é".encode()[:1], "text/html; charset=utf-8")
     assert decoded is not None
@@ -112,7 +112,7 @@ def test_a_declared_encoding_survives_a_little_damage_and_a_cut_character():
     assert decoded.text.endswith("</p>")
 
 
-def test_without_a_declaration_valid_utf_8_is_utf_8_and_the_rest_is_detected():
+def test_undeclared_text_is_utf_8_or_detected():
     for codec in ("utf-8", "iso8859-7"):
         decoded = decode_page((GREEK * 4).encode(codec, "replace"))
         assert decoded is not None
@@ -120,20 +120,20 @@ def test_without_a_declaration_valid_utf_8_is_utf_8_and_the_rest_is_detected():
         assert "κείμενο στα ελληνικά" in decoded.text
 
 
-def test_an_unknown_label_is_passed_over():
+def test_an_unknown_label_is_ignored():
     decoded = decode_page("<p>naïve</p>".encode(), "text/html; charset=none")
     assert decoded is not None
     assert decoded.text == "<p>naïve</p>"
 
 
 @pytest.mark.parametrize("content_type", [None, "text/html; charset=utf-8", "text/html; charset=iso-8859-1"])
-def test_binary_bytes_are_no_text(content_type):
+def test_binary_data_is_not_text(content_type):
     noise = bytes((i * 197 + (i >> 3) * 31) % 256 for i in range(20_000))
     assert decode_page(noise, content_type) is None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])))
-def test_utf_8_comes_back_as_it_was(text):
+def test_utf_8_round_trips(text):
     decoded = decode_page(text.encode(), "text/html; charset=utf-8")
     assert decoded is not None
     assert decoded.text == text.removeprefix("\ufeff")

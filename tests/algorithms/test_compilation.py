@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def test_numba_starts_without_scipys_algebra_and_extensions_of_others() -> None:
+def test_numba_starts_without_scipy_and_foreign_extensions() -> None:
     """Each costs a quarter of a second in every process; and `numpy.dot` works in a kernel all the same."""
     script = """
 import sys

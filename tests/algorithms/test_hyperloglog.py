@@ -49,20 +49,20 @@ def _plain_registers(hashes: list[int]) -> dict[int, int]:
 
 @given(_hashes)
 @settings(max_examples=50, deadline=None)
-def test_registers_are_those_of_plain_python(hashes: list[int]) -> None:
+def test_registers_match_plain_python(hashes: list[int]) -> None:
     registers = _registers(hashes)
     seen = np.flatnonzero(registers)
     assert dict(zip(seen.tolist(), registers[seen].tolist(), strict=True)) == _plain_registers(hashes)
 
 
-def test_a_mixture_of_zeros_fills_its_register() -> None:
+def test_a_hash_mixed_to_zero_saturates_its_register() -> None:
     """The hash that is mixed to 0: the first register, and a rank of one more than the 46 bits that are left."""
     assert _registers([-0x9E3779B97F4A7C15 & _WORD])[0] == 47
 
 
 @given(_hashes, _hashes, st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
-def test_parts_order_and_repeats_make_no_difference(left: list[int], right: list[int], random: object) -> None:
+def test_registers_do_not_depend_on_parts_order_or_repeats(left: list[int], right: list[int], random: object) -> None:
     together = left + right + left[:50]
     random.shuffle(together)  # type: ignore[attr-defined]
     merged = _registers(left)
@@ -71,7 +71,7 @@ def test_parts_order_and_repeats_make_no_difference(left: list[int], right: list
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 100, 600, 1000, 10**4, 10**5, 3 * 10**5, 10**6, 10**7])
-def test_estimates_lie_within_the_stated_error(count: int) -> None:
+def test_estimates_are_within_the_stated_error(count: int) -> None:
     for seed in range(20 if count <= 10**5 else 5 if count <= 10**6 else 1):
         registers = _registers(_random(count, seed))
         about = estimate(registers)
@@ -86,16 +86,16 @@ def test_estimates_are_unbiased_and_spread_as_stated() -> None:
     assert 0.6 * STANDARD_ERROR < np.std(errors, ddof=1) < 1.4 * STANDARD_ERROR
 
 
-def test_no_hash_is_no_item() -> None:
+def test_no_hashes_estimate_zero_items() -> None:
     assert (estimate(empty_registers()), upper_bound(empty_registers())) == (0.0, 0)
 
 
-def test_full_registers_speak_of_all_hashes() -> None:
+def test_full_registers_estimate_the_maximum() -> None:
     full = np.full(REGISTERS, 47, np.uint8)
     assert estimate(full) == 2.0**64
 
 
-def test_other_arrays_are_refused() -> None:
+def test_arrays_of_other_types_are_refused() -> None:
     with pytest.raises(ValueError, match="hashes must be a flat array of uint64, not int64"):
         add(empty_registers(), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="registers must be 262144 of uint8"):

@@ -77,7 +77,7 @@ def test_words_as_long_as_pieces_among_short_ones(kilobytes: int, n: int) -> Non
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("before", [-65_000, -9, -1, 0, 1, 9])
-def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, normalization: Normalization) -> None:
+def test_long_words_that_start_or_end_near_the_end_of_a_piece(before: int, normalization: Normalization) -> None:
     for n, unit in ((2, "x"), (8, "Ⱥ")):
         word, start = _long(unit, 65_000), CHUNK_BYTES + before
         filler = "ab " * 1000 + " " * (start - 3000)
@@ -85,7 +85,7 @@ def test_long_words_that_begin_or_end_near_where_a_piece_ends(before: int, norma
 
 
 @pytest.mark.parametrize(("n", "size_bytes", "count"), [(8, 65_000, 20), (100, 65_000, 140), (8, 140_000, 12)])
-def test_a_text_of_long_words_alone(n: int, size_bytes: int, count: int) -> None:
+def test_a_text_of_only_long_words(n: int, size_bytes: int, count: int) -> None:
     text = " ".join(_long(chr(ord("a") + number % 26), size_bytes) for number in range(count))
     _check_text(text, n, NORMALIZATIONS[0])
 
@@ -115,7 +115,7 @@ _SCANS = """
 """
 
 
-def test_the_heap_is_whole_after_long_words() -> None:
+def test_the_heap_is_intact_after_long_words() -> None:
     script = textwrap.dedent(_SCANS)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -138,7 +138,7 @@ def _guarded(size: int, kind: type[np.generic]) -> tuple[npt.NDArray[np.uint8], 
 @example(["İ"], 200, NORMALIZATIONS[1], 7)
 @example(["a ", "a"], 200, NORMALIZATIONS[0], 7)
 @example(["a\n"], 200, NORMALIZATIONS[3], 7)
-def test_words_stay_in_the_room_that_is_computed_for_them(
+def test_words_stay_within_the_computed_buffers(
     texts: list[str], times: int, normalization: Normalization, kept: int
 ) -> None:
     texts = [text * times for text in texts]

@@ -55,7 +55,7 @@ def test_equal_texts_differ_only_in_white_space_and_unicode_form():
 
 
 @given(TEXTS, st.integers(1, 6))
-def test_shingle_hashes_are_sorted_distinct_and_those_of_datasketch(text, ngram):
+def test_shingle_hashes_are_sorted_distinct_and_match_datasketch(text, ngram):
     hashes = shingle_hashes(text, ngram)
     assert all(left < right for left, right in pairwise(hashes.tolist()))
     wanted = {sha1_hash32(shingle.encode()) for shingle in shingles_of(text, ngram)}
@@ -63,7 +63,7 @@ def test_shingle_hashes_are_sorted_distinct_and_those_of_datasketch(text, ngram)
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
-def test_jaccard_is_that_of_the_sets(left, right):
+def test_jaccard_matches_python_sets(left, right):
     arrays = [np.array(sorted(each), dtype=np.uint64) for each in (left, right)]
     wanted = len(left & right) / len(left | right) if left and right else 0.0
     assert jaccard(*arrays) == wanted
@@ -71,7 +71,7 @@ def test_jaccard_is_that_of_the_sets(left, right):
 
 @settings(deadline=None, max_examples=30)
 @given(TEXTS.filter(bool), st.sampled_from([16, 128]), st.integers(0, 5))
-def test_a_signature_is_the_one_that_datasketch_gives(text, num_perm, seed):
+def test_signatures_match_datasketch(text, num_perm, seed):
     theirs = MinHash(num_perm, seed)
     theirs.update_batch([shingle.encode() for shingle in shingles_of(text, 3)])
     ours = signature_of(shingle_hashes(text, 3), num_perm, seed)
@@ -79,7 +79,7 @@ def test_a_signature_is_the_one_that_datasketch_gives(text, num_perm, seed):
     assert (ours == theirs.hashvalues).all()
 
 
-def test_a_signature_of_many_shingles_is_made_in_pieces_without_a_difference():
+def test_signatures_do_not_depend_on_the_batch_size():
     text = " ".join(f"w{number}" for number in range(20_000))
     theirs = MinHash(32, 1)
     theirs.update_batch([word.encode() for word in text.split()])
@@ -87,7 +87,7 @@ def test_a_signature_of_many_shingles_is_made_in_pieces_without_a_difference():
 
 
 @pytest.mark.parametrize("similarity", [0.1, 0.5, 0.8, 0.95])
-def test_the_estimate_lies_about_the_true_similarity(similarity):
+def test_the_estimate_is_close_to_the_true_similarity(similarity):
     rng = random.Random(7)
     errors = []
     for _ in range(40):
@@ -99,7 +99,7 @@ def test_the_estimate_lies_about_the_true_similarity(similarity):
     assert np.std(errors) < 1.6 * deviation
 
 
-def test_candidates_come_as_often_as_the_curve_says():
+def test_candidates_are_as_frequent_as_the_curve_says():
     rng = random.Random(3)
     bands, rows = choose_bands(128, 0.8)
     for similarity in (0.5, 0.6, 0.7, 0.8, 0.9):
@@ -116,7 +116,7 @@ def test_candidates_come_as_often_as_the_curve_says():
     ("num_perm", "threshold", "bands", "rows"),
     [(128, 0.8, 21, 6), (128, 0.5, 42, 3), (128, 0.9, 12, 10), (128, 1.0, 1, 128), (256, 0.8, 32, 8), (16, 0.1, 16, 1)],
 )
-def test_the_bands_chosen(num_perm, threshold, bands, rows):
+def test_chosen_bands(num_perm, threshold, bands, rows):
     assert choose_bands(num_perm, threshold) == (bands, rows)
     assert bands * rows <= num_perm
 
@@ -127,7 +127,7 @@ def test_the_curve():
     assert candidate_probability(0.8, 14, 8) == pytest.approx(0.924, abs=0.001)  # as published for datatrove
 
 
-def test_band_keys_are_equal_where_the_band_is_and_differ_elsewhere():
+def test_band_keys_are_equal_for_equal_bands_only():
     rng = np.random.default_rng(1)
     signatures = rng.integers(0, 3, (500, 8), dtype=np.uint32)
     keys = band_keys(signatures, 3, 2)
@@ -141,7 +141,7 @@ def test_band_keys_are_equal_where_the_band_is_and_differ_elsewhere():
 
 @settings(deadline=None)
 @given(st.integers(1, 40), st.data())
-def test_disjoint_sets_are_the_connected_components(nodes, data):
+def test_sets_are_the_connected_components(nodes, data):
     node = st.integers(0, nodes - 1)
     edges = data.draw(st.lists(st.tuples(node, node), max_size=60))
     sets = DisjointSets(nodes)

@@ -101,7 +101,7 @@ def _expected_words(texts: Sequence[str], normalization: Normalization, seed: in
 )
 @example([], NORMALIZATIONS[0], 0)
 @example(["", "", "a", ""], NORMALIZATIONS[0], 0)
-def test_words_are_those_of_the_plain_reference(texts: list[str], normalization: Normalization, seed: int) -> None:
+def test_words_match_the_plain_reference(texts: list[str], normalization: Normalization, seed: int) -> None:
     found = word_hashes(*column_of(texts), normalization, seed=seed)
     expected = _expected_words(texts, normalization, seed)
     if not texts:
@@ -111,7 +111,7 @@ def test_words_are_those_of_the_plain_reference(texts: list[str], normalization:
 
 @settings(deadline=None, max_examples=200)
 @given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.integers(1, 13))
-def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
+def test_ngrams_match_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
     hashes, documents, first_words, seen = [], [0], [0], 0
     for text in texts:
         for run in segments(text, normalization):
@@ -124,7 +124,7 @@ def test_ngrams_are_those_of_the_plain_reference(texts: list[str], normalization
 
 
 @pytest.mark.parametrize(("normalization", "end"), [(NORMALIZATIONS[0], 0x110000), (NORMALIZATIONS[-1], 0x20000)])
-def test_every_character_is_read_as_python_reads_it(normalization: Normalization, end: int) -> None:
+def test_every_character_is_decoded_as_in_python(normalization: Normalization, end: int) -> None:
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
     texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
@@ -135,7 +135,7 @@ def test_every_character_is_read_as_python_reads_it(normalization: Normalization
     assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
 
 
-def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
+def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
     codes = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
     for shape in ("aΣ{}b ", "aΣ{}\n", "{}Σ ", "a{}Σ "):
         text = "".join(map(shape.format, codes))
@@ -154,7 +154,7 @@ def test_sigma_among_all_characters_becomes_what_python_makes_of_it() -> None:
         "a\n" * 150_000,
     ],
 )
-def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Normalization) -> None:
+def test_cutting_long_texts_does_not_change_the_hashes(text: str, normalization: Normalization) -> None:
     assert len(text.encode()) > 2 * word_scan.CHUNK_BYTES
     column = text_arrays(pa.array(["a b", text, "c d"]))
     found = word_hashes(*column, normalization)
@@ -168,13 +168,13 @@ def test_long_texts_are_cut_where_nothing_changes(text: str, normalization: Norm
     np.testing.assert_array_equal(found.documents, ngrams.words)
 
 
-def test_columns_with_64_bit_starts_are_read_alike() -> None:
+def test_columns_with_64_bit_offsets_give_the_same_hashes() -> None:
     texts = ["Ünïted 2nd", "", "don't"]
     data, starts = text_arrays(pa.array(texts))
     _assert_equal(word_hashes(data, starts), word_hashes(data, starts.astype(np.int64)))
 
 
-def test_texts_at_the_very_end_of_their_memory_are_read_no_further() -> None:
+def test_no_byte_after_the_end_of_a_text_is_read() -> None:
     for size in range(200):
         text = ("ab Cé'd " * 30).encode()[:size].decode(errors="ignore")
         data = np.frombuffer(text.encode(), np.uint8)
@@ -184,7 +184,7 @@ def test_texts_at_the_very_end_of_their_memory_are_read_no_further() -> None:
         _assert_equal(word_hashes(data, starts), word_hashes(longer, starts))
 
 
-def test_starts_beyond_the_bytes_are_refused() -> None:
+def test_offsets_beyond_the_data_are_refused() -> None:
     with pytest.raises(ValueError, match="there are 3 bytes"):
         word_hashes(np.zeros(3, np.uint8), np.array([0, 4]))
 
@@ -195,7 +195,7 @@ def test_the_seed_changes_every_hash() -> None:
     assert not set(one.hashes.tolist()) & set(other.hashes.tolist())
 
 
-def test_real_texts_are_read_as_the_plain_reference_reads_them(shared_data: Path) -> None:
+def test_real_texts_match_the_plain_reference(shared_data: Path) -> None:
     with (shared_data / "text" / "docs.jsonl.zst").open("rb") as file:
         lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
     texts = [json.loads(line)["text"] for line in lines[:-1]]

@@ -76,7 +76,7 @@ def _check_scan(index: NgramIndex, texts: Sequence[str], known: set[str], normal
 @example(["a b", "b a"], ["a b a"], 2, NORMALIZATIONS[0], 0)
 @example([], ["a"], 1, NORMALIZATIONS[0], WHOLE_HASH)
 @example(["a"], [], 1, NORMALIZATIONS[0], WHOLE_HASH)
-def test_scan_finds_what_a_dictionary_finds(
+def test_scan_matches_a_dictionary(
     examples: list[str], texts: list[str], n: int, normalization: Normalization, mask: int
 ) -> None:
     index, places = _built(examples, n, normalization, mask)
@@ -87,7 +87,7 @@ def test_scan_finds_what_a_dictionary_finds(
 
 @settings(deadline=None, max_examples=100)
 @given(COLUMNS, COLUMNS, st.integers(1, 3), st.sampled_from(NORMALIZATIONS), _MASKS)
-def test_scan_of_any_text_finds_what_a_dictionary_finds(
+def test_scan_of_any_text_matches_a_dictionary(
     examples: list[str], texts: list[str], n: int, normalization: Normalization, mask: int
 ) -> None:
     index, places = _built(examples, n, normalization, mask)
@@ -96,7 +96,7 @@ def test_scan_of_any_text_finds_what_a_dictionary_finds(
     _check_scan(index, [*texts, *examples, " ".join(examples)], known, normalization)
 
 
-def test_ngrams_that_share_a_hash_are_told_apart() -> None:
+def test_ngrams_with_equal_hashes_are_distinguished() -> None:
     examples = ["one two three four five", "six seven", "two three one"]
     index, _ = _built(examples, 2, NORMALIZATIONS[0], mask=0)
     assert set(index.hashes.tolist()) == {0}
@@ -132,7 +132,7 @@ def test_long_texts_are_scanned_in_pieces(normalization: Normalization) -> None:
     assert _check_scan(index, ["word1 word2", text, text[:999]], known, normalization) > 50
 
 
-def test_a_stored_index_is_mapped_into_memory(tmp_path: Path) -> None:
+def test_a_stored_index_is_memory_mapped(tmp_path: Path) -> None:
     index, _ = _built(["the quick brown fox"], 2, NORMALIZATIONS[4])
     for name, array in index._asdict().items():
         np.save(tmp_path / f"{name}.npy", array)
@@ -151,7 +151,7 @@ def test_an_index_of_another_version_is_refused() -> None:
         scan(index._replace(settings=settings), *column_of(["a"]))
 
 
-def test_columns_with_64_bit_starts_are_indexed_and_scanned_alike() -> None:
+def test_columns_with_64_bit_offsets_give_the_same_result() -> None:
     data, starts = text_arrays(pa.array(["a b c", "b c d"]))
     builder = IndexBuilder(2)
     builder.add(data, starts.astype(np.int64))
@@ -178,9 +178,7 @@ def _real_texts(shared_data: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("n", "normalization"), [(8, NORMALIZATIONS[0]), (4, NORMALIZATIONS[-1])])
-def test_real_texts_and_benchmarks_against_a_dictionary(
-    shared_data: Path, n: int, normalization: Normalization
-) -> None:
+def test_real_texts_and_benchmarks_match_a_dictionary(shared_data: Path, n: int, normalization: Normalization) -> None:
     examples, texts = _benchmarks(shared_data), _real_texts(shared_data)
     index, places = _built(examples, n, normalization, batch=1000)
     _check_examples(index, places, examples, normalization)
@@ -189,7 +187,7 @@ def test_real_texts_and_benchmarks_against_a_dictionary(
     assert _check_scan(index, texts[:200] + examples[:3000], known, normalization) > 1000
 
 
-def test_threads_scan_at_the_same_time(shared_data: Path) -> None:
+def test_threads_scan_concurrently(shared_data: Path) -> None:
     index, _ = _built(_benchmarks(shared_data)[:3000], 4, NORMALIZATIONS[0], batch=1000)
     column = column_of(_real_texts(shared_data)[:100])
     expected, found = scan(index, *column), []

@@ -43,7 +43,7 @@ def test_words_are_runs_of_letters_and_digits(text: str) -> None:
     assert words(text) == _words_by_characters(text)
 
 
-def test_every_character_is_a_letter_or_a_digit_or_ends_a_word() -> None:
+def test_every_other_character_ends_a_word() -> None:
     for code in range(sys.maxunicode + 1):
         character = chr(code)
         assert words(character) == _words_by_characters(character), hex(code)
@@ -61,7 +61,7 @@ def test_every_character_is_a_letter_or_a_digit_or_ends_a_word() -> None:
         (" \n…", []),
     ],
 )
-def test_words_of_plain_examples(text: str, expected: list[str]) -> None:
+def test_words_of_simple_examples(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
@@ -73,7 +73,7 @@ def test_ngrams_are_all_slices_of_n_words(each: list[str], n: int) -> None:
 
 @settings(deadline=None)
 @given(_TEXTS)
-def test_spans_stand_where_the_words_are(text: str) -> None:
+def test_spans_are_the_positions_of_words(text: str) -> None:
     spans = word_spans(text)
     found = words(text)
     assert len(spans) == len(found)
@@ -118,7 +118,7 @@ def _segments_by_characters(text: str, normalization: Normalization) -> list[lis
 
 @settings(deadline=None)
 @given(_TEXTS, st.sampled_from(_NORMALIZATIONS), st.integers(1, 4))
-def test_each_normalization_is_its_definition(text: str, normalization: Normalization, n: int) -> None:
+def test_normalizations_match_their_definitions(text: str, normalization: Normalization, n: int) -> None:
     runs = _segments_by_characters(text, normalization)
     assert segments(text, normalization) == runs
     assert words(text, normalization) == [word for run in runs for word in run]
@@ -143,10 +143,10 @@ def test_each_normalization_is_its_definition(text: str, normalization: Normaliz
         (Normalization(lines="stop"), [["don", "t", "naïve"], ["k", "it", "s"]]),
     ],
 )
-def test_options_on_a_plain_example(normalization: Normalization, expected: list[list[str]]) -> None:
+def test_options_on_a_simple_example(normalization: Normalization, expected: list[list[str]]) -> None:
     assert segments("Don't 'naïve'\r\n\u212a IT’S'", normalization) == expected
 
 
-def test_each_normalization_has_a_description_of_its_own() -> None:
+def test_descriptions_of_normalizations_are_unique() -> None:
     assert NORMALIZATION == "lower-cased alphanumeric words (Unicode), one space between words"
     assert len({describe(normalization) for normalization in _NORMALIZATIONS}) == 8

@@ -80,7 +80,7 @@ def test_longest_runs(examples: list[list[int]], found: list[bool], most: int) -
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=5), max_size=4))
-def test_what_a_corpus_holds(batches: list[list[list[int]]]) -> None:
+def test_found_ngrams_are_counted(batches: list[list[list[int]]]) -> None:
     counted = CorpusCounts(4)
     holders: dict[int, list[int]] = defaultdict(list)
     first = 0
@@ -111,7 +111,7 @@ def test_distribution() -> None:
     assert [shown["cumulative"][percent] for percent in (0, 1, 49, 50, 99, 100)] == [0.25, 0.5, 0.5, 0.75, 0.75, 1.0]
 
 
-def test_nothing_is_a_distribution_too() -> None:
+def test_the_distribution_of_no_texts() -> None:
     ids, words = _arrays([])
     counts = count_examples(ids, words, np.array([True]))
     assert distribution(counts)["median_percent"] is None

@@ -12,13 +12,13 @@ from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_r
 
 @pytest.mark.parametrize("capacity", [1, 7, 1000, 12345])
 @pytest.mark.parametrize("error_rate", [1e-8, 1e-3, 0.1, 0.5])
-def test_the_size_is_known_before_the_filter_is_made(capacity: int, error_rate: float) -> None:
+def test_the_size_is_known_before_the_filter_is_built(capacity: int, error_rate: float) -> None:
     assert filter_bytes(capacity, error_rate) == len(BloomFilter(capacity, error_rate).bitarray.tobytes())
 
 
 # Slices of less and of more than 2**15 bits, which pybloom-live fills from 16- and from 32-bit hashes.
 @pytest.mark.parametrize(("capacity", "error_rate"), [(3000, 0.05), (15000, 0.05), (40000, 0.2)])
-def test_the_rate_is_the_one_that_probes_show(capacity: int, error_rate: float) -> None:
+def test_the_rate_matches_probes(capacity: int, error_rate: float) -> None:
     bloom = BloomFilter(capacity, error_rate)
     for number in range(capacity):
         bloom.add(f"in {number}", skip_check=True)

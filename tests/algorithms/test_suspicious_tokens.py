@@ -24,13 +24,13 @@ from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shortened
         (b"", ""),
     ],
 )
-def test_tokens_are_shown(token: bytes, expected: str) -> None:
+def test_tokens_are_formatted(token: bytes, expected: str) -> None:
     assert shown(token) == expected
 
 
 @given(st.one_of(st.binary(max_size=12), st.text(max_size=8).map(str.encode)))
 @example("\ud7ff\U0010ffff".encode())
-def test_what_is_shown_prints_on_one_line(token: bytes) -> None:
+def test_formatted_tokens_are_printable_and_on_one_line(token: bytes) -> None:
     text = shown(token)
     assert " " not in text
     assert text.isprintable()
@@ -38,7 +38,7 @@ def test_what_is_shown_prints_on_one_line(token: bytes) -> None:
     assert kind_of(token) in {None, *KINDS}
 
 
-def test_long_runs_are_counted() -> None:
+def test_long_runs_are_abbreviated() -> None:
     assert shortened_runs("␣" * 80) == "␣ ×80"
     assert shortened_runs("|" + "-" * 29 + "|--") == "|- ×29 |--"
     assert shortened_runs("--------") == "--------"

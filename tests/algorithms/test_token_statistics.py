@@ -62,7 +62,7 @@ def _plainly(words: dict[str, int], merges: Merges, step: int) -> tuple[tuple[in
 
 @settings(deadline=None, max_examples=100)
 @given(_WORDS, st.data())
-def test_merges_are_checked_as_plainly(words: dict[str, int], data: st.DataObject) -> None:
+def test_checked_merges_match_a_plain_recount(words: dict[str, int], data: st.DataObject) -> None:
     merges = _learned(words, 60)
     steps = data.draw(st.lists(st.integers(0, len(merges.left) - 1))) if len(merges.left) else []
     checked = verify_merges(*_arrays(words), merges, steps)
@@ -75,7 +75,7 @@ def test_merges_are_checked_as_plainly(words: dict[str, int], data: st.DataObjec
 
 @settings(deadline=None, max_examples=100)
 @given(_WORDS, st.data())
-def test_any_merges_are_encoded_with(words: dict[str, int], data: st.DataObject) -> None:
+def test_any_merges_can_be_applied(words: dict[str, int], data: st.DataObject) -> None:
     """Also with merges that no trainer would make, in an order that none would have."""
     pairs = data.draw(st.lists(st.tuples(st.sampled_from(b"abc "), st.sampled_from(b"abc ")), unique=True, max_size=9))
     later = [(256 + number, pairs[number][0]) for number in range(len(pairs))]
@@ -96,7 +96,7 @@ def _falsified(merges: Merges, step: int, **changed: int) -> Merges:
     return copy
 
 
-def test_a_false_merge_is_found() -> None:
+def test_a_wrong_merge_is_detected() -> None:
     words = {"lower": 5, "lowest": 3, "newer": 6, "wider": 4, "aaaa": 2}
     merges = _learned(words, 12)
     every = range(12)
@@ -116,14 +116,14 @@ def test_ties_go_to_the_lowest_pair() -> None:
     assert not checked.is_right
 
 
-def test_a_merge_of_nothing_is_false() -> None:
+def test_a_merge_that_never_occurs_is_wrong() -> None:
     merges = Merges(np.array([97], np.int32), np.array([98], np.int32), np.array([1], np.int64))
     (checked,) = verify_merges(*_arrays({"a": 3}), merges, [0])
     assert (checked.found_left, checked.found_right, checked.found_times, checked.tokens) == (-1, -1, 0, 3)
     assert not checked.is_right
 
 
-def test_counts_go_past_32_bits_and_tables_grow() -> None:
+def test_counts_may_exceed_32_bits_and_tables_grow() -> None:
     rng = np.random.default_rng(3)
     symbols = rng.integers(0, 256, 60_000).astype(np.int32)
     starts = np.arange(0, 60_001, 20)
@@ -170,7 +170,7 @@ def test_efficiency(frequencies: np.ndarray, alpha: float) -> None:
     assert 0 <= found <= 1
 
 
-def test_efficiency_is_whole_for_equal_counts() -> None:
+def test_efficiency_is_one_for_equal_counts() -> None:
     assert renyi_efficiency(np.full(64, 7), 64) == pytest.approx(1)
     assert renyi_efficiency(np.array([5, 0]), 2) == 0
 
@@ -189,7 +189,7 @@ def test_rare_entries(frequencies: np.ndarray, below: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 300))
-def test_positions_are_spread(size: int, most: int) -> None:
+def test_positions_are_evenly_spaced(size: int, most: int) -> None:
     positions = spread_positions(size, most)
     assert len(positions) <= most
     assert positions == sorted(set(positions))
@@ -197,7 +197,7 @@ def test_positions_are_spread(size: int, most: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 40))
-def test_steps_are_spread(merges: int, most: int) -> None:
+def test_steps_are_evenly_spaced(merges: int, most: int) -> None:
     steps = steps_to_check(merges, most)
     assert steps == sorted(set(steps))
     assert all(0 <= step < merges for step in steps)

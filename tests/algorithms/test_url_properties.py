@@ -57,7 +57,7 @@ def test_never_raises_and_is_idempotent(text: str) -> None:
     assert registered_domain(url)
 
 
-def test_hostile_text_neither_raises_nor_takes_long() -> None:
+def test_hostile_text_is_handled_without_errors_in_bounded_time() -> None:
     nested = _nested("a", 12_000)
     for middle in (
         "a" * 100_000, "\x00" * 100_000, "&" * 60_000, "&amp;" * 13_000, "&#38;" * 13_000, nested, "/.." * 20_000,
@@ -85,7 +85,7 @@ def test_deeply_nested_entities_are_resolved_up_to_a_bound() -> None:
 
 
 @given(st.one_of(_TEXTS, _mutated()))
-def test_the_quick_way_and_the_long_one_agree(text: str) -> None:
+def test_the_fast_path_agrees_with_the_full_path(text: str) -> None:
     for each in (text, canonical_url(text)):
         if each is not None and urls._is_plain(each):
             assert _by_the_rules(each) == each
@@ -99,7 +99,7 @@ def _by_the_rules(text: str) -> str | None:
 
 
 @given(st.one_of(_TEXTS, _mutated()))
-def test_what_browsers_hold_equal_is_equal(text: str) -> None:
+def test_urls_that_are_equal_in_browsers_are_equal(text: str) -> None:
     # The parsed form of a text without entities is another spelling of the same URL.
     text = text.replace("&", "").encode(errors="replace").decode()
     url = canonical_url(text)
@@ -196,13 +196,13 @@ def _surely_canonical(draw: st.DrawFn) -> str:
 @example("http://-a-.r3---sn.0x7f.x--/")
 @example("http://example.com/'?a='b'")
 @example("https://" + "a" * 63 + ".com/;&amp=1?a;b&;c")
-def test_what_is_surely_canonical_stays(url: str) -> None:
+def test_canonical_urls_do_not_change(url: str) -> None:
     assert canonical_url(url) == url
     assert _by_the_rules(url) == url
 
 
 @given(st.text(max_size=30))
-def test_percent_encoding_never_changes_what_is_meant(text: str) -> None:
+def test_percent_encoding_never_changes_the_meaning(text: str) -> None:
     text = text.encode(errors="replace").decode()
     url = canonical_url("http://example.com/p?q=" + urllib.parse.quote(text, safe=""))
     assert url is not None

@@ -105,7 +105,7 @@ from pipelines.core.compression import open_decompressed
         ("http://example.com/#!", "http://example.com/"),
     ],
 )
-def test_one_form(text: str, wanted: str) -> None:
+def test_canonical_form(text: str, wanted: str) -> None:
     assert canonical_url(text) == wanted
     assert canonical_url(wanted) == wanted
 
@@ -123,7 +123,7 @@ def test_one_form(text: str, wanted: str) -> None:
         "http://\u2100.com/", "see http://example.com/",
     ],
 )  # fmt: skip
-def test_what_is_no_usable_url(text: str) -> None:
+def test_unusable_urls(text: str) -> None:
     assert canonical_url(text) is None
 
 
@@ -134,7 +134,7 @@ _LETTERS = st.characters(categories=["Ll", "Lu", "Lo", "Mn", "Nd"]).filter(
 
 
 @given(st.text(_LETTERS, min_size=1, max_size=12))
-def test_international_hosts_are_those_of_uts_46(label: str) -> None:
+def test_international_hosts_follow_uts_46(label: str) -> None:
     try:
         wanted = idna.encode(f"{label}.example", uts46=True, transitional=False).decode()
     except idna.IDNAError:
@@ -142,7 +142,7 @@ def test_international_hosts_are_those_of_uts_46(label: str) -> None:
     assert canonical_url(f"http://{label}.example/") == f"http://{wanted}/"
 
 
-def test_all_real_urls_of_2013_have_one_form(shared_data: Path) -> None:
+def test_real_urls_of_2013_are_canonicalized_idempotently(shared_data: Path) -> None:
     unusable = []
     seen = 0
     with open_decompressed(str(shared_data / "reddit" / "submissions-2013.ndjson.zst")) as stream:
@@ -207,7 +207,7 @@ def test_registered_domain(url: str, domain: str | None) -> None:
     assert registered_domain(url) == domain
 
 
-def test_a_host_keeps_neither_case_nor_port_nor_final_dot() -> None:
+def test_hosts_lose_case_port_and_final_dot() -> None:
     assert host_of("HTTP://User@WWW.Example.COM.:8080/x") == "www.example.com"
     assert domain_of_host("www.example.com") == "example.com"
 

@@ -31,7 +31,7 @@ _TRICKY = st.lists(
 @example(["", "a", ""])
 @example([" ", " a"])
 @given(st.lists(st.one_of(_TRICKY, _TEXT), max_size=4))
-def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
+def test_counts_match_the_regular_expression(texts: list[str]) -> None:
     encoded = [text.encode() for text in texts]
     counted = count_words(encoded)
     assert sorted(counted) == sorted(count_words_plainly(encoded))
@@ -40,7 +40,7 @@ def test_words_are_counted_as_by_the_pattern(texts: list[str]) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(st.one_of(_TRICKY, _TEXT))
-def test_words_are_those_of_tokenizers(text: str) -> None:
+def test_words_match_tokenizers(text: str) -> None:
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str(text)
     assert dict(count_words([text.encode()])) == Counter(token_bytes(piece) for piece, _ in split)
 
@@ -58,7 +58,7 @@ def test_the_bucket_of_a_word_is_its_fnv_hash(words: list[bytes], buckets: int) 
     assert bucket_of_words(data, starts, buckets).tolist() == expected
 
 
-def test_the_pattern_is_tiktokens() -> None:
+def test_the_pattern_matches_tiktoken() -> None:
     """Written otherwise there, with possessive quantifiers, so compared by what they find."""
     import regex
     from tiktoken_ext.openai_public import r50k_pat_str

@@ -51,7 +51,7 @@ def _expected(texts: list[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
 
 @settings(deadline=None, max_examples=400)
 @given(_TEXTS, st.sampled_from([b"", b"x", b"'s a", "é ".encode() * 30]))
-def test_words_are_those_that_the_pattern_finds(texts: list[tuple[str, int]], before: bytes) -> None:
+def test_words_match_the_regular_expression(texts: list[tuple[str, int]], before: bytes) -> None:
     table = WordTable(columns=2)
     _add(table, texts, before)
     assert _counted(table) == _expected(texts)
@@ -59,7 +59,7 @@ def test_words_are_those_that_the_pattern_finds(texts: list[tuple[str, int]], be
 
 @settings(deadline=None, max_examples=100)
 @given(_TEXTS, st.sampled_from([1, 2, 9]))
-def test_small_buffers_change_nothing(texts: list[tuple[str, int]], most: int) -> None:
+def test_results_do_not_depend_on_buffer_sizes(texts: list[tuple[str, int]], most: int) -> None:
     table = WordTable(columns=2, batch_words=64 + most, initial_words=1, initial_bytes=1)
     for text in texts:
         _add(table, [text])
@@ -88,7 +88,7 @@ def test_words_are_in_the_order_of_their_first_occurrence() -> None:
     assert list(_counted(table).items()) == [("b", (1,)), (" a", (1,)), (" b", (1,)), ("\n", (1,)), ("a", (1,))]
 
 
-def test_long_words_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_words_with_equal_hashes_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes decide: with a table of one slot a word each look-up passes by others."""
     monkeypatch.setattr(word_table, "_SLOTS_PER_WORD", 1)
     texts = [(" ".join(f"averyveryverylongword{'abcdefghij'[number % 10] * 9}" for number in range(100)), 0)]
@@ -97,7 +97,7 @@ def test_long_words_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     assert _counted(table) == _expected(texts)
 
 
-def test_classes_are_those_of_tokenizers() -> None:
+def test_classes_match_tokenizers() -> None:
     """At both ends of each range of characters of a class, and in the middle."""
     classes = split_classes()
     last = np.flatnonzero(np.diff(classes))
@@ -114,7 +114,7 @@ def test_classes_are_those_of_tokenizers() -> None:
 
 
 @pytest.mark.slow
-def test_all_classes_are_those_of_tokenizers() -> None:
+def test_all_classes_match_tokenizers() -> None:
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     classes = np.full(0x110000, SPACE, np.uint8)

@@ -158,7 +158,7 @@ def _rank(row: Row) -> tuple[float, float, str]:
         (5, {"ngram": 1}),
     ],
 )
-def test_the_result_is_that_of_a_plain_reference(tmp_path, seed, settings):
+def test_the_result_matches_a_plain_reference(tmp_path, seed, settings):
     rows = random_corpus(seed)
     summary = run(write_corpus(tmp_path / "in", rows), tmp_path / "out", **settings)
     expected = reference(rows, DedupConfig(**settings))
@@ -367,7 +367,7 @@ def test_other_columns_pass_through_and_unreadable_records_are_counted_once(tmp_
     assert (document["id"], document["text"], document["metadata"]) == ("2", text, '{"tag": {"n": 2}}')
 
 
-def test_floating_point_scores_rank(tmp_path):
+def test_floating_point_scores_are_compared(tmp_path):
     text = text_of(random.Random(2), 50)
     table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": pa.array([3.0, float("nan"), 7.0])})
     pq.write_table(table, tmp_path / "in.parquet")

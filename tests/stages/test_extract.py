@@ -33,7 +33,7 @@ def corpus(tmp_path):
     return write_corpus(tmp_path)
 
 
-def test_a_document_holds_the_text_and_what_is_known_of_the_page(corpus):
+def test_a_document_has_the_text_and_metadata_of_the_page(corpus):
     pages, links, tmp_path = corpus
     summary = run(pages, tmp_path / "out", links)
     assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 4, {})
@@ -92,7 +92,7 @@ def test_every_drop_has_a_reason_and_the_sums_hold(tmp_path):
     assert len(set(texts)) == 1
 
 
-def test_plain_text_is_its_own_text_and_the_first_of_two_types_counts(tmp_path):
+def test_plain_text_is_kept_and_the_first_content_type_counts(tmp_path):
     page, words = html_page("x").encode(), "Tom & Jerry <3\r\nna\u00efve\n"
     cases = {
         "latin": (words.encode("latin-1"), "text/plain; charset=iso-8859-1"),
@@ -116,7 +116,7 @@ def test_plain_text_is_its_own_text_and_the_first_of_two_types_counts(tmp_path):
     assert documents["html"]["extractor"] == documents["twice"]["extractor"] == "trafilatura"
 
 
-def test_names_that_are_not_utf_8_are_written_in_escapes(tmp_path):
+def test_names_that_are_not_utf_8_are_escaped(tmp_path):
     folder = os.fsencode(tmp_path / "saved")
     os.mkdir(folder)
     data, _ = warc_bytes([("http://example.org/", html_page("a").encode(), HTML_HEADERS)])
@@ -134,7 +134,7 @@ def test_names_that_are_not_utf_8_are_written_in_escapes(tmp_path):
     assert [row["warc_file"] for row in documents if row["url"] is not None] == [r"\xff.warc.gz"]
 
 
-def test_the_error_for_a_file_that_is_no_warc_is_short_and_printable(tmp_path):
+def test_the_error_for_a_file_that_is_not_a_warc_is_short_and_printable(tmp_path):
     (tmp_path / "crawl.warc").write_bytes(bytes(range(1, 10)) + bytes(range(14, 256)) * 30)
     with pytest.raises(InputError) as refusal:
         run([tmp_path / "crawl.warc"], tmp_path / "out")
@@ -144,7 +144,7 @@ def test_the_error_for_a_file_that_is_no_warc_is_short_and_printable(tmp_path):
     assert len(message) < 330
 
 
-def test_a_wrong_offset_and_a_record_cut_short_are_damaged_records(tmp_path):
+def test_wrong_offsets_and_truncated_records_count_as_damaged(tmp_path):
     url = "http://example.org/"
     data, offsets = warc_bytes([(url + name, html_page(name).encode(), HTML_HEADERS) for name in "abc"])
     folder = tmp_path / "fetch"
@@ -167,7 +167,7 @@ def test_a_damaged_or_missing_warc_is_refused_by_name(corpus):
         run(pages, tmp_path / "out", links)
 
 
-def test_pages_name_only_warcs_of_their_folder(tmp_path):
+def test_pages_refer_only_to_warcs_in_their_folder(tmp_path):
     folder = tmp_path / "fetch"
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         shard.writer.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
@@ -184,7 +184,7 @@ def test_another_stages_folder_is_refused(corpus):
         run(pages, tmp_path / "out", pages)
 
 
-def test_what_makes_another_result_is_refused_and_a_rerun_makes_only_what_is_missing(corpus, monkeypatch):
+def test_changed_inputs_are_refused_and_a_rerun_only_fills_gaps(corpus, monkeypatch):
     pages, links, tmp_path = corpus
     run(pages, tmp_path / "out", links)
     with pytest.raises(ChangedRunError, match="min_words was 0, is now 5"):
@@ -202,7 +202,7 @@ def test_what_makes_another_result_is_refused_and_a_rerun_makes_only_what_is_mis
     assert (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns == kept
 
 
-def test_files_of_html_plain_and_compressed(tmp_path):
+def test_html_files_plain_and_compressed(tmp_path):
     folder = tmp_path / "saved"
     (folder / "sub").mkdir(parents=True)
     (folder / "b.html").write_text(html_page("b", lang="en-GB"))
@@ -227,7 +227,7 @@ def test_files_of_html_plain_and_compressed(tmp_path):
         run(tmp_path / "empty", tmp_path / "nothing")
 
 
-def test_a_foreign_warc_gives_its_html_responses(tmp_path):
+def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):
     data, offsets = warc_bytes(
         [
             ("http://bbc.co.uk/one", html_page("one").encode(), HTML_HEADERS),
@@ -246,7 +246,7 @@ def test_a_foreign_warc_gives_its_html_responses(tmp_path):
     assert documents[0]["fetched_at"] is not None
 
 
-def test_a_damaged_foreign_warc_is_refused_with_the_place(tmp_path):
+def test_a_damaged_foreign_warc_is_refused_with_its_position(tmp_path):
     data, offsets = warc_bytes([(f"http://a.example/{n}", html_page(n).encode(), HTML_HEADERS) for n in "abc"])
     (tmp_path / "crawl.warc.gz").write_bytes(data[: offsets[1]] + b"garbage" + data[offsets[1] :])
     with pytest.raises(InputError, match=r"crawl\.warc\.gz: is damaged after byte 0 .*or omit it"):
@@ -281,13 +281,13 @@ def test_real_bad_warcs_are_refused(shared_data, tmp_path, name):
         run([bad], tmp_path / "out")
 
 
-def test_when_nothing_is_left_the_error_says_why(tmp_path):
+def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):
     write_pages(tmp_path / "fetch", [[("http://a.example/", b"<html></html>", HTML_HEADERS)]])
     with pytest.raises(WebtextError, match=r"all 1 records were dropped \(empty_text 1\)"):
         run(tmp_path / "fetch", tmp_path / "out")
 
 
-def test_nothing_touches_the_network(corpus, monkeypatch):
+def test_the_network_is_not_used(corpus, monkeypatch):
     pages, links, tmp_path = corpus
 
     def refuse(*_arguments, **_named):

@@ -52,7 +52,7 @@ def page(text: str) -> RawPage:
     return RawPage(f"<p>{text}</p>".encode(), "text/html; charset=utf-8", None)
 
 
-def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_read():
+def test_pages_that_hang_crash_or_exhaust_memory_are_skipped():
     with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024))) as reader:
         outcomes = [
             reader.read(page(text)) for text in ("one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five")
@@ -69,20 +69,20 @@ def test_a_page_that_hangs_crashes_or_grows_is_given_up_and_the_next_ones_are_re
     assert len({outcome.title for outcome in outcomes if outcome.title}) == 5
 
 
-def test_an_exception_costs_the_page_not_the_child():
+def test_an_exception_loses_the_page_but_not_the_child():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         one, raised, two = (reader.read(page(text)) for text in ("one", "RAISE", "two"))
     assert raised == PageText(problem="crashed", detail="RecursionError")
     assert one.title == two.title
 
 
-def test_a_child_is_replaced_after_so_many_pages():
+def test_a_child_is_replaced_after_a_number_of_pages():
     with contextlib.closing(PageReader(misbehaving, Limits(20, 1024, pages_per_child=2))) as reader:
         titles = [reader.read(page(str(number))).title for number in range(4)]
     assert titles[0] == titles[1] != titles[2] == titles[3]
 
 
-def test_the_child_is_gone_after_the_block():
+def test_the_child_exits_with_the_block():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         title = reader.read(page("one")).title
         assert title is not None
@@ -101,7 +101,7 @@ def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(ca
     assert "no such parser" in capfd.readouterr().err
 
 
-def test_text_is_cleaned_of_what_parquet_cannot_hold():
+def test_characters_that_parquet_cannot_store_are_removed():
     odd = RawPage("\ufeffa\ud800b\x00c\r\nd".encode("utf-8", "surrogatepass"), None, None)
     assert clean_text(Extracted(" a \n title\ud800 ", "x\ud800\x00\r\ny\rz \n"), "en") == PageText(
         "a title", "x\ny\nz", "en"
@@ -111,7 +111,7 @@ def test_text_is_cleaned_of_what_parquet_cannot_hold():
     assert "\x00" not in outcome.text
 
 
-def test_a_body_that_unpacks_too_large_is_given_up_before_it_is_held():
+def test_decompression_bombs_are_dropped_before_they_fill_memory():
     import gzip
 
     bomb = RawPage(gzip.compress(bytes(64 << 20)), "text/html", None, {"Content-Encoding": "gzip"})
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 @pytest.mark.parametrize(("text", "timeout_s"), [("HANG", 60), ("SPIN", 1)])
-def test_a_child_ends_when_its_parent_is_killed_even_while_a_parser_holds_it(tmp_path, monkeypatch, text, timeout_s):
+def test_a_child_exits_when_its_parent_is_killed_even_while_parsing(tmp_path, monkeypatch, text, timeout_s):
     script = tmp_path / "parent.py"
     script.write_text(_PARENT.format(folder=str(Path(__file__).parent), text=text, timeout_s=timeout_s))
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:

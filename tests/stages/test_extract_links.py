@@ -99,7 +99,7 @@ def test_pages_of_a_list_are_joined_by_url_over_all_shards_of_links(tmp_path):
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_the_join_holds_no_more_than_the_links_that_it_needs(tmp_path, in_order):
+def test_the_join_loads_only_the_links_that_it_needs(tmp_path, in_order):
     urls = [f"http://example.org/{number}" for number in range(15_000)]
     links = write_links(tmp_path / "scrape", [urls])
     with shards.write_shard(str(tmp_path), "pages-00000.parquet", PAGE_SCHEMA) as shard:

@@ -45,7 +45,7 @@ def mean_f1(name: str, pages: Path, step: int) -> float:
     return sum(scores) / len(scores)
 
 
-def test_the_measure():
+def test_the_metric():
     assert word_f1("", "") == 1.0
     assert word_f1("a", "") == word_f1("a", "b") == 0.0
     assert word_f1("A b, b!", "b a B") == 1.0
@@ -65,7 +65,7 @@ def test_quality_on_real_pages(shared_data, name, floor):
 
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
-def test_the_article_is_found_and_the_rest_left_out(name):
+def test_the_article_is_extracted_without_boilerplate(name):
     extracted = EXTRACTORS[name](ARTICLE.format(lang="", more=""), "http://example.org/rivers")
     assert extracted.title == "Rivers of the north"
     for number in range(8):
@@ -93,7 +93,7 @@ def test_tables_become_lines_of_cells():
     assert "|" not in extracted.text
 
 
-def test_a_bar_outside_a_table_stays():
+def test_a_vertical_bar_outside_a_table_is_kept():
     extracted = trafilatura_text(ARTICLE.format(lang="", more=PARAGRAPH.format("|a| or |b|")), None)
     assert "|a| or |b|" in extracted.text
 
@@ -104,7 +104,7 @@ def test_newspaper_reads_a_page_whose_language_needs_an_extra(language):
     assert "Paragraph 3. The river" in extracted.text
 
 
-def test_newspaper_follows_no_refresh_and_fetches_no_image(monkeypatch):
+def test_newspaper_follows_no_refresh_and_fetches_no_images(monkeypatch):
     import requests
 
     def refuse(*_arguments, **_named):
@@ -115,7 +115,7 @@ def test_newspaper_follows_no_refresh_and_fetches_no_image(monkeypatch):
     assert "Paragraph 3." in newspaper_text(ARTICLE.format(lang="", more=more), "http://example.org/").text
 
 
-def test_newspaper3k_has_all_that_is_used(monkeypatch):
+def test_newspaper3k_has_everything_that_is_used(monkeypatch):
     """The adapter against a stand-in with the attributes of newspaper3k 0.2.8 that it touches, and no others."""
 
     class Config:

@@ -85,7 +85,7 @@ def test_a_compressed_robots_txt_is_read(tmp_path: Path) -> None:
     assert _outcomes(tmp_path, Answer(body, 200, headers), ["/a", "/b"]) == ["ok", "robots"]
 
 
-def test_of_a_large_robots_txt_the_first_500_kib_hold(tmp_path: Path) -> None:
+def test_only_the_first_500_kib_of_robots_txt_count(tmp_path: Path) -> None:
     filler = b"# padding\n" * (robots.MAX_BYTES // 10)
     early = b"User-agent: *\nDisallow: /a\n" + filler + b"Disallow: /b\n"
     assert len(early) > robots.MAX_BYTES

@@ -79,7 +79,7 @@ def _percent(texts: Sequence[str], held: set[str], n: int, normalization: Normal
     return round(100 * sum(ngram in held for ngram in each) / len(each), 6) if each else 0.0
 
 
-def test_the_table_of_sensitivity_is_what_each_way_to_count_gives(tmp_path: Path) -> None:
+def test_the_sensitivity_table_matches_single_runs(tmp_path: Path) -> None:
     corpus = _texts(20, 1)
     # Copies, with what only some ways to count pass over.
     examples = [
@@ -106,7 +106,7 @@ def test_the_table_of_sensitivity_is_what_each_way_to_count_gives(tmp_path: Path
 @pytest.mark.parametrize(
     "options", [{"apostrophes": "drop"}, {"letters": "ascii"}, {"lines": "stop"}, {"ngram": 2, "lines": "stop"}]
 )
-def test_options_of_words_are_those_of_the_plain_reference(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_normalization_options_match_the_plain_reference(tmp_path: Path, options: dict[str, Any]) -> None:
     corpus, examples = _texts(15, 3), _texts(8, 4)
     config = OverlapReportConfig(**{"ngram": 3, **options})
     documents = _documents(tmp_path / "docs.parquet", corpus)
@@ -139,7 +139,7 @@ def test_a_test_set_is_compared_with_its_own_train_set(tmp_path: Path) -> None:
     assert (alone["benchmarks"][0]["split"], alone["benchmarks"][0]["own_train"]) == ("train", None)
 
 
-def test_common_ngrams_are_listed_and_can_be_left_out(tmp_path: Path) -> None:
+def test_common_ngrams_are_listed_and_can_be_ignored(tmp_path: Path) -> None:
     corpus = [
         "all rights reserved here",
         "all rights reserved there",
@@ -375,7 +375,7 @@ def test_an_index_is_probed_as_often_as_requested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags", [["--sensitivity"], ["--self-test"], ["--ignore-common", "3"], ["--write-clean", "corpus"]]
 )
-def test_what_needs_the_documents_is_refused_with_an_index(
+def test_options_that_need_documents_are_refused_with_an_index(
     tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     benchmark = _jsonl(tmp_path / "b.jsonl", ["one two three"])

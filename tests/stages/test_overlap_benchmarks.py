@@ -208,7 +208,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_fields_inside_others_lists_and_several_together(tmp_path: Path, field: str) -> None:
+def test_nested_fields_lists_and_combined_fields(tmp_path: Path, field: str) -> None:
     _jsonl(tmp_path / "b.jsonl", *RECORDS)
     pq.write_table(pa.Table.from_pylist(RECORDS), tmp_path / "b.parquet")
     for name in ("b.jsonl", "b.parquet"):
@@ -234,7 +234,7 @@ def test_every_type_of_text_in_parquet(tmp_path: Path, kind: pa.DataType) -> Non
         ("question+nothing", r"has no text 'question\+nothing'; .*choose one with --benchmark b:FIELD=PATH"),
     ],
 )
-def test_a_missing_field_is_named_with_those_there_are(tmp_path: Path, field: str, message: str) -> None:
+def test_a_missing_field_is_reported_with_the_existing_ones(tmp_path: Path, field: str, message: str) -> None:
     _jsonl(tmp_path / "b.jsonl", *RECORDS)
     pq.write_table(pa.Table.from_pylist(RECORDS), tmp_path / "b.parquet")
     for name, place in (("b.jsonl", "b.jsonl:1: "), ("b.parquet", "b.parquet: ")):
@@ -318,7 +318,7 @@ def test_train_splits_are_separated_from_the_others_of_their_name(tmp_path: Path
     }
 
 
-def test_a_fingerprint_tells_content_and_field_apart(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_content_and_field(tmp_path: Path) -> None:
     path = _jsonl(tmp_path / "b.jsonl", {"text": "one", "other": "two"})
     first = _one(f"b={path}").fingerprint
     assert first == _one(f"c={path}").fingerprint != _one(f"b:other={path}").fingerprint
@@ -336,7 +336,7 @@ def test_real_benchmarks_equal_the_reference(shared_data: Path) -> None:
     assert found == [f"{record['question']}\n{record['answer']}" for record in records]
 
 
-def test_real_records_with_texts_inside_lists(shared_data: Path, tmp_path: Path) -> None:
+def test_real_records_with_texts_in_lists(shared_data: Path, tmp_path: Path) -> None:
     samples = shared_data / "benchmarks" / "samples"
     with zipfile.ZipFile(samples / "coqa" / "dummy" / "1.0.0" / "dummy_data.zip") as archive:
         records = json.loads(archive.read("dummy_data/coqa-dev-v1.0.json"))["data"]

@@ -41,7 +41,7 @@ def _write(
     return written, found
 
 
-def test_lines_of_text_go_and_all_else_stays_byte_for_byte(tmp_path: Path) -> None:
+def test_overlapping_lines_are_removed_and_the_rest_is_unchanged(tmp_path: Path) -> None:
     lines = [b"\xef\xbb\xbfone\r\n", b"\n", b"two\n", b" \t\n", b"three\n", b"four"]
     (tmp_path / "b.txt").write_bytes(b"".join(lines))
     written, found = _write(f"b/test={tmp_path / 'b.txt'}", tmp_path / "out", [False, True, True, False])
@@ -67,7 +67,7 @@ def test_paragraphs_and_documents_of_text(tmp_path: Path) -> None:
     assert (written.kept, written.removed) == (1, 1)
 
 
-def test_records_of_jsonl_stay_byte_for_byte(tmp_path: Path) -> None:
+def test_jsonl_records_are_unchanged(tmp_path: Path) -> None:
     lines = [
         b'{"text" : "one\\ntwo\\n\\nthree", "n": 1.50}\n',
         b"\n",
@@ -120,7 +120,7 @@ def test_rows_of_parquet_keep_all_their_columns(tmp_path: Path) -> None:
     assert (found, written.kept, written.removed) == ({}, 0, 5000)
 
 
-def test_what_is_written_has_just_the_clean_examples(tmp_path: Path) -> None:
+def test_the_output_has_exactly_the_clean_examples(tmp_path: Path) -> None:
     chosen = random.Random(2)
     texts = ["\n".join(chosen.choices(["one", "two", "", " ", "three four"], k=8)) for _ in range(200)]
     (tmp_path / "b.txt").write_text("\n".join(texts))
@@ -139,7 +139,7 @@ def test_what_is_written_has_just_the_clean_examples(tmp_path: Path) -> None:
         assert examples(clean, example) == [text for text, out in zip(before, overlapping, strict=True) if not out]
 
 
-def test_files_of_one_name_and_odd_names_stay_in_the_folder(tmp_path: Path) -> None:
+def test_files_with_equal_or_odd_names_stay_in_the_folder(tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "test.txt").write_text(f"{folder}\n")
@@ -178,7 +178,7 @@ def test_folders_of_many_odd_labels_differ() -> None:
             assert folder == name if alone else folder.startswith(f"{name}-")
 
 
-def test_benchmarks_of_like_names_are_all_written(tmp_path: Path) -> None:
+def test_benchmarks_with_similar_names_are_all_written(tmp_path: Path) -> None:
     for name, text in (("one", "1\n"), ("two", "2\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "b.txt").write_text(text)
@@ -192,7 +192,7 @@ def test_benchmarks_of_like_names_are_all_written(tmp_path: Path) -> None:
     assert sorted(clean_names(benchmarks)) == sorted(found)
 
 
-def test_files_of_like_names_are_all_written(tmp_path: Path) -> None:
+def test_files_with_similar_names_are_all_written(tmp_path: Path) -> None:
     for name in ("x/a.txt", "y/a.txt", "z/00001-a.txt", "z/B.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
@@ -210,7 +210,7 @@ def test_files_of_like_names_are_all_written(tmp_path: Path) -> None:
     assert set(found) == {"clean/b/00000-b.txt", "clean/b/00001-B.txt"}
 
 
-def test_a_benchmark_that_changed_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_benchmark_is_detected(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\ny\n")
     with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were audited; it was changed, re-run"):
         _write(f"b={tmp_path / 'b.txt'}", tmp_path / "out", [True] * 3)
@@ -221,7 +221,7 @@ def test_a_benchmark_that_changed_is_noticed(tmp_path: Path) -> None:
     reason="the datasets library is not installed: pip install '.[benchmarks]'",
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_set_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -70,7 +70,7 @@ def _rewrite(folder: Path, name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blocked", "pybloom-live"])
-def test_everything_indexed_is_found_and_little_else(tmp_path: Path, kind: str) -> None:
+def test_indexed_ngrams_are_found_and_few_others(tmp_path: Path, kind: str) -> None:
     index = open_filter(_index(tmp_path, tmp_path / "index", error_rate=0.02, filter=kind))
     exact = _exact_index([*_ABSENT, *_INDEXED])
     found = index.contains(exact)
@@ -95,7 +95,7 @@ def test_the_certificate_tests_the_bound_with_a_million_probes(tmp_path: Path) -
     assert index.certificate(threads=3, batch=70_001) == certificate
 
 
-def test_probes_are_as_many_as_the_rate_needs(tmp_path: Path) -> None:
+def test_the_number_of_probes_depends_on_the_rate(tmp_path: Path) -> None:
     index = open_filter(_index(tmp_path, tmp_path / "index", error_rate=1e-6))
     certificate = index.certificate()
     assert certificate["probes"] == 3_000_000
@@ -104,7 +104,7 @@ def test_probes_are_as_many_as_the_rate_needs(tmp_path: Path) -> None:
     assert (none["found"], none["upper_bound"]) == (0, pytest.approx(2.9957 / 300_000, rel=1e-4))
 
 
-def test_a_filter_that_finds_more_than_it_says_is_refused(tmp_path: Path) -> None:
+def test_a_filter_that_exceeds_its_error_bound_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     _index(tmp_path, folder, error_rate=0.01)
     data = (folder / "index.bloom").read_bytes()

@@ -119,7 +119,7 @@ _WAYS = [
 
 
 @pytest.mark.parametrize("way", _WAYS, ids=lambda way: f"{way.apostrophes}-{way.letters}-{way.lines}")
-def test_nothing_is_missed_and_the_rest_is_found_as_often_as_the_bound_says(way: Normalization, tmp_path: Path) -> None:
+def test_no_false_negatives_and_false_positives_within_the_bound(way: Normalization, tmp_path: Path) -> None:
     texts = [_real_text(number, 1500) for number in range(10)]
     documents = _write(tmp_path / "docs.parquet", texts)
     options = {"apostrophes": way.apostrophes, "letters": way.letters, "lines": way.lines}
@@ -296,7 +296,7 @@ def test_disk_and_memory_are_checked_first(tmp_path: Path, monkeypatch: pytest.M
         _index(documents, tmp_path / "index", items=10**9)
 
 
-def test_an_error_rate_that_hashes_cannot_keep_is_refused(tmp_path: Path) -> None:
+def test_an_error_rate_beyond_the_hash_width_is_refused(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.parquet", [_text(0)])
     with pytest.raises(UsageError, match="--error-rate 1e-15: an error rate of 1e-15 is out of reach"):
         _index(documents, tmp_path / "index", items=10**6, error_rate=1e-15)

@@ -48,7 +48,7 @@ def _holds(header: dict[str, Any], bits: bytes, words: list[str]) -> bool:
     return True
 
 
-def test_the_file_is_what_the_formats_page_says(tmp_path: Path) -> None:
+def test_the_file_matches_the_documented_format(tmp_path: Path) -> None:
     words = [f"número{number}" if number % 3 else f"averylongwordindeed{number}" for number in range(3000)]
     (tmp_path / "docs.jsonl").write_text(json.dumps({"text": " ".join(words)}))
     overlap_index(

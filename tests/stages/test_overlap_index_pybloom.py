@@ -59,7 +59,7 @@ def _ngrams(documents: int, n: int) -> set[str]:
     return {ngram for number in range(documents) for _, ngram in text_ngrams(_text(number), n)}
 
 
-def test_every_ngram_is_in_it_and_others_are_not(tmp_path: Path) -> None:
+def test_every_ngram_is_in_the_filter_and_others_are_not(tmp_path: Path) -> None:
     summary = _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4)
     bloom = _read(tmp_path / "index")
     assert all(ngram in bloom for ngram in _ngrams(10, 4))
@@ -84,7 +84,7 @@ def test_index_json_describes_the_filter(tmp_path: Path) -> None:
     assert folder.normalization == Normalization(apostrophes="drop")
 
 
-def test_a_filter_that_is_full_keeps_its_error_rate(tmp_path: Path) -> None:
+def test_a_filter_filled_to_capacity_keeps_its_error_rate(tmp_path: Path) -> None:
     words = [f"{number}" for number in range(3008)]
     # Repeats, of which there are more than it has room for, take none.
     (tmp_path / "docs.jsonl").write_text(json.dumps({"text": " ".join(words * 2)}))
@@ -111,7 +111,7 @@ def test_three_workers_write_the_same_as_one_and_parts_as_one_pass(tmp_path: Pat
     assert written.bitarray.tobytes() == bloom.bitarray.tobytes()
 
 
-def test_memory_is_noted_and_limited(tmp_path: Path) -> None:
+def test_memory_is_reported_and_limited(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 1)
     with pytest.raises(WebtextError, match=r"takes 1\.44 MB in each worker, more than --memory-limit-mb 1;"):
         _index(documents, tmp_path / "index", memory_limit_mb=1, items=300_000)

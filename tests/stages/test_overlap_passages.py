@@ -80,7 +80,7 @@ def _indexed(path: Path, texts: list[str], normalization: Normalization, n: int)
 
 
 @pytest.mark.parametrize("normalization", _NORMALIZATIONS)
-def test_passages_are_those_of_the_plain_way(tmp_path: Path, normalization: Normalization) -> None:
+def test_passages_match_a_plain_implementation(tmp_path: Path, normalization: Normalization) -> None:
     chosen = random.Random(_NORMALIZATIONS.index(normalization))
     n = 3
     for share in (0.5, 0.9, 0.997):
@@ -98,7 +98,7 @@ def test_passages_are_those_of_the_plain_way(tmp_path: Path, normalization: Norm
         assert rows == expected
 
 
-def test_context_ends_where_the_text_or_240_characters_do(tmp_path: Path) -> None:
+def test_context_is_limited_to_the_text_and_240_characters(tmp_path: Path) -> None:
     normalization = Normalization()
     for around, character in itertools.product(
         (0, 1, 239, 240, 241, 242, 243, 500), ("-", "\u00b7", "\u2014", "\U0001f600")
@@ -110,7 +110,7 @@ def test_context_ends_where_the_text_or_240_characters_do(tmp_path: Path) -> Non
         assert (row["before"], row["text"], row["after"]) == _plain_passage(text, 0, 3, normalization)
 
 
-def test_many_passages_of_one_long_example_take_little_time(tmp_path: Path) -> None:
+def test_many_passages_of_one_long_example_are_fast(tmp_path: Path) -> None:
     text = "some words of a text, " * 100_000
     indexed = _indexed(tmp_path / "b.jsonl", [text], Normalization(), 3)
     found = np.ones(len(indexed.ids), np.bool_)

@@ -83,7 +83,7 @@ def _ngrams(text: str) -> list[str]:
     return [" ".join(each[start : start + 8]) for start in range(len(each) - 7)]
 
 
-def test_exact_equals_brute_force_and_bloom_its_bound(
+def test_exact_matches_brute_force_and_bloom_its_bound(
     audited: tuple[Path, dict[str, list[str]], list[str], list[str]],
 ) -> None:
     folder, benchmarks, named, texts = audited

@@ -42,14 +42,14 @@ TABLE_6 = {
 }
 
 
-def test_the_table_holds_the_papers_table_6() -> None:
+def test_the_registry_contains_the_papers_table_6() -> None:
     held = {entry.name: entry.paper for entry in known_benchmarks().values() if entry.paper is not None}
     assert {name: (paper.own_train, paper.webtext) for name, paper in held.items()} == TABLE_6
     assert round(sum(own for own, _ in TABLE_6.values()) / 6, 1) == 5.9
     assert round(sum(webtext for _, webtext in TABLE_6.values()) / 6, 1) == 3.2
 
 
-def test_every_entry_is_complete_and_no_name_means_two() -> None:
+def test_every_entry_is_complete_and_names_are_unique() -> None:
     seen: dict[str, str] = {}
     for entry in known_benchmarks().values():
         assert entry.splits
@@ -92,7 +92,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         parse_benchmarks(["gsm8k", "GSM-8K:test"])
 
 
-def test_a_known_name_means_its_split_and_field() -> None:
+def test_a_known_name_implies_its_split_and_field() -> None:
     def parts(value: str) -> tuple[str, str]:
         (benchmark,) = parse_benchmarks([value])
         return benchmark.label, benchmark.field
@@ -107,7 +107,7 @@ def test_a_known_name_means_its_split_and_field() -> None:
     assert parts("squad:train:context") == ("squad/train", "context")
 
 
-def test_the_papers_figures_are_those_of_test_sets(tmp_path: Path) -> None:
+def test_the_papers_figures_belong_to_test_sets(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\n")
 
     def has_figures(left: str) -> bool:
@@ -129,7 +129,7 @@ def test_known_benchmarks_have_source_splits_license_and_figures() -> None:
     assert (entries["gsm8k"].field, entries["gsm8k"].licence) == ("question+answer", "MIT")
 
 
-def test_the_docs_list_the_same_as_the_table() -> None:
+def test_the_docs_match_the_registry() -> None:
     page = (Path(__file__).parents[2] / "docs" / "overlap-benchmarks.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| [")]
     assert len(rows) == len(known_benchmarks())
@@ -140,7 +140,7 @@ def test_the_docs_list_the_same_as_the_table() -> None:
         assert row == f"| {' | '.join([*cells, f'`{entry.field}`', entry.licence, paper])} |"
 
 
-def test_without_the_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     hub._load.cache_clear()
     (benchmark,) = parse_benchmarks(["wikitext-103"])
@@ -201,7 +201,7 @@ def _one(value: str, known: dict[str, Entry]) -> Benchmark:
 @needs_datasets
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("name", ["as-json", "as-parquet"])
-def test_the_real_library_gives_the_same_as_files(local_hub: dict[str, Entry], name: str) -> None:
+def test_the_real_library_matches_local_files(local_hub: dict[str, Entry], name: str) -> None:
     benchmark = _one(name, local_hub)
     batches = list(read_example_batches(benchmark, "auto"))
     texts = [text for batch in batches for text in batch.texts.to_pylist()]
@@ -224,7 +224,7 @@ def test_the_real_library_gives_the_same_as_files(local_hub: dict[str, Entry], n
 
 @needs_datasets
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_set_that_is_not_there_is_an_error_of_one_line(local_hub: dict[str, Entry]) -> None:
+def test_a_missing_dataset_is_a_one_line_error(local_hub: dict[str, Entry]) -> None:
     with pytest.raises(InputError) as caught:
         list(read_example_batches(_one("gone", local_hub), "auto"))
     assert str(caught.value).startswith("--benchmark gone: cannot load own/c/test from the Hugging Face hub (")
@@ -242,7 +242,7 @@ def test_a_set_that_is_not_there_is_an_error_of_one_line(local_hub: dict[str, En
         ("lm1b", "HF_ENDPOINT", "http://127.0.0.1:9"),
     ],
 )
-def test_without_a_network_the_way_out_is_named(tmp_path: Path, name: str, switch: str, value: str) -> None:
+def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, name: str, switch: str, value: str) -> None:
     """In a process of its own, since the library reads its switches when it is imported."""
     code = (
         "import sys\n"

@@ -73,7 +73,7 @@ _TEXT = st.lists(_WORD, min_size=3, max_size=25).map(" ".join)
 
 @settings(deadline=None, max_examples=25)
 @given(corpus=st.lists(_TEXT, min_size=1, max_size=6), examples=st.lists(_TEXT, min_size=1, max_size=6))
-def test_exact_equals_plain_search(corpus: list[str], examples: list[str]) -> None:
+def test_exact_matches_plain_search(corpus: list[str], examples: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "docs").mkdir()
@@ -122,7 +122,7 @@ def wikitext(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return folder / "docs", benchmark, texts
 
 
-def test_exact_equals_plain_search_on_real_text(wikitext: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+def test_exact_matches_plain_search_on_real_text(wikitext: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
     documents, benchmark, texts = wikitext
     summary, report = _report(tmp_path / "out", documents, [f"wikitext2/test={benchmark}"])
     held = {ngram for text in texts for ngram in _plain_ngrams(text, 8)}
@@ -190,7 +190,7 @@ def test_three_workers_write_the_same_as_one(wikitext: tuple[Path, Path, list[st
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes(), name
 
 
-def test_the_report_has_the_fields_that_are_promised(tmp_path: Path) -> None:
+def test_the_report_has_the_documented_fields(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["one two three four", None], url="https://example.org/x")
     _write(tmp_path / "b.jsonl", ["ONE, two; three!", "five six seven", "eight"])
     summary, report = _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.jsonl'}"], ngram=3)
@@ -315,7 +315,7 @@ def test_a_wrong_benchmark_is_named(tmp_path: Path, value: str, error: type[Exce
         _report(tmp_path / "out", documents, [value.replace("=", f"={tmp_path}/")], ngram=3)
 
 
-def test_a_changed_benchmark_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_benchmark_is_detected(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["a b c d"])
     (tmp_path / "b.txt").write_text("a b c\n")
     _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.txt'}"], ngram=3)
@@ -355,7 +355,7 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["benchmarks"][0]["percent_positions"] == 50.0
 
 
-def test_the_command_refuses_what_contradicts_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_contradictory_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overlap-report", "--corpus", str(tmp_path), "-i", "x", "--index", "y", "--benchmark", "a=b"]) == 2
     assert "--index and --input exclude each other" in capsys.readouterr().err
     assert main(["overlap-report", "--corpus", str(tmp_path)]) == 2

@@ -55,7 +55,7 @@ def _check(found: dict[str, Any], expected: dict[str, list[float]] = EXPECTED) -
         np.testing.assert_array_equal(found[name], scores)
 
 
-def test_every_kind_of_file_in_order_or_numbered(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
+def test_every_file_format_in_order_or_numbered(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
     numbered = [{"example": number, **record} for number, record in enumerate(RECORDS)]
     for records, stem in ((RECORDS, "plain"), (numbered[2:] + numbered[:2], "numbered")):
         _jsonl(tmp_path / f"{stem}.jsonl", *records)
@@ -150,7 +150,7 @@ def test_means_on_clean_and_overlapping_examples() -> None:
     json.dumps([acc, nll, perplexity], allow_nan=False)
 
 
-def test_perplexities_are_told_apart_and_never_overflow() -> None:
+def test_perplexities_are_named_and_never_overflow() -> None:
     tested, overlapping = np.ones(1, np.bool_), np.zeros(1, np.bool_)
     rows = score_rows({"nll": np.array([1e6]), "Loss": np.array([0.0])}, _counts(tested, overlapping))
     assert [row["metric"] for row in rows] == ["nll", "perplexity of nll", "Loss", "perplexity of Loss"]
@@ -158,7 +158,7 @@ def test_perplexities_are_told_apart_and_never_overflow() -> None:
     assert score_rows({}, _counts(tested, overlapping)) == []
 
 
-def test_the_papers_lambada_table_comes_out() -> None:
+def test_the_papers_lambada_table_is_reproduced() -> None:
     """Section 4: without the overlapping examples perplexity shifts from 8.6 to 8.7, accuracy from 63.2 to 62.9."""
     examples, overlap = 10_000, 1_000
     overlapping = np.arange(examples) < overlap

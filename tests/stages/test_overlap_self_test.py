@@ -56,7 +56,7 @@ def test_every_twelfth_word_is_replaced_or_the_middle_one(count: int) -> None:
     assert {after[number] for number in changed} == {"edited"}
 
 
-def test_words_are_those_of_the_audit_not_what_stands_between_spaces() -> None:
+def test_words_are_those_of_the_audit_not_split_at_spaces() -> None:
     dashed = "-".join(f"w{number}" for number in range(24))
     assert self_test._edited(dashed, _DEFAULT) == dashed.replace("w11", "edited").replace("w23", "edited")
     assert self_test._edited("it’s\nso", Normalization(apostrophes="drop")) == "it’s\nedited"
@@ -116,7 +116,7 @@ def test_texts_are_scanned_in_batches(tmp_path: Path) -> None:
     assert [len(ids) for ids in at_once] == [1 + number % 5 for number in (*range(7), *range(150))]
 
 
-def test_copies_of_long_texts_are_made_in_little_time() -> None:
+def test_copies_of_long_texts_are_fast() -> None:
     text = _numbered(3_000)
     for copy in self_test.COPIES.values():
         start = time.perf_counter()

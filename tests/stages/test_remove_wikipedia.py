@@ -73,7 +73,7 @@ def rows(folder: Path, noun: str) -> list[dict[str, object]]:
     return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-def test_wikipedia_is_dropped_under_every_name_and_the_rest_is_unchanged(tmp_path):
+def test_wikipedia_is_dropped_under_all_domains_and_the_rest_is_unchanged(tmp_path):
     documents = write_documents(tmp_path / "in", [WIKIPEDIA, [*OTHERS, None]])
     summary = run(documents, tmp_path / "out")
     assert (summary.records_in, summary.records_out) == (len(WIKIPEDIA) + len(OTHERS) + 1, len(OTHERS) + 1)

@@ -247,14 +247,14 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
         ([{"id": "c1", "body": "a comment", "score": 4, "created_utc": 1}], "none of its 1 lines has a usable `url`"),
     ],
 )
-def test_a_file_of_something_else_fails_by_name(tmp_path: Path, records: list[Any], message: str) -> None:
+def test_a_file_of_other_data_is_refused_by_name(tmp_path: Path, records: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         _scrape([_write(tmp_path, "RS_2017-11.json", records)], tmp_path / "out")
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".xz", ".bz2", ".gz"])
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])
-def test_a_damaged_file_fails_by_name_and_offset(tmp_path: Path, suffix: str, damage: str) -> None:
+def test_a_damaged_file_is_refused_by_name_and_offset(tmp_path: Path, suffix: str, damage: str) -> None:
     records = [_record(f"{n}", title=f"{n * 7919 % 65537:x}" * 9) for n in range(500)]
     path = Path(_write(tmp_path, f"RS_2017-11{suffix}", records))
     data = bytearray(path.read_bytes())
@@ -269,13 +269,13 @@ def test_a_damaged_file_fails_by_name_and_offset(tmp_path: Path, suffix: str, da
     assert not list((tmp_path / "out").glob("links-*"))
 
 
-def test_a_month_with_nulls_is_read_on(tmp_path: Path) -> None:
+def test_records_with_null_and_empty_fields_are_counted(tmp_path: Path) -> None:
     records = [_record("a"), _record("b", score=None), _record("c", url=""), _record("d", promoted=True)]
     summary = _scrape([_write(tmp_path, "RS_2022-08.zst", records)], tmp_path / "out")
     assert summary.dropped == {"missing_score": 1, "missing_url": 1, "promoted": 1}
 
 
-def test_of_a_folder_or_glob_only_dumps_of_submissions_are_read(tmp_path: Path) -> None:
+def test_only_dumps_of_submissions_are_read_from_folders_and_globs(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     names = ["RS_1.zst", "RS_2.xz", "RS_3.bz2", "deep/RS_4.gz", "RS_5.json", "RS_6.ndjson", "RS_7.jsonl", "RS_8"]
     for number, name in enumerate(names):
@@ -294,7 +294,7 @@ def test_of_a_folder_or_glob_only_dumps_of_submissions_are_read(tmp_path: Path) 
         _scrape([], tmp_path / "out")
 
 
-def test_another_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (_write(tmp_path, f"RS_2017-1{n}.zst", [_record(f"{n}")]) for n in (1, 2))
     _scrape([one], tmp_path / "out")
     with pytest.raises(ChangedRunError, match=r"its input RS_2017-12.zst is new"):
@@ -346,7 +346,7 @@ def test_standard_input_that_is_empty_or_compressed_is_refused(tmp_path: Path, m
         _scrape(["-"], tmp_path / "out")
 
 
-def test_a_corpus_beside_the_dumps_is_not_read_as_dumps(tmp_path: Path) -> None:
+def test_a_corpus_next_to_the_dumps_is_not_read_as_dumps(tmp_path: Path) -> None:
     _write(tmp_path, "RS_2017-11.zst", [_record("a")])
     _write(tmp_path, "deep/RS_2017-12.zst", [_record("b")])
     for folder in ("corpus/scrape", "other/scrape"):
@@ -374,7 +374,7 @@ def test_archives_and_wrong_suffixes_are_named(tmp_path: Path) -> None:
             _scrape([str(path)], tmp_path / "out")
 
 
-def test_what_was_let_pass_is_said_again(tmp_path: Path) -> None:
+def test_accepted_problems_are_reported_again(tmp_path: Path) -> None:
     said: list[str] = []
 
     class Notes(Silent):

@@ -68,13 +68,13 @@ _DATA = st.lists(_PIECES | st.binary(max_size=90), max_size=30).map(b"".join)
 
 @settings(max_examples=300, deadline=None)
 @given(_DATA, st.integers(1, 80), st.lists(st.integers(1, 60), min_size=1, max_size=4))
-def test_blocks_hold_the_lines_wherever_they_end(data: bytes, block_bytes: int, sizes: list[int]) -> None:
+def test_blocks_contain_all_lines_wherever_they_end(data: bytes, block_bytes: int, sizes: list[int]) -> None:
     assert _lines(io.BytesIO(data), block_bytes) == _split(data)
     assert _lines(_Dribble(data, sizes), block_bytes) == _split(data)
     assert _lines(io.BufferedReader(io.BytesIO(data), 16), block_bytes) == _split(data)  # type: ignore[arg-type]
 
 
-def test_every_block_size_over_characters_of_several_bytes() -> None:
+def test_every_block_size_with_multibyte_characters() -> None:
     data = "é日本😀\r\n\n😀\nab\r\n \n日".encode() * 3
     for block_bytes in range(1, len(data) + 3):
         assert _lines(io.BytesIO(data), block_bytes) == _split(data)
@@ -83,7 +83,7 @@ def test_every_block_size_over_characters_of_several_bytes() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=12), *(st.integers(1, most) for most in (64, 200, 90)), st.booleans())
-def test_a_line_beyond_the_maximum_comes_as_its_first_part(
+def test_a_line_beyond_the_maximum_is_cut(
     sizes: list[int], block_bytes: int, max_line_bytes: int, at_a_time: int, ends: bool
 ) -> None:
     lines = [b"%c" % (97 + number) * size for number, size in enumerate(sizes)]
@@ -98,7 +98,7 @@ def test_a_line_beyond_the_maximum_comes_as_its_first_part(
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n\n\n", b"a", b"a\n", b"\r\n", b"\na"])
-def test_little_streams(data: bytes) -> None:
+def test_short_streams(data: bytes) -> None:
     for block_bytes in (1, 2, 3, 100):
         assert _lines(io.BytesIO(data), block_bytes) == _split(data)
 
@@ -214,7 +214,7 @@ def test_all_whole_lines_before_a_cut_are_delivered(tmp_path: Path, suffix: str)
 
 
 @pytest.mark.parametrize("suffix", _PACK)
-def test_flipped_bytes_never_pass_for_data(tmp_path: Path, suffix: str) -> None:
+def test_flipped_bytes_are_never_read_as_data(tmp_path: Path, suffix: str) -> None:
     whole = _PACKED[suffix]
     path = tmp_path / f"RS{suffix}"
     delivered = []
@@ -231,7 +231,7 @@ def test_flipped_bytes_never_pass_for_data(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", _PACK)
-def test_a_file_of_several_streams_is_read_whole(tmp_path: Path, suffix: str) -> None:
+def test_a_file_of_several_streams_is_read_completely(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"RS{suffix}"
     # Streams may end in the middle of a line, and hold nothing.
     edges = [0, 1, 77, 200_000, 200_000, len(_DUMP) // 2, len(_DUMP)]
@@ -248,7 +248,7 @@ def test_a_file_of_several_streams_is_read_whole(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("suffix", _PACK)
-def test_much_comes_before_damage_far_into_a_file(tmp_path: Path, suffix: str) -> None:
+def test_data_before_late_damage_is_delivered(tmp_path: Path, suffix: str) -> None:
     # More than one block, so that the damage comes after some were delivered and while one is being filled.
     data = _DUMP * 11
     whole = _PACK[suffix](data)
@@ -262,7 +262,7 @@ def test_much_comes_before_damage_far_into_a_file(tmp_path: Path, suffix: str) -
 
 
 @pytest.mark.parametrize("suffix", _PACK)
-def test_an_unreadable_disk_is_no_damaged_file(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_not_a_damaged_file(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"RS{suffix}"
     path.write_bytes(_PACKED[suffix])
 

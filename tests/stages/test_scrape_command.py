@@ -80,6 +80,6 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "no.zst: no such file or folder" in capsys.readouterr().err
 
 
-def test_the_help_names_the_ceiling_of_listings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_states_the_limit_of_listings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scrape", "--help"]) == 0
     assert "at most 1,000 items" in " ".join(capsys.readouterr().out.split())

@@ -66,7 +66,7 @@ def _names(paths: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("damaged", range(4))
-def test_a_truncated_dump_is_named_and_read_alone_once_it_is_repaired(
+def test_a_truncated_dump_is_named_and_only_it_is_read_again_after_repair(
     tmp_path: Path, dumps: list[Path], reads: list[str], damaged: int
 ) -> None:
     run_scrape(dumps, tmp_path / "whole")
@@ -110,7 +110,7 @@ def test_several_damaged_files_are_all_named(tmp_path: Path, dumps: list[Path]) 
     assert [sum(f"{path}: is truncated" in line for line in notes.lines) for path in (*more, *dumps)] == [1] * 9
 
 
-def test_skip_damaged_goes_on_without_reading_anything_again(
+def test_skip_damaged_resumes_without_reading_anything_again(
     tmp_path: Path, dumps: list[Path], reads: list[str]
 ) -> None:
     _cut(dumps[1])
@@ -159,7 +159,7 @@ def test_the_same_bytes_for_any_workers(tmp_path: Path, dumps: list[Path]) -> No
     assert result_bytes(tmp_path / "one") == result_bytes(tmp_path / "two")
 
 
-def test_a_file_with_many_bad_lines_is_treated_alike(tmp_path: Path, dumps: list[Path], reads: list[str]) -> None:
+def test_a_file_with_many_bad_lines_is_treated_as_damaged(tmp_path: Path, dumps: list[Path], reads: list[str]) -> None:
     good = _records(_MONTHS[1])
     bad = write_dump(tmp_path / "dumps", dumps[1].name, [*good[:100], *["oops", "{"] * 10, *good[100:]])
     out = tmp_path / "out"
@@ -181,9 +181,7 @@ def test_a_file_with_many_bad_lines_is_treated_alike(tmp_path: Path, dumps: list
     assert read_links(out) == read_links(tmp_path / "good")
 
 
-def test_a_begun_run_takes_further_dumps_and_leaves_others_out(
-    tmp_path: Path, dumps: list[Path], reads: list[str]
-) -> None:
+def test_an_unfinished_run_accepts_added_and_removed_dumps(tmp_path: Path, dumps: list[Path], reads: list[str]) -> None:
     out = tmp_path / "out"
     whole = _cut(dumps[0])
     with pytest.raises(InputError):
@@ -203,7 +201,7 @@ def test_a_begun_run_takes_further_dumps_and_leaves_others_out(
         run_scrape(dumps, out)
 
 
-def test_a_begun_run_refuses_another_profile_or_option(tmp_path: Path, dumps: list[Path]) -> None:
+def test_an_unfinished_run_refuses_a_changed_profile_or_option(tmp_path: Path, dumps: list[Path]) -> None:
     whole = _cut(dumps[0])
     out = tmp_path / "out"
     with pytest.raises(InputError):
@@ -223,7 +221,7 @@ def test_a_begun_run_refuses_another_profile_or_option(tmp_path: Path, dumps: li
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
 
 
-def test_a_repaired_file_under_the_same_name_elsewhere_is_the_same(
+def test_a_repaired_file_in_another_folder_is_the_same_input(
     tmp_path: Path, dumps: list[Path], reads: list[str]
 ) -> None:
     # What counts is the name and the bytes, not the folder.
@@ -280,7 +278,7 @@ def test_killed_while_damage_is_skipped(tmp_path: Path, dumps: list[Path]) -> No
     assert result_bytes(tmp_path / "second") == result_bytes(tmp_path / "whole")
 
 
-def test_a_repaired_file_is_read_again_even_where_its_fingerprint_does_not_show_it(
+def test_a_repaired_file_with_an_equal_fingerprint_is_read_again(
     tmp_path: Path, dumps: list[Path], reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Large files are identified by samples, which may all miss the damage.
@@ -313,7 +311,7 @@ def lists(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_damaged_lists_of_urls_are_all_named_and_read_again_once_repaired(
+def test_damaged_lists_of_urls_are_named_and_read_again_after_repair(
     tmp_path: Path, lists: list[Path], reads: list[str]
 ) -> None:
     out = tmp_path / "out"

@@ -176,7 +176,7 @@ def _line(draw: st.DrawFn) -> bytes:
 @example([_object(_PLAIN, [""]).encode("utf-16-le")], True)
 @example([_object(_PLAIN, [""]).encode() * 2], True)
 @example([b'{"id": "abcd",', b'"created_utc": 1}{}'], True)
-def test_whatever_a_line_contains_the_two_agree(lines: list[bytes], ends: bool) -> None:
+def test_any_line_is_decoded_as_by_json(lines: list[bytes], ends: bool) -> None:
     _check(b"\n".join(lines) + b"\n" * ends)
 
 
@@ -220,7 +220,7 @@ def test_every_field_with_every_value_agrees(key: str) -> None:
     _check("\n".join(lines).encode(errors="surrogatepass"))
 
 
-def test_a_line_that_is_cut_anywhere_agrees() -> None:
+def test_a_line_cut_anywhere_agrees() -> None:
     line = _object([*_PLAIN, ("title", '"é \\ud83d\\ude00 😀"')], [" "]).encode()
     _check(b"\n".join(line[:size] for size in range(len(line) + 1)))
     _check(b"\r\n".join(line[size:] for size in range(len(line) + 1)))
@@ -243,7 +243,7 @@ def test_a_line_that_is_cut_anywhere_agrees() -> None:
         [("media", "[" * 60 + "]" * 60)],
     ],
 )
-def test_the_forms_of_the_dumps_are_decoded_fast(changed: list[tuple[str, str]]) -> None:
+def test_the_formats_of_dumps_use_the_fast_decoder(changed: list[tuple[str, str]]) -> None:
     fields = {**dict(_PLAIN), **dict(changed)}
     for space in ("", " "):
         for end in (b"\n", b"\r\n"):

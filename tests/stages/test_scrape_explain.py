@@ -116,7 +116,7 @@ _CONFIGS = [
 
 
 @pytest.mark.parametrize("number", range(len(_CONFIGS)))
-def test_it_says_of_every_url_what_the_scrape_did(tmp_path: Path, number: int) -> None:
+def test_explanations_of_all_urls_match_the_scrape(tmp_path: Path, number: int) -> None:
     config = _CONFIGS[number]
     dumps = _random_dumps(tmp_path, number)
     summary = scrape(config, dumps=dumps, output=str(tmp_path / "out"), options=RunOptions())
@@ -172,7 +172,7 @@ def _dump(path: Path, records: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_the_words_of_the_verdict(tmp_path: Path) -> None:
+def test_wording_of_the_verdict(tmp_path: Path) -> None:
     page = "http://example.com/"
     records = [
         {"id": "a", "url": page, "score": 1, "subreddit": "x"},
@@ -219,7 +219,7 @@ def test_the_words_of_the_verdict(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-01"]
 
 
-def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
+def test_differences_of_a_finished_result_are_shown(tmp_path: Path) -> None:
     one = _dump(tmp_path / "RS_2017-01", [{"id": f"{n}", "url": f"http://a.com/{n}", "score": n} for n in range(9)])
     two = _dump(tmp_path / "RS_2017-02", [{"id": "z", "url": "http://b.com/", "score": 9}])
     out = tmp_path / "out"
@@ -255,7 +255,7 @@ def test_a_result_that_was_made_otherwise_is_told(tmp_path: Path) -> None:
     assert (found.result.link["score"], found.result.differences) == (8, ())
 
 
-def test_urls_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
+def test_similar_urls_are_counted(tmp_path: Path) -> None:
     assert near_urls("https://www.hpb.com/heroes/?a=1") == (
         "http://hpb.com/heroes?a=1",
         "http://hpb.com/heroes/?a=1",
@@ -280,7 +280,7 @@ def test_urls_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
     assert found.near == {"http://hpb.com/heroes/": 3, "https://hpb.com/heroes": 1}
 
 
-def test_fresh_months_and_damaged_files_are_told(tmp_path: Path) -> None:
+def test_fresh_months_and_damaged_files_are_mentioned(tmp_path: Path) -> None:
     fresh = [{"id": f"{n:x}", "url": f"http://a.com/{n}", "score": 1, "created_utc": 1693526400} for n in range(1200)]
     fresh.append({"id": "old", "url": "http://a.com/7", "score": 5})
     dump = _dump(tmp_path / "RS_2023-09", fresh)

@@ -35,7 +35,7 @@ def _lint(dumps: list[str], **fields: Any) -> LintReport:
     return lint(ScrapeConfig(**fields), dumps=dumps, output="nowhere", options=_OPTIONS)
 
 
-def test_real_dumps_give_the_table_that_the_scrape_writes(shared_data: Path, tmp_path: Path) -> None:
+def test_the_table_of_real_dumps_matches_the_scrape(shared_data: Path, tmp_path: Path) -> None:
     dumps = [str(shared_data / "reddit")]
     report = lint(ScrapeConfig(), dumps=dumps, output="nowhere", options=RunOptions(LocalExecutor(2)))
     scrape(ScrapeConfig(shards=1), dumps=dumps, output=str(tmp_path / "out"), options=RunOptions(LocalExecutor(2)))
@@ -62,7 +62,7 @@ def test_real_dumps_give_the_table_that_the_scrape_writes(shared_data: Path, tmp
         ([], {}, "contains no lines at all"),
     ],
 )
-def test_what_it_refuses_the_scrape_refuses(
+def test_lint_and_scrape_refuse_the_same_inputs(
     tmp_path: Path, lines: list[Any], fields: dict[str, Any], refused: str | None
 ) -> None:
     dump = _dump(tmp_path / "RS_2017-11.zst", lines)
@@ -79,7 +79,7 @@ def test_what_it_refuses_the_scrape_refuses(
         assert problem.rstrip("?") in str(error.value)
 
 
-def test_damaged_files_and_bad_lines_stand_in_the_report(tmp_path: Path) -> None:
+def test_the_report_contains_damaged_files_and_bad_lines(tmp_path: Path) -> None:
     dump = _dump(tmp_path / "RS_2017-11.zst", [_record(1), "oops", "{}", _record(2), "{}"])
     cut = _dump(tmp_path / "RS_2017-12.zst", [_record(n) for n in range(3000)])
     whole = Path(cut).read_bytes()

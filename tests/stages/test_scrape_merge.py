@@ -115,7 +115,7 @@ _rows = st.fixed_dictionaries(
     files=st.lists(st.lists(_rows, max_size=30), min_size=1, max_size=3),
     min_score=st.none() | st.integers(0, 6),
 )
-def test_the_merge_is_that_of_a_plain_loop(
+def test_the_merge_matches_a_plain_loop(
     tmp_path_factory: pytest.TempPathFactory,
     karma: str,
     in_ranges: bool,
@@ -134,7 +134,7 @@ def test_the_merge_is_that_of_a_plain_loop(
 
 @settings(max_examples=25, deadline=None)
 @given(rows=st.lists(_rows, max_size=40), data=st.data(), karma=st.sampled_from(["max", "sum", "first"]))
-def test_the_order_and_the_split_of_the_rows_change_no_byte(
+def test_the_bytes_do_not_depend_on_order_and_split_of_the_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject, karma: str
 ) -> None:
     def checksum(files: list[list[Row]], **limits: int) -> str:

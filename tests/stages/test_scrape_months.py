@@ -80,7 +80,7 @@ def _plain_months(rows: list[tuple[int, int | None, bool]]) -> list[dict[str, An
 
 @settings(max_examples=200, deadline=None)
 @given(_ROWS, st.integers(0, 40))
-def test_the_counts_are_those_of_a_plain_count(rows: list[tuple[int, int | None, bool]], cut: int) -> None:
+def test_counts_match_a_plain_count(rows: list[tuple[int, int | None, bool]], cut: int) -> None:
     counts = _counted(rows[:cut])
     counts.update(_counted(rows[cut:]))
     counts = DayCounts.from_json(json.loads(json.dumps(counts.to_json())))
@@ -102,7 +102,7 @@ def test_the_counts_are_those_of_a_plain_count(rows: list[tuple[int, int | None,
     assert [month.month for month in months] == sorted(month.month for month in months)
 
 
-def test_the_stats_of_a_file_survive_as_json() -> None:
+def test_the_stats_of_a_file_round_trip_as_json() -> None:
     stats = FileStats(lines=5, kept=2, damaged_at=7, damage="cut", days=_counted([(second(_KNOWN), 3, True)]))
     stats.dropped["low_score"] += 3
     again = FileStats.from_json(stats.to_json())
@@ -118,7 +118,7 @@ def _problem(month: str, scores: list[Any], days: int = 28, source: str = "dump"
     return report.problem
 
 
-def test_a_month_of_ones_is_fresh_and_a_common_one_is_not() -> None:
+def test_a_month_of_ones_is_fresh_and_an_ordinary_one_is_not() -> None:
     problem = _problem(_UNKNOWN, [1] * 2000)
     assert problem == (
         "0.0% of 2,000 submissions have 3 points or more, mean score 1.0; in other months several in a hundred do"
@@ -141,12 +141,12 @@ def test_a_month_of_ones_is_fresh_and_a_common_one_is_not() -> None:
         (0, 0, False),
     ],
 )
-def test_how_much_is_enough(good: int, bad: int, fresh: bool) -> None:
+def test_minimum_number_of_scores(good: int, bad: int, fresh: bool) -> None:
     # Missing scores are no evidence.
     assert (_problem(_UNKNOWN, [3] * good + [2] * bad + [None] * 1200) is not None) == fresh
 
 
-def test_a_month_of_which_some_days_are_fresh() -> None:
+def test_a_month_with_some_fresh_days() -> None:
     rows = [(second(_UNKNOWN, day) + n, 1, True) for day in (5, 6) for n in range(1100)]
     rows += [(second(_UNKNOWN, day) + n, 50, True) for day in range(7, 29) for n in range(1100)]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
@@ -161,7 +161,7 @@ def test_a_month_of_which_some_days_are_fresh() -> None:
     assert report.problem is None
 
 
-def test_the_months_that_are_known() -> None:
+def test_known_months_are_refused() -> None:
     assert sorted(known_months()) == ["2023-07", "2023-08", "2023-09", "2023-10", "2024-03"]
     for month, known in known_months().items():
         problem = _problem(month, [1] * 25)
@@ -256,7 +256,7 @@ def test_a_fresh_month_stops_a_run_and_can_be_accepted(tmp_path: Path) -> None:
     assert run_scrape([good, fresh, known], tmp_path / "out").extra["months_with_fresh_scores"] == 2
 
 
-def test_the_scores_of_a_month_are_counted_as_they_are_written(tmp_path: Path) -> None:
+def test_month_counts_use_the_written_scores(tmp_path: Path) -> None:
     scores: list[Any] = [None, "5", "x", 12.0, 3, True, "1000", [], 0, -4, 10**19, 2**62]
     lines = records("2015-05", scores)
     lines[3]["is_self"] = True
@@ -293,9 +293,7 @@ def test_months_are_counted_over_all_files(tmp_path: Path) -> None:
         ({"after": "2017-02-01", "before": "2017-04-01"}, True),
     ],
 )
-def test_a_fresh_month_that_is_left_out_by_date_stops_nothing(
-    tmp_path: Path, dates: dict[str, str], stops: bool
-) -> None:
+def test_a_fresh_month_excluded_by_date_is_not_refused(tmp_path: Path, dates: dict[str, str], stops: bool) -> None:
     months = [("2017-02", [9] * 20), (_UNKNOWN, [1] * 1200), ("2017-04", [9] * 20)]
     dump = write_dump(tmp_path, "RS.json", [each for month, scores in months for each in records(month, scores)])
     if stops:

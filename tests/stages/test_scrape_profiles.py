@@ -132,7 +132,7 @@ def _reasons(profile: str, *urls: str, **fields: Any) -> list[str | None]:
     return [filter.apply(_submission(url, **fields)).reason for url in urls]
 
 
-def test_openwebtext_drops_as_its_scripts_did() -> None:
+def test_openwebtext_matches_its_original_scripts() -> None:
     kept = ["http://example.com/a.html", "http://google.de/", "http://www.itunes.apple.com/x", "http://a.com/?f=a.pdf"]
     assert _reasons("openwebtext", *kept) == [None] * 4
     # Paths and hosts alike: what the submitted URL ends with before its `?` counts.
@@ -158,7 +158,7 @@ def test_openwebtext_drops_as_its_scripts_did() -> None:
     assert _reasons("openwebtext", "http://example.com/", over_18=True) == ["over_18"]
 
 
-def test_openwebtext2_adds_scores_up_keeps_adult_posts_and_wants_urls_that_look_like_one() -> None:
+def test_openwebtext2_matches_its_original_scripts() -> None:
     assert _reasons("openwebtext2", "http://example.com/", over_18=True) == [None]
     looks = [
         "http://a.bc",
@@ -196,7 +196,7 @@ def test_openwebtext2_adds_scores_up_keeps_adult_posts_and_wants_urls_that_look_
         ("none", {"min_score": 5}, (5, "max")),
     ],
 )
-def test_score_and_karma_are_the_profile_s_unless_options_say_other(
+def test_options_override_score_and_karma_of_the_profile(
     profile: str, given_options: dict[str, Any], wanted: tuple[int, str]
 ) -> None:
     config = resolve_config(ScrapeConfig(profile=profile, **given_options))
@@ -209,7 +209,7 @@ def test_score_and_karma_are_the_profile_s_unless_options_say_other(
     assert filter.min_link_score == (None if wanted[1] == "max" else wanted[0])
 
 
-def test_the_manifest_records_the_values_that_applied(tmp_path: Path) -> None:
+def test_the_manifest_records_the_effective_values(tmp_path: Path) -> None:
     record = {"url": "http://example.com/", "created_utc": 1500000000, "subreddit": "news", "is_self": False}
     dump = tmp_path / "RS_2017-07.ndjson"
     dump.write_text(
@@ -235,7 +235,7 @@ def test_lists_of_urls_have_no_score_whatever_the_profile() -> None:
     assert (filter.min_score, filter.min_link_score, filter.needs_score) == (None, None, False)
 
 
-def test_subreddits_of_pornography_and_hate_go_and_safe_names_stay() -> None:
+def test_subreddits_of_pornography_and_hate_are_blocked_and_safe_ones_kept() -> None:
     taken = {"GoneWild": "explicit", "nsfw_gifs": "explicit", "PORN": "explicit", "Rule34": "explicit"}
     taken |= {"CoonTown": "blocked", "WatchPeopleDie": "blocked", "realgirls": "blocked", "FatPeopleHate": "blocked"}
     for name, kind in taken.items():
@@ -256,7 +256,7 @@ def test_subreddits_of_pornography_and_hate_go_and_safe_names_stay() -> None:
         assert _reasons("webtext-2019", "http://example.com/", subreddit=name) == [None], name
 
 
-def test_no_name_of_a_subreddit_stands_twice() -> None:
+def test_subreddits_are_listed_once() -> None:
     rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
     words, exceptions = (
         rules["explicit_subreddit_name"].subreddit_words,
@@ -290,7 +290,7 @@ def test_every_profile_can_be_read_and_every_file_is_a_choice() -> None:
     assert all(load_profile(name).description for name in PROFILES)
 
 
-def test_webtext_2019_bans_no_domain_that_openai_s_own_list_shows() -> None:
+def test_webtext_2019_blocks_no_domain_in_openais_list() -> None:
     # Of the 1,000 domains that OpenAI published, by their second-level names: the first hundred, and those beyond
     # that the community's block lists ban or that hold pictures, sound, video, links or adult pages.
     shown = """
@@ -315,7 +315,7 @@ def test_webtext_2019_bans_no_domain_that_openai_s_own_list_shows() -> None:
     assert banned & set(shown) == set()
 
 
-def test_the_others_ban_domains_of_that_list_as_they_did() -> None:
+def test_other_profiles_block_domains_in_openais_list() -> None:
     listed = ["http://google.com/", "http://github.com/", "http://walmart.com/", "http://xkcd.com/1/"]
     assert _reasons("webtext-2019", *listed) == [None] * 4
     for profile in ("openwebtext", "openwebtext2"):
@@ -352,7 +352,7 @@ def test_a_wrong_profile_is_refused_by_name(text: str, message: str) -> None:
         parse_profile("mine", text.encode(), "mine.toml")
 
 
-def test_a_day_begins_at_midnight_utc() -> None:
+def test_a_day_starts_at_midnight_utc() -> None:
     profile = parse_profile("mine", (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = 2018-01-01\n").encode(), "mine.toml")
     first = int(dt.datetime(2018, 1, 1, tzinfo=dt.UTC).timestamp())
     for created_utc, reason in ((first - 1, None), (first, "x")):

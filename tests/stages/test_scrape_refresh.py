@@ -85,7 +85,7 @@ def _of_links(dumps: _Dumps) -> list[str]:
 
 
 @pytest.mark.parametrize("karma", ["max", "sum", "first"])
-def test_links_with_refreshed_scores_are_those_of_the_true_scores(
+def test_links_with_refreshed_scores_match_the_true_scores(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, karma: str
 ) -> None:
     expected = run_scrape([dumps.good, dumps.true], tmp_path / "true_out", karma=karma)

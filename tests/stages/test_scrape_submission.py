@@ -80,13 +80,13 @@ def test_null_url_and_domain(value: Any) -> None:
     assert _parsed(url=value, domain=value).is_self is False
 
 
-def test_the_edited_address_counts() -> None:
+def test_the_edited_url_is_used() -> None:
     assert _parsed(url="http://a.com/", url_overridden_by_dest="http://b.com/").url == "http://b.com/"
     assert _parsed(url=None, url_overridden_by_dest="http://b.com/").url == "http://b.com/"
     assert _parsed(url="http://a.com/", url_overridden_by_dest=None).url == "http://a.com/"
 
 
-def test_a_crosspost_counts_for_the_address_of_the_post_that_it_repeats() -> None:
+def test_a_crosspost_has_the_url_of_the_original_post() -> None:
     parent = {"id": "6z", "url": "http://outside.com/", "score": 900, "is_self": False}
     parsed = _parsed(url="/r/news/comments/6z/x/", crosspost_parent="t3_6z", crosspost_parent_list=[parent])
     assert (parsed.id, parsed.url, parsed.score) == ("7a", "http://outside.com/", 7)
@@ -97,13 +97,13 @@ def test_a_crosspost_counts_for_the_address_of_the_post_that_it_repeats() -> Non
         assert _parsed(crosspost_parent_list=empty).url == "http://example.com/page"
 
 
-def test_a_crosspost_of_a_self_post_is_one() -> None:
+def test_a_crosspost_of_a_self_post_is_a_self_post() -> None:
     parent = {"url": "https://www.reddit.com/r/news/comments/6z/x/", "is_self": True}
     assert _parsed(crosspost_parent_list=[parent]).is_self
     assert _parsed(crosspost_parent_list=[{**parent, "is_self": None, "domain": "self.news"}]).is_self
 
 
-def test_is_self_is_told_by_the_domain_where_it_is_missing() -> None:
+def test_a_missing_is_self_is_inferred_from_the_domain() -> None:
     assert _parsed(is_self=True).is_self
     assert _parsed(is_self=None, domain="self.news").is_self
     assert not _parsed(is_self=None, domain="selfhost.com").is_self
@@ -119,14 +119,14 @@ def test_the_id_is_taken_from_either_field() -> None:
             parse_submission({**record, "id": id})
 
 
-def test_missing_title_and_subreddit_are_empty_and_marks_are_off() -> None:
+def test_missing_titles_and_subreddits_are_empty_and_missing_flags_false() -> None:
     parsed = _parsed(title=None, subreddit=None, over_18=None, promoted=None)
     assert (parsed.title, parsed.subreddit, parsed.over_18, parsed.promoted) == ("", "", None, None)
     assert _parsed(promoted=True).promoted
     assert _parsed(over_18=True).over_18
 
 
-def test_half_a_character_becomes_one_that_can_be_written() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     parsed = parse_line(json.dumps({**_RECORD, "title": "x \ud83d y", "url": "http://example.com/\udc00"}).encode())
     assert parsed.title == "x \ufffd y"
     assert parsed.url == "http://example.com/\ufffd"
@@ -149,7 +149,7 @@ def test_bad_lines(line: bytes, reason: str) -> None:
         parse_line(line)
 
 
-def test_lines_are_split_by_bytes_and_an_endless_one_is_cut() -> None:
+def test_lines_are_split_by_bytes_and_very_long_ones_are_cut() -> None:
     stream = io.BufferedReader(io.BytesIO(b"one\n\n \nfour\xe2\x80\xa8still\r\n" + b"x" * 90 + b"\nsix"))  # type: ignore[arg-type]
     lines = list(numbered_lines(stream, 20))
     assert lines == [(1, b"one\n"), (4, b"four\xe2\x80\xa8still\r\n"), (5, b"x" * 20), (6, b"six")]
@@ -189,7 +189,7 @@ def test_the_default_rules(changed: dict[str, Any], reason: str | None) -> None:
     assert make_filter(ScrapeConfig()).apply(_parsed(**changed)).reason == reason
 
 
-def test_without_a_profile_only_what_is_no_link_is_dropped() -> None:
+def test_without_a_profile_only_posts_without_a_link_are_dropped() -> None:
     filter = make_filter(ScrapeConfig(profile="none"))
     for url in ("http://i.imgur.com/x.jpg", "https://www.reddit.com/r/x", "http://example.com/a.pdf"):
         assert filter.apply(_parsed(url=url, over_18=True, created_utc=1700000000)).reason is None
@@ -197,13 +197,13 @@ def test_without_a_profile_only_what_is_no_link_is_dropped() -> None:
     assert filter.apply(_parsed(promoted=True)).reason == "promoted"
 
 
-def test_dates_are_days_of_utc_and_the_last_is_exclusive() -> None:
+def test_dates_are_utc_days_and_the_end_is_exclusive() -> None:
     filter = make_filter(ScrapeConfig(after="2017-11-01", before="2017-11-02"))
     reasons = [filter.apply(_parsed(created_utc=1509494400 + second)).reason for second in (-1, 0, 86399, 86400)]
     assert reasons == ["too_early", None, None, "too_late"]
 
 
-def test_subreddits_are_matched_whatever_their_case_and_prefix() -> None:
+def test_subreddits_are_matched_regardless_of_case_and_prefix() -> None:
     filter = make_filter(ScrapeConfig(subreddit=("News", "r/Science")))
     reasons = [filter.apply(_parsed(subreddit=name)).reason for name in ("news", "SCIENCE", "pics")]
     assert reasons == [None, None, "other_subreddit"]
@@ -237,12 +237,12 @@ def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: st
         ({"_meta": {"was_deleted_later": True, "retrieved_2nd_on": 1706875209}, "url": None}, None),
     ],
 )
-def test_removed_posts_count_by_what_is_left_of_them(changed: dict[str, Any], url: str | None) -> None:
+def test_removed_posts_are_filtered_by_their_remaining_fields(changed: dict[str, Any], url: str | None) -> None:
     parsed = _parsed(**changed)
     assert (parsed.url, parsed.score, parsed.is_self) == (url, _RECORD["score"], False)
 
 
-def test_endless_names_are_bad_lines_and_endless_titles_are_cut() -> None:
+def test_very_long_names_are_bad_lines_and_very_long_titles_are_cut() -> None:
     assert len(_parsed(title="x" * 5000).title) == 4096
     assert _parsed(id="x" * 64, subreddit="y" * 128).subreddit == "y" * 128
     for changed, reason in (({"id": "x" * 65}, "long_id"), ({"subreddit": "y" * 129}, "long_subreddit")):

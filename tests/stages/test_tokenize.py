@@ -70,7 +70,7 @@ _TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, 
 
 @settings(deadline=None, max_examples=15)
 @given(texts=_TEXTS, form=st.sampled_from(["nanogpt", "llmc", "npy"]), size=st.integers(1, 50))
-def test_any_text_comes_back(small: Path, texts: list[str], form: str, size: int) -> None:
+def test_any_text_round_trips(small: Path, texts: list[str], form: str, size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _tokenize(Path(folder), texts, small, format=form, held_out=0.0, shard_tokens=size)
         library = Tokenizer.from_file(str(small))
@@ -89,7 +89,7 @@ def _alphabet() -> dict[int, str]:
     return byte_characters()
 
 
-def test_gpt2_gives_the_ids_of_the_library_on_real_text(shared_data: Path, tmp_path: Path) -> None:
+def test_ids_of_real_text_match_the_library(shared_data: Path, tmp_path: Path) -> None:
     with zstandard.open(shared_data / "text" / "docs.jsonl.zst", "rt") as lines:
         texts = [json.loads(next(lines))["text"] for _ in range(60)]
     texts.append(f"An {_END} in the text, and naïve Ünïcode 漢字 🙂.")
@@ -114,7 +114,7 @@ def test_known_ids_of_gpt2(shared_data: Path, tmp_path: Path) -> None:
     assert ids == [15496, 995, 50256, 1169, 886, 50256]
 
 
-def test_end_of_text_in_a_document_is_never_the_token(small: Path, tmp_path: Path) -> None:
+def test_end_of_text_in_a_document_is_never_the_special_token(small: Path, tmp_path: Path) -> None:
     _tokenize(tmp_path, [f"a{_END}b", _END], small, held_out=0.0)
     documents = _documents(tmp_path / "tokens", "train")
     assert [len(documents["d0"]), len(documents["d1"])] == [len(_END) + 2, len(_END)]
@@ -191,7 +191,7 @@ def test_tokens_json_describes_the_shards(small: Path, tmp_path: Path) -> None:
     assert 2 * (train[0]["tokens"]) == (tokens / "train-00000.bin").stat().st_size
 
 
-def test_16_bits_hold_65536_entries_and_one_more_takes_32() -> None:
+def test_65536_entries_fit_16_bits_and_more_need_32() -> None:
     assert token_format("nanogpt", 65536).dtype == "uint16"
     assert token_format("nanogpt", 65537).dtype == "uint32"
     wide = TokenFormat("llmc", "uint32")
@@ -201,7 +201,7 @@ def test_16_bits_hold_65536_entries_and_one_more_takes_32() -> None:
         wide.check(2**31)
 
 
-def test_ids_past_16_bits_are_written_whole(tmp_path: Path) -> None:
+def test_ids_beyond_16_bits_are_not_truncated(tmp_path: Path) -> None:
     characters = [chr(0x4E00 + number) for number in range(20000)]
     words = [
         *characters,
@@ -218,7 +218,7 @@ def test_ids_past_16_bits_are_written_whole(tmp_path: Path) -> None:
     assert _documents(tmp_path / "tokens", "train") == {"d0": [67999, 3]}
 
 
-def test_the_share_held_out_is_the_one_asked_for() -> None:
+def test_the_held_out_share_is_the_requested_one() -> None:
     for share in (0.005, 0.05, 0.3):
         count = sum(is_held_out(f"https://example.org/{number}", share) for number in range(20000))
         assert abs(count / 20000 - share) < 4 * (share * (1 - share) / 20000) ** 0.5

@@ -73,7 +73,7 @@ _PARTS = st.sampled_from([END, "\u0000", " " * 200, "a" * 3000, "\n\n\n", "'ll",
 
 @settings(deadline=None, max_examples=60)
 @given(texts=st.lists(st.lists(st.one_of(_TEXT, _PARTS), max_size=6).map("".join), min_size=1, max_size=6))
-def test_any_text_comes_back_from_gpt2s_vocabulary(texts: list[str], gpt2: FastEncoder, gpt2_tiktoken: Any) -> None:
+def test_any_text_round_trips_with_gpt2s_vocabulary(texts: list[str], gpt2: FastEncoder, gpt2_tiktoken: Any) -> None:
     encoded = gpt2.encode(pa.array(texts, pa.string()))
     for row, text in enumerate(texts):
         ids = encoded.ids[encoded.starts[row] : encoded.starts[row + 1]].tolist()
@@ -90,7 +90,7 @@ def test_real_documents_have_the_ids_of_both_libraries(
 
 
 @pytest.mark.slow
-def test_every_document_has_the_ids_of_both_libraries_and_comes_back(
+def test_every_document_has_the_ids_of_both_libraries_and_round_trips(
     shared_data: Path, tmp_path: Path, gpt2_library: Tokenizer, gpt2_tiktoken: Any
 ) -> None:
     texts = _documents(shared_data)
@@ -112,7 +112,7 @@ def test_every_document_has_the_ids_of_both_libraries_and_comes_back(
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_threads_and_slices_change_no_id(shared_data: Path, gpt2: FastEncoder, threads: bool) -> None:
+def test_ids_do_not_depend_on_threads_and_slices(shared_data: Path, gpt2: FastEncoder, threads: bool) -> None:
     texts = pa.array(_documents(shared_data)[:300], pa.string())
     whole = gpt2.encode(texts, threads=threads)
     part = gpt2.encode(texts.slice(100, 50))
@@ -174,7 +174,7 @@ def test_a_wrong_id_deep_in_a_shard_is_found_by_the_sample(
         run(tmp_path / "d.parquet", small, tmp_path / "out", held_out=0.0)
 
 
-def test_a_long_document_is_compared_by_its_beginning(
+def test_only_the_start_of_a_long_document_is_compared(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wrong_about("special", monkeypatch)

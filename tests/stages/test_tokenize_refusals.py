@@ -22,7 +22,7 @@ def _tokenize(folder: Path, texts: list[str], tokenizer: Path) -> None:
     run(_write(folder / "docs.jsonl", texts), tokenizer, folder / "tokens")
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_a_tokenizer_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="contains no tokenizer"):
         _tokenize(tmp_path, ["x"], tmp_path / "empty")
@@ -62,7 +62,7 @@ def test_a_damaged_tokenizer_of_the_corpus_is_refused(tmp_path: Path) -> None:
         run(documents, tmp_path / "bpe", tmp_path / "tokens")
 
 
-def test_a_folder_that_only_counted_says_how_to_get_a_tokenizer(tmp_path: Path) -> None:
+def test_a_folder_with_counts_only_is_refused_with_the_remedy(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.jsonl", ["the text the reader reads"] * 3)
     assert main(["train-bpe", "-i", str(documents), "-o", str(tmp_path / "bpe"), "--count-only", "-q"]) == 0
     with pytest.raises(InputError, match=r"bpe: .*no tokenizer; .*`webtext train-bpe --counts .*bpe`"):

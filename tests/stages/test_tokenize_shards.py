@@ -116,7 +116,7 @@ def test_shuffled_shards_do_not_depend_on_order_files_or_workers(small: Path, tm
     assert (tmp_path / "out-1" / "manifest.json").read_bytes() == (tmp_path / "out-2" / "manifest.json").read_bytes()
 
 
-def test_documents_of_equal_ids_have_one_order_too(small: Path, tmp_path: Path) -> None:
+def test_documents_with_equal_ids_are_ordered(small: Path, tmp_path: Path) -> None:
     rows = [{"id": "same", "url": f"u{number % 3}", "text": f"text {number % 20}"} for number in range(80)]
     write_parquet(tmp_path / "a.parquet", rows)
     write_parquet(tmp_path / "b.parquet", random.Random(5).sample(rows, len(rows)))
@@ -125,7 +125,7 @@ def test_documents_of_equal_ids_have_one_order_too(small: Path, tmp_path: Path) 
     assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
 
 
-def test_texts_of_one_id_whose_tokens_have_one_crc32_have_one_order_too(small: Path, tmp_path: Path) -> None:
+def test_documents_with_equal_ids_and_crc32_are_ordered(small: Path, tmp_path: Path) -> None:
     texts = ["K0j5oqbYVF9C", "cE8NZY9VQJAj"]
     library = parse_tokenizer(small.read_bytes(), "small")
     assert len({zlib.crc32(np.array(library.encode(text).ids, "<u2").tobytes()) for text in texts}) == 1
@@ -135,7 +135,7 @@ def test_texts_of_one_id_whose_tokens_have_one_crc32_have_one_order_too(small: P
     assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
 
 
-def test_long_urls_fill_a_run_as_tokens_do(tmp_path: Path) -> None:
+def test_long_urls_count_towards_the_size_of_a_run(tmp_path: Path) -> None:
     # One column of strings holds 2 GiB, which 64 MiB of tokens with long URLs would exceed.
     writer = RunWriter(str(tmp_path), 0, end_of_text=257, shuffled=True, sizes=RunSizes(run_bytes=1000))
     tokens, starts = np.array([7], np.uint16), np.array([0, 1])
@@ -197,7 +197,7 @@ def test_another_seed_gives_another_order_and_holds_out_the_same(small: Path, tm
         assert sorted(ids["0"][split]) == sorted(ids["1"][split])
 
 
-def test_members_of_a_cluster_are_not_put_side_by_side(small: Path, tmp_path: Path) -> None:
+def test_members_of_a_cluster_are_not_adjacent(small: Path, tmp_path: Path) -> None:
     write_parquet(tmp_path / "docs.parquet", [{**row, "cluster": number % 2} for number, row in enumerate(_rows(64))])
     run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
     [table] = pieces(tmp_path / "out", "train")
@@ -278,7 +278,7 @@ def test_a_folder_of_another_tokenizer_is_refused(small: Path, tmp_path: Path) -
         run(tmp_path / "docs.parquet", other, tmp_path / "out", held_out=0.0)
 
 
-def test_texts_left_out_are_listed_and_the_manifest_vouches_for_the_lists(small: Path, tmp_path: Path) -> None:
+def test_dropped_texts_are_listed_in_files_of_the_manifest(small: Path, tmp_path: Path) -> None:
     write_parquet(tmp_path / "docs.parquet", [*_rows(5), {"id": "none", "url": "u", "text": ""}])
     summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
     assert summary.dropped == {"empty_text": 1}
@@ -341,6 +341,6 @@ def test_a_resumed_run_encodes_again_what_is_damaged(
 
 
 @given(keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]))), share=st.floats(0, 0.5))
-def test_all_keys_are_hashed_as_each_is(keys: list[str], share: float) -> None:
+def test_keys_are_hashed_alike_in_batches_and_alone(keys: list[str], share: float) -> None:
     assert hash_keys(keys, "shuffle-1").tolist() == [hash_key(key, "shuffle-1") for key in keys]
     assert held_out_mask(keys, share).tolist() == [is_held_out(key, share) for key in keys]

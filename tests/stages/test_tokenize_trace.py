@@ -151,14 +151,14 @@ class _Encoder:
         return Encoded()
 
 
-def test_a_disk_that_would_be_full_is_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_space_is_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text " * 1000}])
     monkeypatch.setattr(storage, "free_bytes", lambda path: 5000)
     with pytest.raises(InputError, match=r"out: needs about .* kB more .* 5 kB are free"):
         run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
 
 
-def test_free_space_is_that_of_the_disk_a_folder_will_be_on(tmp_path: Path) -> None:
+def test_free_space_is_that_of_the_output_disk(tmp_path: Path) -> None:
     free = storage.free_bytes(str(tmp_path / "not" / "there" / "yet"))
     assert free is not None
     assert free > 0

@@ -119,7 +119,7 @@ def test_ids_are_laid_out_as_in_gpt2(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_merges_are_those_of_a_plain_trainer(tmp_path: Path, seed: int) -> None:
+def test_merges_match_a_plain_trainer(tmp_path: Path, seed: int) -> None:
     texts = _sentences(30, seed)
     _train(tmp_path, texts, vocab_size=600, min_frequency=3)
     assert _merges(tmp_path / "bpe") == _plain_training(texts, 343, 3)
@@ -127,7 +127,7 @@ def test_merges_are_those_of_a_plain_trainer(tmp_path: Path, seed: int) -> None:
 
 @settings(deadline=None)
 @given(text=st.text(max_size=80))
-def test_any_text_comes_back(trained: Path, text: str) -> None:
+def test_any_text_round_trips(trained: Path, text: str) -> None:
     tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text

@@ -30,7 +30,7 @@ def _train(folder: Path, output: Path, compare: Path | None = None, vocab_size: 
     return report_card(str(output))
 
 
-def test_a_tokenizer_is_shown_beside_ours(tmp_path: Path) -> None:
+def test_another_tokenizer_is_shown_next_to_the_result(tmp_path: Path) -> None:
     small = _train(tmp_path, tmp_path / "small", vocab_size=262)
     card = _train(tmp_path, tmp_path / "bpe", tmp_path / "small")
     assert card["reference"]["name"] == "small"
@@ -39,7 +39,7 @@ def test_a_tokenizer_is_shown_beside_ours(tmp_path: Path) -> None:
     assert card["corpus"]["bytes_per_token"] > small["corpus"]["bytes_per_token"]
 
 
-def test_one_that_only_the_library_loads_is_shown(tmp_path: Path) -> None:
+def test_a_tokenizer_that_only_the_library_loads_is_shown(tmp_path: Path) -> None:
     _train(tmp_path, tmp_path / "small")
     settings = json.loads((tmp_path / "small" / "tokenizer.json").read_text())
     added = {"content": "<tool>", "id": 280, "special": False, "single_word": False, "lstrip": False, "rstrip": False}
@@ -58,9 +58,7 @@ def test_one_that_only_the_library_loads_is_shown(tmp_path: Path) -> None:
         ({"type": "BPE", "vocab": {"a": 0, _END: 1}, "merges": [["a", "b"]]}, "is not a tokenizer of the tokenizers"),
     ],
 )
-def test_one_that_cannot_be_shown_is_refused_before_any_work(
-    tmp_path: Path, model: dict[str, Any], problem: str
-) -> None:
+def test_an_unusable_tokenizer_is_refused_before_any_work(tmp_path: Path, model: dict[str, Any], problem: str) -> None:
     (tmp_path / "their.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
     with pytest.raises(InputError, match=rf"--compare .*their\.json: .*{problem}.*; use another tokenizer, or omit"):
         _train(tmp_path, tmp_path / "bpe", tmp_path / "their.json")

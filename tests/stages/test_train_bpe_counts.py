@@ -97,7 +97,7 @@ def _plain_counts(rows: list[dict[str, str]]) -> Counter[str]:
     return Counter({word.decode(): n for word, n in count_words_plainly([row["text"].encode() for row in rows])})
 
 
-def test_every_word_is_counted_and_those_held_out_apart(tmp_path: Path) -> None:
+def test_words_are_counted_separately_for_held_out_documents(tmp_path: Path) -> None:
     rows = _documents(tmp_path / "d.jsonl", 0, 300)
     _train(tmp_path / "d.jsonl", tmp_path / "bpe", held_out=0.2)
     held_out = _plain_counts([row for row in rows if is_held_out(row["id"], 0.2)])
@@ -116,7 +116,7 @@ def test_counts_are_reused_for_another_vocabulary(tmp_path: Path) -> None:
     assert summary.records_in == len(_counts(tmp_path / "large"))
 
 
-def test_counts_of_two_machines_are_those_of_one(tmp_path: Path) -> None:
+def test_counts_of_two_machines_add_up(tmp_path: Path) -> None:
     _documents(tmp_path / "all.jsonl", 0, 200)
     lines = (tmp_path / "all.jsonl").read_text().splitlines(keepends=True)
     for name, part in (("a", lines[:70]), ("b", lines[70:])):
@@ -131,7 +131,7 @@ def test_counts_of_two_machines_are_those_of_one(tmp_path: Path) -> None:
     assert _counts(tmp_path / "joined") == _counts(tmp_path / "whole")
 
 
-def test_small_memory_and_many_buckets_change_nothing(tmp_path: Path) -> None:
+def test_counts_do_not_depend_on_memory_and_buckets(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for part in range(5):
         rows = _documents(tmp_path / "x", part * 50, 50, seed=part)
@@ -145,7 +145,7 @@ def test_small_memory_and_many_buckets_change_nothing(tmp_path: Path) -> None:
     assert _same_tokenizer(tmp_path / "cut", tmp_path / "plain")
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
+def test_counts_do_not_depend_on_workers(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for part in range(3):
         pq.write_table(
@@ -191,7 +191,7 @@ def test_a_sample_of_all_or_no_documents(tmp_path: Path) -> None:
         _train(tmp_path / "d.jsonl", tmp_path / "none", max_bytes=1)
 
 
-def test_held_out_documents_can_be_kept_from_training(tmp_path: Path) -> None:
+def test_held_out_documents_can_be_excluded_from_training(tmp_path: Path) -> None:
     rows = _documents(tmp_path / "d.jsonl", 0, 300)
     kept = [row for row in rows if not is_held_out(row["id"], 0.3)]
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
@@ -213,7 +213,7 @@ def test_rare_words_can_be_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("train_on", ["all", "kept"])
-def test_the_library_finds_the_same_merges(tmp_path: Path, train_on: str) -> None:
+def test_the_library_learns_the_same_merges(tmp_path: Path, train_on: str) -> None:
     _documents(tmp_path / "d.jsonl", 0, 200)
     notes = _Notes()
     _train(tmp_path / "d.jsonl", tmp_path / "ours", train_on=train_on, max_bytes=15_000)
@@ -240,7 +240,7 @@ def test_a_difference_from_the_library_is_noted(tmp_path: Path, monkeypatch: pyt
 
 @settings(deadline=None, max_examples=12)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40), min_size=1, max_size=6))
-def test_merges_of_any_text_are_those_of_tokenizers(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_merges_of_any_text_match_tokenizers(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("any")
     texts = ["ab ab", *texts]
     (folder / "d.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -74,7 +74,7 @@ def _counts_file(path: Path, **columns: Any) -> Path:
     return path
 
 
-def test_a_counts_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_counts_file_from_elsewhere(tmp_path: Path) -> None:
     path = _counts_file(tmp_path / "c.parquet", word=["low", " lower", " lowest"], count=[5 * 2**32, 2**32, 7])
     _train_from([path], tmp_path / "bpe")
     assert _merges(tmp_path / "bpe")[:2] == [("l", "o"), ("lo", "w")]
@@ -135,7 +135,7 @@ def test_words_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
         _train_from([path], tmp_path / "bpe")
 
 
-def test_counts_past_64_bits_are_refused(tmp_path: Path) -> None:
+def test_counts_beyond_64_bits_are_refused(tmp_path: Path) -> None:
     one = _counts_file(tmp_path / "a.parquet", word=["low"], count=[2 * 10**17])
     other = _counts_file(tmp_path / "b.parquet", word=["low"], count=[2 * 10**17])
     _train_from([one], tmp_path / "one")
@@ -252,7 +252,7 @@ def test_damaged_timing_is_ignored(tmp_path: Path, damaged: str) -> None:
     assert report_card(str(tmp_path / "bpe"))["run"] == {}
 
 
-def test_a_glob_means_folders_too(tmp_path: Path) -> None:
+def test_a_glob_matches_folders_too(tmp_path: Path) -> None:
     for name in "ab":
         _train(_documents(tmp_path / f"{name}.jsonl", 20, name), tmp_path / f"counted-{name}", count_only=True)
     _train_from([tmp_path / "counted-?"], tmp_path / "globbed")

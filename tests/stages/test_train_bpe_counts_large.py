@@ -55,7 +55,7 @@ def _plain_merges(words: dict[bytes, int], bits: int | None) -> list[tuple[bytes
     return merges
 
 
-def test_merges_past_32_bits(make_counts: ModuleType, tmp_path: Path) -> None:
+def test_merges_with_counts_beyond_32_bits(make_counts: ModuleType, tmp_path: Path) -> None:
     counts = dict(make_counts.counts_of(2000, _TOTAL, 2019))
     make_counts.write_counts(tmp_path / "counts.parquet", make_counts.counts_of(2000, _TOTAL, 2019))
     rows = pq.read_table(tmp_path / "counts.parquet").to_pylist()
@@ -74,7 +74,7 @@ def test_merges_past_32_bits(make_counts: ModuleType, tmp_path: Path) -> None:
     assert merges != _plain_merges(words, 32)
 
 
-def test_the_counts_are_those_of_a_corpus(make_counts: ModuleType) -> None:
+def test_the_counts_resemble_those_of_a_corpus(make_counts: ModuleType) -> None:
     counts = list(make_counts.counts_of(50_000, _TOTAL, 7))
     words = [word for word, _ in counts]
     assert words == sorted(set(words))

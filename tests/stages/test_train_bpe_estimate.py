@@ -139,7 +139,7 @@ def test_a_sample_needs_less() -> None:
     assert merging_bytes(1000, 10**9, 100_000) > merging_bytes(1000, 10**9, 50257)
 
 
-def test_far_too_much_is_refused_with_what_fits() -> None:
+def test_far_too_much_is_refused_with_a_size_that_fits() -> None:
     documents = _documents(_zipf_texts(200_000, 1.3, 2), factor=1_000_000)
     estimate = _predict(documents, 2, 4 * _GB)
     assert estimate.merging_bytes > 6 * _GB

@@ -99,7 +99,7 @@ def test_the_files_are_laid_out_as_gpt2s(small: dict[str, bytes]) -> None:
     assert small["ranks.tiktoken"].splitlines()[-1].endswith(b" 275")
 
 
-def test_all_forms_agree_on_a_sample(folder: Path) -> None:
+def test_all_formats_agree_on_a_sample(folder: Path) -> None:
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
     library.encode_special_tokens = True
     assert check_written(str(folder), _SAMPLE) == sum(len(library.encode(text).ids) for text in _SAMPLE)
@@ -108,7 +108,7 @@ def test_all_forms_agree_on_a_sample(folder: Path) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_all_forms_agree_on_any_text(folder: Path, text: str) -> None:
+def test_all_formats_agree_on_any_text(folder: Path, text: str) -> None:
     assert check_written(str(folder), [text]) <= len(text.encode())
 
 
@@ -205,7 +205,7 @@ _DAMAGE: list[tuple[str, Callable[[bytes], bytes], str]] = [
 @pytest.mark.parametrize(
     ("name", "damage", "message"), _DAMAGE, ids=[f"{at}-{each[0]}" for at, each in enumerate(_DAMAGE)]
 )
-def test_damage_is_noticed_by_name(
+def test_damage_is_reported_by_name(
     small: dict[str, bytes], tmp_path: Path, name: str, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     changed = damage(small[name])
@@ -223,7 +223,7 @@ def test_a_missing_file_is_named(small: dict[str, bytes], tmp_path: Path, name: 
         check_written(str(tmp_path), [])
 
 
-def test_another_split_is_noticed_by_the_text_and_the_place(tmp_path: Path) -> None:
+def test_a_different_split_is_reported_with_text_and_position(tmp_path: Path) -> None:
     space = _BYTES.index(b" ")
     files = tokenizer_files([(space, space), (_BYTES.index(b"a"), 256)])
     whole = json.loads(files["tokenizer.json"])
@@ -243,7 +243,7 @@ def test_two_merges_of_one_entry_are_a_bug() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/nowhere"])
-def test_tiktoken_reads_the_file_and_not_what_it_keeps_of_it(
+def test_tiktoken_reads_the_file_and_not_its_cache(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: dict[str, bytes], before: str | None
 ) -> None:
     _write(tmp_path / "bpe", small)
@@ -263,14 +263,14 @@ def test_tiktoken_reads_the_file_and_not_what_it_keeps_of_it(
     assert os.environ.get("TIKTOKEN_CACHE_DIR") == before
 
 
-def test_what_is_written_is_read_back_by_every_form(small: dict[str, bytes], folder: Path, tmp_path: Path) -> None:
+def test_every_format_reads_its_files_back(small: dict[str, bytes], folder: Path, tmp_path: Path) -> None:
     expected = read_tokenizer(str(folder / "tokenizer.json"))
     assert expected == small["tokenizer.json"]
     for name in FILES[1:]:
         assert read_tokenizer(str(folder / name)) == expected
 
 
-def test_transformers_takes_the_folder_as_it_is(tmp_path: Path, small: dict[str, bytes]) -> None:
+def test_transformers_loads_the_folder(tmp_path: Path, small: dict[str, bytes]) -> None:
     from transformers import AutoTokenizer
 
     for name, data in small.items():

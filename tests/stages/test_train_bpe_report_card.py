@@ -89,7 +89,7 @@ def cards() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     return arguments, other, make_card(**arguments, sample=sample, reference=reference, rare_below=3)
 
 
-def test_corpus_figures_equal_plain_counts(
+def test_corpus_figures_match_plain_counts(
     cards: tuple[dict[str, Any], dict[str, Any], dict[str, Any]],
 ) -> None:
     arguments, other, card = cards
