@@ -43,7 +43,7 @@ class CorpusConfig:
         return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
     def files(self, stage: str) -> list[str]:
-        """Return the files that a stage's table lists, in the form that the stage's function takes."""
+        """Return the files that a stage's table lists, as arguments for the stage's function."""
         return list(self.file_paths(stage))
 
     def file_paths(self, stage: str) -> dict[str, str | None]:

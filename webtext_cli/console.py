@@ -60,7 +60,7 @@ class PlainProgress(QuietProgress):
         self._done += units
         now = time.monotonic()
         if now - self._printed_at >= _PLAIN_INTERVAL_S:
-            # The rate since the last line, so that work resumed from an earlier run soon stops counting.
+            # The rate since the last line: work that a resumed run skips must not count for long.
             self._print((self._done - self._printed_done) / (now - self._printed_at))
             self._printed_at, self._printed_done = now, self._done
 
@@ -92,7 +92,7 @@ class PlainProgress(QuietProgress):
 
 
 class BarProgress(QuietProgress):
-    """A bar on a terminal with what is done, the rate and the time left; `brief`: a finished bar disappears."""
+    """A progress bar with completed amount, rate and time left; with `brief`, a finished bar disappears."""
 
     def __init__(self, brief: bool = False) -> None:
         super().__init__(brief)
@@ -106,7 +106,7 @@ class BarProgress(QuietProgress):
         from rich.text import Text
 
         class Details(ProgressColumn):
-            """What is done, the rate and the time left."""
+            """The completed amount, rate and time left."""
 
             def render(self, task: Any) -> Text:
                 if task.finished and not task.fields["counted"]:
@@ -146,14 +146,14 @@ class BarProgress(QuietProgress):
 
 
 def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
-    """Return a bar where standard error is a terminal, plain lines elsewhere; `brief` shows only work in progress."""
+    """Return a bar if standard error is a terminal, else plain lines; `brief` shows only work in progress."""
     if quiet:
         return QuietProgress()
     return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
 
 
 def _format_done(done: float, total: float | None, unit: str) -> str:
-    """Format how much work is done: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
+    """Format the completed amount: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
     if total is None:
         return format_quantity(done, unit)
     return f"{format_quantity(done, unit).removesuffix(f' {unit}')} of {format_quantity(total, unit)}"

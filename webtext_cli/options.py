@@ -63,7 +63,7 @@ class Shared:
 
 
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:
-    """Raise UsageError if an input lies in the output folder, or the output folder in an input."""
+    """Raise UsageError if an input is inside the output folder, or the output folder inside an input."""
     for path in inputs:
         if path != "-" and _parts(path) == _parts(output):
             raise UsageError(f"{path}: is both the input and the output; choose another --output")
@@ -84,7 +84,7 @@ def corpus_option(command: Command, default: str = ".") -> Command:
         envvar="WEBTEXT_CORPUS" if default == "." else None,
         default=default,
         show_default="the current folder" if default == "." else default,
-        help="Corpus folder; every stage writes to a folder of its own inside it."
+        help="Corpus folder; each stage writes to its own folder inside it."
         + (" [env: WEBTEXT_CORPUS]" if default == "." else ""),
     )(command)
 
@@ -104,7 +104,7 @@ def stage_options(
 ) -> Callable[[Command], Callable[..., Any]]:
     """Add the options that all stages have, and pass them to the command as `shared`.
 
-    `reads` describes what `--input` takes (None: the command has no `--input`); `only_corpus` omits `--input` and
+    `reads` is the help of `--input` (None: the command has no `--input`); `only_corpus` omits `--input` and
     `--output`; `corpus` is the default of `--corpus`.
     """
 

@@ -25,10 +25,11 @@ Config = TypeVar("Config")
 
 @dataclasses.dataclass(frozen=True)
 class OptionSpec:
-    """Everything about an option except its type and default.
+    """The properties of an option other than its type and default.
 
-    `identity` says whether the option changes the result (False for speed and politeness). `example` is a value to show
-    where there is no default. `renamed_from` is an earlier key, which is refused with a hint at the new one.
+    `identity` is False for options that do not change the result, such as those of speed and politeness. `example` is
+    the value to show if there is no default. `renamed_from` is an earlier key, which is refused with a hint at the new
+    one.
     """
 
     help: str
@@ -65,7 +66,7 @@ def option(
 
 
 def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
-    """Return the `OptionSpec` of a field that `option` made."""
+    """Return the `OptionSpec` of a field declared with `option`."""
     spec = field.metadata["option"]
     assert isinstance(spec, OptionSpec)
     return spec
@@ -95,7 +96,7 @@ def identity_defaults(config: Any) -> dict[str, Any]:
 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of a TOML file; raise UsageError where it cannot be parsed."""
+    """Return the tables of a TOML file; raise UsageError if it cannot be parsed."""
     try:
         parsed = tomllib.loads(storage.read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -141,7 +142,7 @@ def make_config(
 
 
 def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
-    """Return the value as the field's type; raise UsageError, saying what was expected."""
+    """Convert a value to the type of its field; raise UsageError if it does not fit."""
     spec = spec_of(field)
     converted = _converted(kind, value)
     if converted is _WRONG:

@@ -1,4 +1,4 @@
-"""Stages that only drop documents: the same columns out as in, and a list of the dropped documents."""
+"""Filters documents: keeps all columns, and lists the dropped documents."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: Documen
 
 
 def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
-    """Return the URLs of a batch of documents, all None where the input has no such column."""
+    """Return the URLs of a batch of documents, all None if the input has no such column."""
     if column not in batch.schema.names:
         return [None] * batch.num_rows
     return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
@@ -71,14 +71,14 @@ def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
 
 
 def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
-    """Return the group of each document: a column, or a further field of JSONL; None where it has none."""
+    """Return the group of each document: a column, or a further field of JSONL; None if it has none."""
     if field in batch.schema.names:
         return [None if value is None else str(value) for value in batch.column(field).to_pylist()]
     names: list[str | None] = [None] * batch.num_rows
     if "metadata" not in batch.schema.names or not _is_text(batch.schema.field("metadata").type):
         return names
     metadata = batch.column("metadata")
-    # Only what spells the field, as `read_documents` writes it, is looked into: most inputs have no such field at all.
+    # Parse only rows that contain the quoted name, as `read_documents` writes it: most inputs do not have the field.
     rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
     for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
         names[row] = _group_in(value, field)
@@ -92,7 +92,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _group_in(metadata: str, field: str) -> str | None:
     try:
         values = json.loads(metadata)
-    except (ValueError, RecursionError):  # a column of that name in somebody's own file
+    except (ValueError, RecursionError):  # a foreign file with a column of this name
         return None
     value = values.get(field) if isinstance(values, dict) else None
     return None if value is None else str(value)

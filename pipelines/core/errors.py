@@ -7,55 +7,55 @@ from collections.abc import Iterator
 
 
 class WebtextError(Exception):
-    """Stop a command with a message that names the cause and the remedy (exit code 1)."""
+    """Base class: the message names the cause and the remedy, and ends a command with exit code 1."""
 
     exit_code = 1
 
 
 class UsageError(WebtextError):
-    """Refuse wrong options or arguments (exit code 2)."""
+    """Invalid options or arguments (exit code 2)."""
 
     exit_code = 2
 
 
 class InputError(WebtextError):
-    """Refuse an input: missing, empty, unreadable, or without the requested field."""
+    """An input is missing, empty, unreadable, or lacks the requested field."""
 
 
 class DamagedFileError(InputError):
-    """Refuse a compressed file that is truncated or corrupt, with the offset reached in its compressed bytes."""
+    """A compressed file is truncated or corrupt near an offset in its compressed bytes."""
 
     def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
         super().__init__(f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason})")
         self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
 
     def __reduce__(self) -> tuple[type[DamagedFileError], tuple[str, int, str]]:
-        """Pickle all three arguments, to travel between processes."""
+        """Pickle all arguments, so that the error can be sent between processes."""
         return type(self), (self.path, self.offset_bytes, self.reason)
 
 
 class DamagedShardError(WebtextError):
-    """Refuse a shard that is missing or does not match the checksum in its manifest."""
+    """A shard is missing or does not match the checksum in its manifest."""
 
 
 class ChangedRunError(WebtextError):
-    """Refuse an output folder that was built with a different config, version or input."""
+    """An output folder was built with a different config, version or input."""
 
 
 class LockedError(WebtextError):
-    """Refuse an output folder that another process is writing."""
+    """Another process is writing to the output folder."""
 
 
 class StorageError(WebtextError):
-    """Report a read or write that the file system refused."""
+    """The file system refused a read or write."""
 
 
 class TaskError(WebtextError):
-    """Report the name of a task that failed, and why."""
+    """A task failed; the message names it and the cause."""
 
 
 def exception_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and all that it wraps, each once, outermost first.
+    """Yield an exception and those that it wraps, outermost first, without repetition.
 
     HTTP libraries keep the original exception in different places: requests in `args`, urllib3 in `reason`, prawcore in
     `original_exception`.

@@ -1,7 +1,7 @@
-"""Estimates how much text an input contains, with a small sample of it, without reading the input.
+"""Estimates the amount of text in an input from a small sample, without reading the whole input.
 
-The sample is read in windows spread evenly over the bytes of all files. Nothing here fails or drops anything: a file
-that cannot be read is skipped, and the stage that reads it reports why.
+The sample is read in windows spread evenly over the bytes of all files. Estimating never fails: a file that
+cannot be read is skipped, and the stage that reads it reports why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SMALL_INPUT_BYTES = 2 << 20
 _SMALL_INPUT_FILES = 256
 # A longer line, and the rest of its file, is skipped; a book fits.
 _MAX_LINE_BYTES = 16 << 20
-# How far compressed files are decompressed to reach windows apart from each other: about a second in total.
+# Bytes of a compressed file to decompress in order to reach separate windows: about a second in total.
 _DECODED_BYTES = {".zst": 128 << 20, ".gz": 64 << 20, ".xz": 32 << 20, ".bz2": 16 << 20}
 _BATCH_BYTES = 1 << 18
 

@@ -147,14 +147,14 @@ class LocalExecutor:
                 _report(workers, on_progress)
             complete = True
         finally:
-            # Persistent workers that still run a task are ended too: nobody receives their results.
+            # Also end persistent workers that still run a task, since their results are not read.
             if self._persistent is None or not complete:
                 _end(workers)
                 workers.clear()
 
 
 def item_name(item: Any) -> str:
-    """Return the name that an item has itself."""
+    """Return the `name` of an item."""
     name: str = item.name
     return name
 
@@ -179,7 +179,7 @@ class _Worker:
     def __init__(self, initializer: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, child_end = context.Pipe()
-        # Without the lock of a Value: it is a named semaphore, which a parent that is killed leaves behind.
+        # RawValue has no lock: that would be a named semaphore, which leaks if the parent is killed.
         self._counter = context.RawValue("q", 0)
         self._compiling = context.RawValue("b", 0)
         self._reported = 0
@@ -199,7 +199,7 @@ class _Worker:
 
     @property
     def ready_handles(self) -> list[Any]:
-        """What becomes ready when the worker has answered or died."""
+        """Handles that become ready when the worker has replied or died."""
         return [self._connection, self._process.sentinel]
 
     def start_task(self, item: Any, name: NameOf) -> None:
@@ -228,15 +228,15 @@ class _Worker:
 
     @property
     def has_compiled(self) -> bool:
-        """Whether the worker has begun to compile a kernel."""
+        """Whether the worker has started to compile a kernel."""
         return bool(self._compiling.value)
 
     def kill(self) -> None:
-        """Kill the process: its unfinished task is not wanted, and what it finished is kept."""
+        """Kill the process and drop its unfinished task; finished tasks are kept."""
         self._process.kill()
 
     def close(self) -> None:
-        """Wait until the killed process is gone, and release what belongs to it."""
+        """Wait until the killed process has exited, and release its resources."""
         self._process.join()
         self._process.close()
         self._connection.close()
@@ -249,7 +249,7 @@ class _Worker:
 
 
 def _end(workers: list[_Worker]) -> None:
-    """Kill all workers; a second Ctrl-C waits until none is left."""
+    """Kill all workers; a second Ctrl-C is held back until all have exited."""
     with sigint_blocked():
         for worker in workers:
             worker.kill()
@@ -258,7 +258,7 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _ready(workers: list[_Worker]) -> list[_Worker]:
-    """Return the busy workers that have answered or died, waiting a moment for one."""
+    """Return the busy workers that have replied or died; wait for up to 0.2 seconds."""
     busy = [worker for worker in workers if worker.is_busy]
     handles = [handle for worker in busy for handle in worker.ready_handles]
     ready = set(multiprocessing.connection.wait(handles, _POLL_S))
@@ -289,7 +289,7 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
     compile_events.set_listener(note_compilation)
     failure = None if initializer is None else _failure(initializer)
     call: Any = None  # the function and context of the current map
-    # The parent may be gone when an item is awaited and when its result is sent; nobody needs it then.
+    # The parent may have exited by the time an item is read or a result is sent.
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             kind, *message = pickle.loads(connection.recv_bytes())
@@ -297,11 +297,11 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
                 call = message
             else:
                 item, name = message
-                connection.send_bytes(_answer(call, item, name, failure))
+                connection.send_bytes(_reply(call, item, name, failure))
 
 
 def _failure(initializer: Callable[[], None]) -> Exception | None:
-    """Call the initializer and return what it raised, which then is the answer to the worker's task."""
+    """Call the initializer; return its exception, which becomes the result of the worker's task."""
     try:
         initializer()
     except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
@@ -309,7 +309,7 @@ def _failure(initializer: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _answer(call: Any, item: Any, name: str, failure: Exception | None) -> bytes:
+def _reply(call: Any, item: Any, name: str, failure: Exception | None) -> bytes:
     try:
         if failure is not None:
             raise failure
@@ -323,10 +323,10 @@ def _answer(call: Any, item: Any, name: str, failure: Exception | None) -> bytes
 
 @contextlib.contextmanager
 def sigint_blocked() -> Iterator[None]:
-    """Hold back Ctrl-C while a process is started.
+    """Block SIGINT while a process is started.
 
-    The child inherits the mask, so that Ctrl-C does not end it with a traceback while it still imports; its parent ends
-    it. The parent receives its interrupt when the block ends.
+    The child inherits the mask, so that Ctrl-C during its imports prints no traceback; the parent ends the child. The
+    parent receives the signal when the block ends.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -341,7 +341,7 @@ def sigint_blocked() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """Make this process end when the one that started it is gone, even by `kill -9`."""
+    """Exit this process when its parent has exited, even by `kill -9`."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -35,7 +35,7 @@ TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """One file to read; `entry` is its entry in the manifest of `stage`, where a stage wrote it."""
+    """One file to read; `entry` is its entry in the manifest of `stage`, if a stage wrote it."""
 
     path: str
     size_bytes: int
@@ -44,7 +44,7 @@ class InputFile:
     row_groups: tuple[int, ...] | None = None
 
     def verify(self) -> None:
-        """Raise DamagedShardError where the file does not match its manifest."""
+        """Raise DamagedShardError if the file does not match its manifest."""
         if self.entry is not None and self.stage is not None:
             folder = self.path[: -len(self.entry.name)].rstrip("/")
             require_files(folder, [self.entry], self.stage)
@@ -63,7 +63,7 @@ class StageFolder:
         return self.manifest.fingerprint()
 
     def file(self, name: str) -> InputFile:
-        """Return one file of the folder; raise InputError where the manifest has none of that name."""
+        """Return one file of the folder; raise InputError if the manifest has none of that name."""
         for file in self.files(name):
             return file
         raise InputError(f"{self.path}: the manifest of {self.manifest.identity.stage} lists no {name}")
@@ -94,7 +94,7 @@ class DocumentShard:
 
 @dataclasses.dataclass(frozen=True)
 class DocumentInput:
-    """Documents to read: their shards, a hash of their content, and their number where it is known."""
+    """Documents to read: their shards, a hash of their content, and their number if it is known."""
 
     shards: tuple[DocumentShard, ...]
     fingerprint: str
@@ -107,7 +107,7 @@ class DocumentInput:
 
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
-    """Open the folder of a finished stage; raise InputError where it is absent, unfinished or another stage's."""
+    """Open the folder of a finished stage; raise InputError if it is absent, unfinished or another stage's."""
     hint = f"run `webtext {stages[0]}` first"
     if not storage.is_folder(folder):
         raise InputError(f"{folder}: no such folder; {hint}")
@@ -170,7 +170,7 @@ def open_documents(
 
     Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
 
-    Raises InputError where there are none, or where a Parquet file lacks the text column.
+    Raises InputError if there are none, or if a Parquet file lacks the text column.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     if len(paths) == 1 and has_manifest(paths[0]):
@@ -193,7 +193,7 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
 
     Batches of Parquet have about 16 MiB, or `batch_bytes`. A record without text, or a line that is not a JSON object,
-    is counted in `drops`. All batches of a shard have the same schema. Raises InputError where no record of a file has
+    is counted in `drops`. All batches of a shard have the same schema. Raises InputError if no record of a file has
     the text field.
     """
     for file in shard.files:

@@ -56,7 +56,7 @@ class OutputFolder:
     def write_header(
         self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()
     ) -> None:
-        """Record what is being run, which inputs single tasks read, and which files it will write into its folders."""
+        """Record the identity of the run, the inputs of single tasks, and the files it will write into its folders."""
         lists = {_SHARD_INPUTS: list(shard_inputs), _DECLARED: sorted(declared)}
         header = dataclasses.asdict(identity) | {key: names for key, names in lists.items() if names}
         storage.write_json(self._journal_path(_HEADER), header)

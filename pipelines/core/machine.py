@@ -28,16 +28,16 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 def available_memory_bytes() -> int | None:
-    """Return the memory available to this process and its workers, None where it is unknown.
+    """Return the memory available to this process and its workers, None if it is unknown.
 
-    The smaller of what the system has available and what the limit of a container leaves.
+    The minimum of the available memory of the system and the memory left under the limit of a container.
     """
     known = [size for size in (_system_bytes(_MEMORY), _container_bytes(_CGROUP)) if size is not None]
     return min(known) if known else _installed_bytes()
 
 
 def resident_bytes() -> int | None:
-    """Return the resident memory of this process, None where it is unknown."""
+    """Return the resident memory of this process, None if it is unknown."""
     pages = _read(_OWN_PAGES).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
@@ -109,7 +109,7 @@ def _system_bytes(path: str) -> int | None:
 
 
 def _container_bytes(folder: str) -> int | None:
-    """Return what the limit of a container leaves; file cache can be reclaimed, so it does not count as used."""
+    """Return the memory left under the limit of a container; file cache does not count, since it can be reclaimed."""
     for limit_file, used_file, cache in _LIMITS:
         limit, used = (_read(f"{folder}/{name}").strip() for name in (limit_file, used_file))
         if limit.isdecimal() and used.isdecimal() and int(limit) < _NO_LIMIT_BYTES:

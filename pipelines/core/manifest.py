@@ -159,7 +159,7 @@ def has_manifest(folder: str) -> bool:
 
 
 def read_manifest(folder: str) -> Manifest:
-    """Read the manifest of a folder; raise InputError where it is absent or not a manifest of webtext."""
+    """Read the manifest of a folder; raise InputError if it is absent or not a manifest of webtext."""
     path = storage.join(folder, MANIFEST_FILE)
     remedy = f"its shards cannot be verified: delete {folder} and re-run the stage"
     try:
@@ -181,7 +181,7 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
 
 
 def check_file(folder: str, file: FileEntry) -> str | None:
-    """Return what is wrong with a file of a folder, or None if it matches its checksum."""
+    """Return the problem with a file of a folder, or None if it matches its checksum."""
     path = storage.join(folder, file.name)
     if not storage.exists(path):
         return f"{path}: is missing"

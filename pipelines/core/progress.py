@@ -80,7 +80,7 @@ _compilation_noted = False
 
 
 def note_compilation() -> None:
-    """Tell the user, once per run, why nothing advances while numba compiles kernels."""
+    """Tell the user, once per run, that numba is compiling kernels, since progress stops meanwhile."""
     global _compilation_noted
     if not _compilation_noted:
         _compilation_noted = True

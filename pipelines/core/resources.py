@@ -1,4 +1,4 @@
-"""The small tracked inputs under `data/`: in the wheel they lie inside the package, in a checkout beside it."""
+"""Paths of the data files in `data/`, which are inside the package in a wheel, and next to it in a checkout."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ _EPOCH_FROM = 10**9  # a reset time above this is seconds since 1970; above a th
 
 @dataclasses.dataclass(frozen=True)
 class RetryPolicy:
-    """How often a request is attempted, the first time included, and how long to wait in between.
+    """Maximum number of attempts, including the first, and the waits between them.
 
-    A server that asks for a pause longer than `longest_wait_s` is not waited for.
+    If a server asks for a longer pause than `longest_wait_s`, the request is given up.
     """
 
     attempts: int

@@ -130,7 +130,7 @@ class StageRun:
 
         Items are small and picklable; `context` is what all of them share (without one, `function(item)` is called). An
         entry is named `item.name`, or `name(item)`. `work` marks a phase whose files only serve a later phase; they
-        belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; where that is not
+        belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
         records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
         one after the other in this process: for tasks that query one server.
         """
@@ -197,7 +197,7 @@ class StageRun:
     def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 
-        Raises InputError where the input had no records, and WebtextError where all were dropped or one was lost.
+        Raises InputError if the input had no records, and WebtextError if all were dropped or one was lost.
         """
         manifest = Manifest(self._identity, tuple(self._entries))
         if not self.finished:
@@ -216,7 +216,7 @@ class StageRun:
         )
 
     def open(self, global_phases: Sequence[str], defaults: Mapping[str, Any]) -> None:
-        """Resume what the folder contains, or start; raise ChangedRunError where it was built differently.
+        """Resume what the folder contains, or start; raise ChangedRunError if it was built differently.
 
         `defaults` are the values of options that the folder does not record since they are newer.
         """
@@ -345,8 +345,8 @@ def stage_run(
     names say what they read, except in `global_phases`: if only these inputs changed, an unfinished run resumes and
     repeats just the global phases.
 
-    Raises LockedError where another process writes the folder, ChangedRunError where it contains the result of another
-    config, version or input, and InputError where webtext did not write it.
+    Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
+    config, version or input, and InputError if webtext did not write it.
     """
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})

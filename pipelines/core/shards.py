@@ -54,7 +54,7 @@ class ShardWriter:
         self._count_pending(batch.num_rows, batch.nbytes)
 
     def close(self) -> None:
-        """Write what is pending and the footer."""
+        """Write the pending rows and the footer."""
         self._flush()
         self._writer.close()
 
@@ -104,8 +104,8 @@ def write_shard(
 ) -> Iterator[WrittenShard]:
     """Yield a `WrittenShard`; the file appears when the block ends without an error.
 
-    `repetitive` names the columns (of a list: `COLUMN.list.element`) that repeat their values, where the others are
-    known not to: dictionaries for columns of URLs and titles cost time and space for nothing.
+    `repetitive` names the columns (of a list: `COLUMN.list.element`) whose values repeat, if the others are known
+    to be distinct: dictionaries of URLs and titles would only cost time and space.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
         shard = WrittenShard(ShardWriter(stream, schema, repetitive))
@@ -130,7 +130,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a Parquet file, of at most `rows` rows.
 
-    Raises InputError, naming the file, where it is not a Parquet file or lacks one of `columns`.
+    Raises InputError, naming the file, if it is not a Parquet file or lacks one of `columns`.
     """
     with storage.open_read(path) as stream:
         file = open_parquet(stream, path)
@@ -179,7 +179,7 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
 
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError where it is not."""
+    """Open a stream as Parquet; raise InputError if it is not."""
     try:
         return pq.ParquetFile(stream)
     except (pa.ArrowInvalid, OSError) as error:

@@ -63,7 +63,7 @@ def local_path(path: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """Return the canonical name of a file: absolute and without symbolic links where it is local."""
+    """Return the canonical name of a file: absolute and without symbolic links if it is local."""
     file_system, plain = _file_system(path)
     return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else path
 
@@ -114,7 +114,7 @@ def free_bytes(path: str) -> int | None:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents where they do not exist."""
+    """Create a folder and its parents if they do not exist."""
     file_system, plain = _file_system(path)
     with _translate_os_errors(path, "write"):
         file_system.makedirs(plain, exist_ok=True)
@@ -162,7 +162,7 @@ def remove(path: str) -> None:
 
 
 def open_read(path: str) -> BinaryIO:
-    """Open a file for reading bytes; raise InputError where it does not exist."""
+    """Open a file for reading bytes; raise InputError if it does not exist."""
     file_system, plain = _file_system(path)
     with _translate_os_errors(path, "read"):
         if file_system.isdir(plain):
@@ -177,7 +177,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_array(path: str) -> npt.NDArray[Any]:
-    """Return the array of a `.npy` file: mapped into memory, read-only, where the file is local, else read."""
+    """Return the array of a `.npy` file: memory-mapped and read-only if the file is local, else read."""
     import numpy as np  # deferred: it would slow the start of every command
 
     with _translate_os_errors(path, "read"):
@@ -192,7 +192,7 @@ def read_array(path: str) -> npt.NDArray[Any]:
 
 
 def read_json(path: str) -> Any:
-    """Return the JSON value in a file; raise InputError where it is not valid JSON."""
+    """Return the JSON value in a file; raise InputError if it is not valid JSON."""
     try:
         return json.loads(read_bytes(path))
     except ValueError as error:
@@ -215,7 +215,7 @@ class HashingWriter(io.BufferedIOBase):
         return self._hash.hexdigest()
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write bytes; raise StorageError, naming the file, where the file system refuses."""
+        """Write bytes; raise StorageError, naming the file, if the file system refuses."""
         view = memoryview(data).cast("B")
         with _translate_os_errors(self._path, "write"):
             self._raw.write(view)
@@ -307,7 +307,7 @@ def remove_temporaries(folder: str) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: str) -> Iterator[None]:
-    """Lock a folder for this process; raise LockedError where another process holds it.
+    """Lock a folder for this process; raise LockedError if another process holds it.
 
     On a local disk the operating system releases the lock when its holder dies, even by `kill -9`. A remote store has
     no such lock: there a lock object is written, which has to be removed by hand after a kill.

@@ -53,7 +53,7 @@ def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch
 
 
 def _without_bad_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Drop the rows whose text is not UTF-8, which a Parquet column of strings may contain nevertheless."""
+    """Drop the rows whose text is not UTF-8, which a Parquet column of strings can contain."""
     raw = batch.column("text").cast(pa.binary())
     try:
         raw.cast(pa.string())

@@ -56,7 +56,7 @@ class ColumnError(InputError):
 
 
 def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | BadRow | None]:
-    """Yield each URL of a list, None where it is missing, and a BadRow where it cannot be read.
+    """Yield each URL of a list, None if it is missing, and a BadRow if it cannot be read.
 
     The name, without a suffix of compression, decides the format: a table with that column (`.parquet`, `.csv`,
     `.tsv`), one URL per line (`.txt`; `#` begins a comment), or a mix of such lines and JSON objects with that field
@@ -230,7 +230,7 @@ class _CsvLines:
         return line[1].decode("utf-8", "surrogateescape")
 
     def return_all_but_first(self) -> None:
-        """Have the lines of the row read again as rows of their own, except the first."""
+        """Return all lines of the row except the first, to be read again as separate rows."""
         self._returned.extendleft(reversed(self.row[1:]))
 
 

@@ -37,7 +37,7 @@ class Column(NamedTuple):
         return self.key.startswith("paper.")
 
     def read(self, benchmark: Row) -> Any:
-        """Return the figure of a benchmark of `report.json`, None where it has none (or is older than the column)."""
+        """Return the figure of a benchmark of `report.json`, None if it has none (or is older than the column)."""
         outer, _, inner = self.key.partition(".")
         value = benchmark.get(outer)
         return value.get(inner) if inner and value is not None else value

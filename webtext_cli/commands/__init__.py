@@ -1,1 +1,1 @@
-"""One file a command: it reads options, calls one function of pipelines, prints the summary."""
+"""One module per command: it parses options, calls one function of pipelines, and prints the summary."""

@@ -75,7 +75,7 @@ def _stage_line(summary: Summary) -> str:
 def _print_end(corpus: str, sample: str) -> None:
     """Print the sample, the results worth opening, and what to run next."""
     text = "\n".join("    " + line for line in sample.splitlines())
-    # The name if the shell finds it, else the path it was called by.
+    # The bare name if it is on PATH, else the path by which it was started.
     program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
     say(
         f"""

@@ -11,7 +11,7 @@ from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_disjoint, config_options, flag_of, stage_config, stage_options
 
-# Options that apply to merging too.
+# Options that also apply to merging.
 _WITH_MERGE = ("memory_limit_mb",)
 
 
@@ -54,7 +54,7 @@ def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
 
 
 def _check_option_conflicts(shared: Shared, flags: dict[str, Any]) -> None:
-    """Raise UsageError for documents and for options that are those of the indexes."""
+    """Raise UsageError for --input, and for options that a merge takes from the indexes."""
     from pipelines.core.errors import UsageError
 
     if shared.input:

@@ -12,8 +12,8 @@ from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_files, config_options, config_path, stage_config, stage_options
 
 
-def _list_benchmarks(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
+def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if not is_set or context.resilient_parsing:
         return
     from webtext_cli.tables.benchmark import print_known_benchmarks
 
@@ -75,7 +75,7 @@ def command(
     if index is None and not shared.input:
         index = config_path(shared.corpus, "overlap-report", "index")
     if index is not None and shared.input:
-        raise UsageError("--index and --input exclude each other: the index stands for the documents")
+        raise UsageError("--index and --input exclude each other: the index replaces the documents")
     output = shared.stage_output("overlap-report")
     benchmarks = benchmarks or tuple(config_files(shared.corpus, "overlap-report"))
     reads_documents = index is None and benchmarks  # without benchmarks, the stage refuses the call first

@@ -1,1 +1,1 @@
-"""What the commands print on the terminal: tables and summaries of their results."""
+"""Terminal output of the commands: tables and summaries of their results."""

@@ -1,4 +1,4 @@
-"""What `webtext pretrain --show-batch` prints."""
+"""Output of `webtext pretrain --show-batch`."""
 
 from __future__ import annotations
 

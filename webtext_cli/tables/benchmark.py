@@ -1,4 +1,4 @@
-"""What `webtext overlap-report --list-benchmarks` prints."""
+"""Output of `webtext overlap-report --list-benchmarks`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from webtext_cli.console import say, say_wrapped
 
 
 def print_known_benchmarks() -> None:
-    """Print the benchmarks that are known by name: their source, license, splits, fields and the paper's figures."""
+    """Print the known benchmarks: their source, license, splits, fields and the paper's figures."""
     for entry in known_benchmarks().values():
         aliases = f" (also {', '.join(entry.aliases)})" if entry.aliases else ""
         say(f"{entry.name}{aliases}")

@@ -1,4 +1,4 @@
-"""What `webtext overlap-report` prints of a report."""
+"""Output of `webtext overlap-report`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PASSAGE_CHARACTERS = 160
 _BENCHMARKS_PER_TABLE = 3
 
 _SHOWN = [column for column in COLUMNS if column.terminal is not None]
-# Which columns the paper's figures are shown in.
+# The columns in which the paper's figures are shown.
 _PAPER_COLUMNS = {"webtext": "percent_positions", "own_train": "own_train.percent_positions"}
 
 Report = Mapping[str, Any]

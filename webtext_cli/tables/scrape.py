@@ -1,4 +1,4 @@
-"""What `webtext scrape --explain` and `--lint` print on standard output."""
+"""Output of `webtext scrape --explain` and `--lint`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `webtext train-bpe` prints of a tokenizer's report card."""
+"""Output of `webtext train-bpe`: the tokenizer's report."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class _Cache(caching.FunctionCache):
 def cache_folder(package: Path = _ALGORITHMS) -> Path:
     """Return the first writable folder of: $NUMBA_CACHE_DIR, next to the source, the user's cache, a temporary folder.
 
-    Raises OSError where none is.
+    Raises OSError if none is.
     """
     user = f"webtext-{os.getuid() if hasattr(os, 'getuid') else os.environ.get('USERNAME', 'user')}"
     installation = hashlib.sha256(str(package).encode()).hexdigest()[:16]

@@ -98,7 +98,7 @@ def meta_charset(data: bytes) -> str | None:
 
 
 def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
-    """Decode the bytes of a page, or return None where they are no text.
+    """Decode the bytes of a page, or return None if they are no text.
 
     The byte-order mark decides; else the HTTP header's charset, then that of `<meta>`, where it is known and at most
     a tenth of the non-ASCII characters fail to decode; else UTF-8 if all bytes are valid, then the detector's guess.

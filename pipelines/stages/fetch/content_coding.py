@@ -48,7 +48,7 @@ class BodyDecoder:
     def feed(self, data: bytes, limit: int) -> bytes:
         """Decode a chunk of the body and return at most `limit` bytes, which `decoded_bytes` counts.
 
-        Raises BodyError where the chunk is not in the encoding.
+        Raises BodyError if the chunk is not in the encoding.
         """
         if self._decompressor is None:
             decoded = data[:limit]

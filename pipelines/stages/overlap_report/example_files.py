@@ -99,7 +99,7 @@ def parquet_batches(
 
 
 def read_json_lines(path: str, **options: Any) -> Iterator[tuple[int, Any, int]]:
-    """Yield the number, value and bytes of each line that is not blank; raise InputError where it is not JSON."""
+    """Yield the number, value and bytes of each line that is not blank; raise InputError if it is not JSON."""
     with open_decompressed(path) as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():

@@ -31,7 +31,7 @@ _ENCODED_BYTES = 250_000
 class TokenizeEstimate:
     """What a run needs: `disk_bytes` while it runs, half of it afterwards; `memory_bytes` per worker.
 
-    `max_shard_tokens` is the largest shard that fits into the memory available, None where that is unknown.
+    `max_shard_tokens` is the largest shard that fits into the memory available, None if that is unknown.
     """
 
     text_bytes: int
