@@ -22,8 +22,8 @@ def main(corpus: str, workers: int = 2) -> None:
     write_demo_corpus(corpus)  # CORPUS/dumps: submissions that link to the demo's web
     links, pages, documents = f"{corpus}/scrape", f"{corpus}/fetch", f"{corpus}/remove-wikipedia"
 
-    # Links with at least 3 karma; a single subreddit, to keep this example quick.
-    config = webtext.ScrapeConfig(min_score=3, subreddit=("Python",))
+    # Links with at least 3 karma; a single subreddit and few shards, to keep this example quick.
+    config = webtext.ScrapeConfig(min_score=3, subreddit=("Python",), shards=4)
     scraped = webtext.scrape(config, dumps=[f"{corpus}/dumps/*.zst"], output=links, options=options)
     print(f"{scraped.records_in} submissions, {scraped.records_out} links; dropped: {dict(scraped.dropped)}")
 

@@ -107,7 +107,7 @@ _SCANS = """
         for text in texts:
             builder.add(*text_arrays(pa.array([text])))
         index, _ = builder.finish()
-        for _ in range(10):
+        for _ in range(3):
             for text in texts:
                 column = text_arrays(pa.array([text]))
                 scan(index, *column), word_hashes(*column), text_ngram_hashes(*column, n)

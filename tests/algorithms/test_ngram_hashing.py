@@ -163,8 +163,8 @@ def test_cutting_long_texts_does_not_change_the_hashes(text: str, normalization:
     assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
     assert np.diff(found.runs).tolist() == [len(run) for run in runs]
     ngrams = text_ngram_hashes(*column, 3, normalization)
-    expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs]
-    np.testing.assert_array_equal(ngrams.hashes, np.concatenate(expected))
+    expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs if len(run) >= 3]
+    np.testing.assert_array_equal(ngrams.hashes, np.concatenate([np.empty(0, np.uint64), *expected]))
     np.testing.assert_array_equal(found.documents, ngrams.words)
 
 

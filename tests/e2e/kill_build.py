@@ -4,7 +4,8 @@
 
 The corpus is a small web on loopback, and every stage runs. Exit code 0 if every stage wrote the same bytes. The
 records of fetch contain times, which later stages copy: fetch is compared by its outcomes and pages, and the later
-stages with an undisturbed build on the pages that the killed build had fetched.
+stages with an undisturbed build on the pages that the killed build had fetched. So the undisturbed build of the
+reference ends with fetch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
@@ -27,9 +29,11 @@ sys.path[:0] = [str(_TESTS), str(_TESTS / "contract")]
 import small_web  # noqa: E402 - found through the path above
 from contract_cases import TINY_MODEL, outcome, stage_names  # noqa: E402
 
+_FIRST_STAGES = ["scrape", "fetch"]
 
-def write_corpus(folder: Path) -> None:
-    """Write the inputs of the build: two dumps, a benchmark, and a `webtext.toml` with every stage."""
+
+def write_corpus(folder: Path, stages: Sequence[str]) -> None:
+    """Write the inputs of the build: two dumps, a benchmark, and a `webtext.toml` with these stages."""
     (folder / "dumps").mkdir(parents=True)
     small_web.write_dumps(folder / "dumps")
     sentence = " ".join(small_web.words_text(2, 240).split()[5:40])
@@ -37,7 +41,7 @@ def write_corpus(folder: Path) -> None:
     (folder / "webtext.toml").write_text(
         f"""
 [build]
-stages = {json.dumps(stage_names())}
+stages = {json.dumps(stages)}
 [scrape]
 dumps = ["dumps/*"]
 shards = 3
@@ -71,32 +75,35 @@ def start_build(corpus: Path, environment: dict[str, str], workers: int) -> subp
     )
 
 
-def finish_build(corpus: Path, environment: dict[str, str], workers: int) -> float:
-    """Build to the end and return the seconds it took."""
-    started = time.monotonic()
+def finish_build(corpus: Path, environment: dict[str, str], workers: int) -> None:
+    """Build to the end."""
     build = start_build(corpus, environment, workers)
     _, errors = build.communicate()
     if build.returncode:
         raise SystemExit(f"the build failed:\n{errors.decode()}")
-    return time.monotonic() - started
 
 
-def kill_builds(
-    corpus: Path, environment: dict[str, str], kills: int, longest_s: float, source: random.Random
-) -> list[str]:
+def kill_builds(corpus: Path, environment: dict[str, str], kills: int, source: random.Random) -> list[str]:
     """Start and kill builds of one corpus, `kills` times or until one gets through.
 
-    Returns, for each kill, the last stage that was finished by then.
+    The kills are spread over the stages: each comes a random moment after a build has reached a stage. Returns, for
+    each kill, the last stage that was finished by then.
     """
     reached: list[str] = []
-    while len(reached) < kills:
+    stages = stage_names()
+    for number in range(kills):
+        folder = corpus / stages[int(len(stages) * (number + source.random()) / kills)]
+        # A build needs about a second to start.
+        delay_s = source.uniform(0.5, 2.5) if folder.exists() else source.uniform(0, 1)
         build = start_build(corpus, environment, 2)
+        while build.poll() is None and not folder.exists():
+            time.sleep(0.02)
         try:
-            build.communicate(timeout=source.uniform(0.5, longest_s))
+            build.communicate(timeout=delay_s)
         except subprocess.TimeoutExpired:
             build.send_signal(signal.SIGKILL)
             build.communicate()
-            done = [name for name in stage_names() if (corpus / name / "manifest.json").exists()]
+            done = [name for name in stages if (corpus / name / "manifest.json").exists()]
             reached.append(done[-1] if done else "nothing")
             continue
         if build.returncode:
@@ -111,16 +118,14 @@ def compare(kills: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with small_web.served(small_web.pages(), folder) as environment:
-            write_corpus(folder / "clean")
-            seconds = finish_build(folder / "clean", environment, 1)
-            print(f"one build took {seconds:.1f} s", flush=True)
+            write_corpus(folder / "clean", _FIRST_STAGES)
+            finish_build(folder / "clean", environment, 1)
             left, differing, number = kills, [], 0
             while left:
                 number += 1
                 corpus = folder / f"killed-{number}"
-                write_corpus(corpus)
-                # So that the kills are spread over the whole build: each run gets about its share beside the start.
-                reached = kill_builds(corpus, environment, left, 1.5 + 2 * seconds / kills, source)
+                write_corpus(corpus, stage_names())
+                reached = kill_builds(corpus, environment, left, source)
                 finish_build(corpus, environment, 2)
                 left -= len(reached)
                 print(f"{len(reached)} builds were killed, after: {', '.join(reached)}", flush=True)
@@ -132,11 +137,11 @@ def compare(kills: int, seed: int) -> int:
 def differing_stages(folder: Path, corpus: Path, environment: dict[str, str]) -> list[str]:
     """Return the stages of a corpus that are not as those of an undisturbed build."""
     same_pages = folder / f"{corpus.name}-same-pages"
-    write_corpus(same_pages)
-    for stage in ("scrape", "fetch"):
+    write_corpus(same_pages, stage_names())
+    for stage in _FIRST_STAGES:
         shutil.copytree(corpus / stage, same_pages / stage)
     finish_build(same_pages, environment, 1)
-    references = {stage: folder / "clean" if stage in ("scrape", "fetch") else same_pages for stage in stage_names()}
+    references = {stage: folder / "clean" if stage in _FIRST_STAGES else same_pages for stage in stage_names()}
     return [stage for stage, reference in references.items() if outcome(reference / stage) != outcome(corpus / stage)]
 
 

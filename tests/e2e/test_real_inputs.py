@@ -1,4 +1,4 @@
-"""Real inputs through the stages: dumps of 2005 and 2013, two hundred pages, technical documents, WikiText-2."""
+"""Real inputs through the stages: dumps of 2005 and 2013, a hundred pages, technical documents, WikiText-2."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Command = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def webtext(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command in this process and return its summary."""
+    """Run a command in this process, which has imported much of what it needs, and return its summary."""
 
     def run(*arguments: str | Path) -> dict[str, Any]:
-        code = main([*map(str, arguments), "--json"])
+        code = main([*map(str, arguments), "--workers", "1", "--json"])
         printed = capsys.readouterr()
         assert code == 0, printed.err
         summary: dict[str, Any] = json.loads(printed.out)
@@ -57,19 +57,19 @@ def test_the_real_submissions_of_2013_pass_the_default_profile(
     assert {"self_post", "low_score"} <= set(summary["dropped"])
 
 
-def test_two_hundred_real_pages_pass_fetch_and_extract(
+def test_a_hundred_real_pages_pass_fetch_and_extract(
     shared_data: Path, tmp_path: Path, webtext: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages, texts = _real_pages(shared_data, 200)
+    pages, texts = _real_pages(shared_data, 100)
     (tmp_path / "urls.txt").write_text("".join(f"{url}\n" for url in pages))
     with small_web.served(pages, tmp_path, "text/html") as environment:
         for variable, value in environment.items():
             monkeypatch.setenv(variable, value)
         fetched = webtext("fetch", "-i", tmp_path / "urls.txt", "-o", tmp_path / "fetch", "--per-host-delay", "0")
-    assert (fetched["records_in"], fetched["records_out"]) == (200, 200)
+    assert (fetched["records_in"], fetched["records_out"]) == (100, 100)
     extracted = webtext("extract", "-i", tmp_path / "fetch", "-o", tmp_path / "extract")
-    assert extracted["records_in"] == 200
-    assert extracted["records_out"] >= 190
+    assert extracted["records_in"] == 100
+    assert extracted["records_out"] >= 95
     rows = pq.read_table(sorted((tmp_path / "extract").glob("documents-*.parquet"))).to_pylist()
     assert {row["url"] for row in rows} <= set(pages)
     scores = [_word_f1(row["text"], texts[row["url"]]) for row in rows]
@@ -82,10 +82,10 @@ def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(
 ) -> None:
     documents = tmp_path / "docs.jsonl"
     with open_decompressed(str(shared_data / "text" / "docs.jsonl.zst")) as stream:
-        documents.write_bytes(b"".join(itertools.islice(stream, 0, None, 3)))
+        documents.write_bytes(b"".join(itertools.islice(stream, 0, None, 6)))
     deduplicated = webtext("dedup", "-i", documents, "-o", tmp_path / "dedup")
-    # Seven versions of one documentation are in it: many near-duplicates, also in every third document.
-    assert deduplicated["dropped"]["near_duplicate"] > 200
+    # Seven versions of one documentation are in it: many near-duplicates, also in every sixth document.
+    assert deduplicated["dropped"]["near_duplicate"] > 80
     trained = webtext("train-bpe", "-i", tmp_path / "dedup", "-o", tmp_path / "bpe", "--vocab-size", "8192")
     assert trained["records_out"] == deduplicated["records_out"]
     tokens = webtext(

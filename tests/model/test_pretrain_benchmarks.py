@@ -71,15 +71,23 @@ def test_every_gpu_case_has_a_valid_recipe() -> None:
         assert recipe.dropout == case.dropout
 
 
-def test_a_dry_run_fills_the_table() -> None:
-    printed = run_script("bench_pretrain_gpu", "--dry-run", "--steps", "4")
+def _bench_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run the script in this process, which has imported torch; return what it printed."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("sys.argv", ["bench_pretrain_gpu.py", *arguments])
+    bench_gpu.main()
+    return capsys.readouterr().out
+
+
+def test_a_dry_run_fills_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = _bench_gpu(monkeypatch, capsys, "--dry-run", "--steps", "4")
     rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
     assert len(rows) == len(bench_gpu.DRY_CASES)
     assert all(line.endswith(" 4 |") and line.count("|") == 14 for line in rows), printed
 
 
-def test_cases_without_time_are_listed() -> None:
-    printed = run_script("bench_pretrain_gpu", "--dry-run", "--minutes", "0")
+def test_cases_without_time_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = _bench_gpu(monkeypatch, capsys, "--dry-run", "--minutes", "0")
     assert printed.count("not run: out of time") == len(bench_gpu.DRY_CASES)
 
 

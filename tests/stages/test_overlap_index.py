@@ -170,8 +170,10 @@ def test_header_and_index_json_describe_the_filter(tmp_path: Path) -> None:
 def test_workers_and_part_sizes_do_not_change_the_index(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 5, 40)
     _index(documents, tmp_path / "whole", ngram=3, items=20_000)
-    for name, options in (("one", RunOptions()), ("three", RunOptions(executor=LocalExecutor(3)))):
-        _index(documents, tmp_path / name, options, small_part_bytes=1000, ngram=3, items=20_000)
+    three = LocalExecutor(3)
+    with three.persistent_workers():
+        for name, options in (("one", RunOptions()), ("three", RunOptions(executor=three))):
+            _index(documents, tmp_path / name, options, small_part_bytes=1000, ngram=3, items=20_000)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "three")
     assert not (tmp_path / "one" / "_work").exists()
     for name in ("index.bloom", "index.json"):
