@@ -147,8 +147,7 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
         click.option(
             "--overwrite",
             is_flag=True,
-            help="Replace a result that was built with other options or inputs, which is refused otherwise. A result "
-            "that is up to date is not rebuilt.",
+            help="Replace a result that was built with other options or inputs. A result that is up to date is kept.",
         ),
         json_option,
         click.option("--quiet", "-q", is_flag=True, help="Hide progress."),

@@ -54,13 +54,7 @@ def option(
 ) -> Any:
     """Declare a field of a config dataclass; see `OptionSpec`."""
     spec = OptionSpec(
-        help=help,
-        identity=identity,
-        choices=tuple(choices),
-        minimum=minimum,
-        maximum=maximum,
-        example=example,
-        renamed_from=renamed_from,
+        help, identity, tuple(choices), minimum=minimum, maximum=maximum, example=example, renamed_from=renamed_from
     )
     return dataclasses.field(default=default, metadata={"option": spec})
 

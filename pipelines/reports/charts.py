@@ -149,15 +149,8 @@ def bar_chart(title: str, caption: str, series: Sequence[Series], groups: Sequen
         top = 4 + index * group_height
         is_long = len(group.label) > _LABEL_CHARACTERS
         label = group.label[: _LABEL_CHARACTERS - 1] + "…" if is_long else group.label
-        shapes.append(
-            _text(
-                _LABEL_WIDTH - 10,
-                top + _BAR_HEIGHT * len(series) / 2 + 3,
-                text=label,
-                style="label",
-                tooltip=group.label,
-            )
-        )
+        middle = top + _BAR_HEIGHT * len(series) / 2 + 3
+        shapes.append(_text(_LABEL_WIDTH - 10, middle, text=label, style="label", tooltip=group.label))
         for row, (curve, value) in enumerate(zip(series, group.values, strict=True)):
             if value is not None:
                 y, width = top + row * _BAR_HEIGHT, scale * value

@@ -126,14 +126,7 @@ def _piece(file: ShardFile, row: Mapping[str, Any], span: Span) -> Piece:
     start, stop = max(span.start, row["offset"]), min(span.stop, row["offset"] + row["tokens"])
     document_start = row["document_offset"] + start - row["offset"]
     return Piece(
-        id=row["id"],
-        url=row["url"],
-        split="train",
-        file=file.name,
-        start=start,
-        stop=stop,
-        document_start=document_start,
-        text="",
+        row["id"], row["url"], "train", file.name, start=start, stop=stop, document_start=document_start, text=""
     )
 
 

@@ -199,13 +199,7 @@ class _Crawl:
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
-        outcome = Outcome(
-            link=_link_of(visit),
-            failure=failure,
-            final_url=visit.url,
-            status=status,
-            fetched_at=at or dt.datetime.now(dt.UTC),
-        )
+        outcome = Outcome(_link_of(visit), failure, visit.url, status=status, fetched_at=at or dt.datetime.now(dt.UTC))
         if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return

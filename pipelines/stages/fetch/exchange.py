@@ -116,11 +116,10 @@ def perform_exchange(
             failure = classify_error(error, attempt)
     if response is not None and failure is not None:
         response = dataclasses.replace(response, body=None, truncated=_TRUNCATIONS.get(failure.reason, "unspecified"))
-    seconds = time.monotonic() - started
     return Exchange(
         url=url,
         started_at=started_at,
-        seconds=seconds,
+        seconds=time.monotonic() - started,
         request_headers=request_headers,
         peer=attempt.peer,
         reached=attempt.connected,

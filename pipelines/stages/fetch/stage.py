@@ -112,9 +112,5 @@ def _read_result(path: str, output: str) -> TaskResult | None:
     if any(check_file(output, file) for file in entry.files):
         return None
     return TaskResult(
-        records_in=entry.records_in,
-        records_out=entry.records_out,
-        dropped=entry.dropped,
-        counts=entry.counts,
-        files=entry.files,
+        entry.records_in, entry.records_out, dropped=entry.dropped, counts=entry.counts, files=entry.files
     )

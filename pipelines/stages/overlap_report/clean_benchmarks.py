@@ -90,11 +90,8 @@ def write_clean_benchmark(
         if example == "document" and examples.overlapping.any():
             results.append(CleanBenchmark((), 0, _count_records(benchmark, path)))
         elif path is None or file_kind(path) == "parquet":
-            results.append(
-                _write_rows(
-                    _read_rows(benchmark, path), _schema(benchmark, path), examples=examples, output=output, name=name
-                )
-            )
+            rows, schema = _read_rows(benchmark, path), _schema(benchmark, path)
+            results.append(_write_rows(rows, schema, examples=examples, output=output, name=name))
         elif file_kind(path) == "jsonl":
             results.append(_write_json_lines(path, examples, output, name))
         else:

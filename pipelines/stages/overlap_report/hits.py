@@ -41,15 +41,9 @@ def write_hits(
             places = pa.chunked_array([batch.column("place") for batch in batches], pa.string())
             positions = np.flatnonzero((indexed.ids >= 0) & found[np.maximum(indexed.ids, 0)])
             for start in range(0, len(positions), _BATCH_ROWS):
-                hits.writer.write_batch(
-                    _hit_rows(
-                        indexed,
-                        stored,
-                        matches=matches,
-                        places=places,
-                        positions=positions[start : start + _BATCH_ROWS],
-                    )
-                )
+                part = positions[start : start + _BATCH_ROWS]
+                rows = _hit_rows(indexed, stored, matches=matches, places=places, positions=part)
+                hits.writer.write_batch(rows)
                 progress.advance(0)
     return hits.entry
 
