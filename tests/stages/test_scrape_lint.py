@@ -37,8 +37,10 @@ def _lint(dumps: list[str], **fields: Any) -> LintReport:
 
 def test_the_table_of_real_dumps_matches_the_scrape(shared_data: Path, tmp_path: Path) -> None:
     dumps = [str(shared_data / "reddit")]
-    report = lint(ScrapeConfig(), dumps=dumps, output="nowhere", options=RunOptions(LocalExecutor(2)))
-    scrape(ScrapeConfig(shards=1), dumps=dumps, output=str(tmp_path / "out"), options=RunOptions(LocalExecutor(2)))
+    executor = LocalExecutor(2)
+    with executor.persistent_workers():
+        report = lint(ScrapeConfig(), dumps=dumps, output="nowhere", options=RunOptions(executor))
+        scrape(ScrapeConfig(shards=1), dumps=dumps, output=str(tmp_path / "out"), options=RunOptions(executor))
     rows = pq.read_table(tmp_path / "out" / "months-00000.parquet").to_pylist()
     assert report.to_json()["months"] == rows
     assert (len(rows), report.refused) == (85, ())

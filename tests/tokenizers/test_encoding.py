@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer
 
 from pipelines.core import machine
 from pipelines.core.errors import InputError
@@ -24,9 +25,18 @@ def tokenizer_json(shared_data: Path) -> bytes:
     return read_tokenizer(str(shared_data / "gpt2_vocab"))
 
 
+@pytest.fixture(scope="module")
+def library(tokenizer_json: bytes) -> Tokenizer:
+    return parse_tokenizer(tokenizer_json, "gpt2")
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer_json: bytes) -> FastEncoder:
+    return FastEncoder(tokenizer_json, "gpt2")
+
+
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_column_is_encoded_as_its_texts_are(tokenizer_json: bytes, threads: bool) -> None:
-    encoder, library = FastEncoder(tokenizer_json, "gpt2"), parse_tokenizer(tokenizer_json, "gpt2")
+def test_a_column_is_encoded_as_its_texts_are(encoder: FastEncoder, library: Tokenizer, threads: bool) -> None:
     for column in (
         pa.array(_TEXTS),
         pa.array(["x", *_TEXTS, "z"]).slice(1, 5),
@@ -89,9 +99,9 @@ def test_texts_are_counted_if_memory_is_unknown(tokenizer_json: bytes, monkeypat
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 30])
-def test_slices_change_nothing(tokenizer_json: bytes, slice_bytes: int) -> None:
+def test_slices_change_nothing(tokenizer_json: bytes, encoder: FastEncoder, slice_bytes: int) -> None:
     column = pa.array(["x", *_TEXTS, "", "z" * 50, ""]).slice(1)
-    whole = FastEncoder(tokenizer_json, "gpt2").encode(column)
+    whole = encoder.encode(column)
     sliced = FastEncoder(tokenizer_json, "gpt2", slice_bytes=slice_bytes).encode(column)
     assert sliced.ids.tolist() == whole.ids.tolist()
     assert sliced.starts.tolist() == whole.starts.tolist()
@@ -141,8 +151,7 @@ def test_the_commands_work_without_gigatoken(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "auto" / "tokens.json").read_text())["engine"] == "tokenizers"
 
 
-def test_the_library_takes_a_column_that_begins_with_an_empty_text(tokenizer_json: bytes) -> None:
-    library = parse_tokenizer(tokenizer_json, "gpt2")
+def test_the_library_takes_a_column_that_begins_with_an_empty_text(library: Tokenizer) -> None:
     ids, starts = LibraryEncoder(library).encode(pa.array(["", "a word", ""]))
     assert ids.tolist() == library.encode("a word").ids
     assert starts.tolist() == [0, 0, 2, 2]
