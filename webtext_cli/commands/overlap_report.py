@@ -59,9 +59,9 @@ def command(
 ) -> None:
     """Report which 8-grams of a benchmark occur in the corpus.
 
-    Reads the whole corpus and is exact. With --index, queries a Bloom filter instead, which finds absent n-grams at its
-    false-positive rate. report.html shows the longest passages and their documents, hits.parquet lists every position.
-    In webtext.toml: [overlap-report] benchmark = { NAME = "PATH" }.
+    Reads the whole corpus and is exact. With --index, queries a Bloom filter instead, and reports a bound on its false
+    positives. report.html shows the longest passages and their documents, hits.parquet lists every position. In
+    webtext.toml: [overlap-report] benchmark = { NAME = "PATH" }.
 
     \b
     Examples:
