@@ -16,6 +16,7 @@ from typing import Any
 
 from conftest import train_small
 
+import pipelines.stages.pretrain.training  # noqa: F401 - before the forks, each of which would import it
 from pipelines.core import storage
 
 

@@ -34,7 +34,7 @@ def test_dumps_come_from_arguments_or_from_the_corpus(
     assert main(["scrape", "--corpus", "corpus"]) == 2
     assert "error: no dumps were named; give files, folders or globs as arguments" in capsys.readouterr().err
     (corpus / "webtext.toml").write_text('[scrape]\ndumps = ["dumps"]\nshards = 2\n')
-    assert main(["scrape", "--corpus", "corpus", "--json"]) == 0
+    assert main(["scrape", "--corpus", "corpus", "--workers", "1", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["records_in"], summary["records_out"], summary["dropped"]) == (2, 1, {"low_score": 1})
     assert summary["output"] == "corpus/scrape"
