@@ -100,7 +100,9 @@ def test_a_filter_filled_to_capacity_keeps_its_error_rate(tmp_path: Path) -> Non
 def test_three_workers_write_the_same_as_one_and_parts_as_one_pass(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 9)
     _index(documents, tmp_path / "one", ngram=3)
-    _index(documents, tmp_path / "three", RunOptions(executor=LocalExecutor(3)), ngram=3)
+    executor = LocalExecutor(3)
+    with executor.persistent_workers():
+        _index(documents, tmp_path / "three", RunOptions(executor=executor), ngram=3)
     for path in (tmp_path / "one").iterdir():
         if not path.name.startswith("."):
             assert path.read_bytes() == (tmp_path / "three" / path.name).read_bytes()

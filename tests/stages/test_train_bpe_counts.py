@@ -20,7 +20,7 @@ from pipelines.algorithms.bpe.word_counts import count_words_plainly
 from pipelines.core import machine
 from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import InputError, UsageError
-from pipelines.core.executor import LocalExecutor
+from pipelines.core.executor import make_executor
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.train_bpe import learning
@@ -153,7 +153,7 @@ def test_counts_do_not_depend_on_workers(tmp_path: Path) -> None:
             tmp_path / "in" / f"{part}.parquet",
         )
     for workers in (1, 2):
-        options = RunOptions(executor=LocalExecutor(workers))
+        options = RunOptions(executor=make_executor(workers))
         train_bpe(
             TrainBpeConfig(vocab_size=300),
             documents=str(tmp_path / "in"),
