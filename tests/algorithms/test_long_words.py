@@ -19,7 +19,7 @@ from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import ngram_text, scan
 from pipelines.algorithms.ngrams.index_builder import IndexBuilder
 from pipelines.algorithms.ngrams.word_bits import reading_of
-from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, WordArrays, find_words, word_arrays
+from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, ChunkArrays, find_ngrams, new_arrays, new_totals
 from pipelines.algorithms.ngrams.words import Normalization, ngrams, segments, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
@@ -147,15 +147,15 @@ def test_words_stay_within_the_computed_buffers(
     data = np.frombuffer("".join(texts).encode(), np.uint8)
     starts = np.cumsum([0, *(len(text.encode()) for text in texts)])
     kept_bytes = 10_000 * kept
-    plain = word_arrays(len(data), len(texts), kept, kept_bytes)
+    plain = new_arrays(len(data), len(texts), kept, kept_bytes)
     guarded = [_guarded(len(array), array.dtype.type) for array in plain[:-1]]
-    arrays = WordArrays(*(array for _, array in guarded), plain.bits)
+    arrays = ChunkArrays(*(array for _, array in guarded), plain.bits)
     arrays.normal_starts[kept] = kept_bytes
     span = (0, len(texts), 0, len(data))
-    words, *_ = find_words(
-        as_read_only(data), as_read_only(starts), *span, reading_of(normalization, 1), arrays, kept, True,
-        np.zeros(len(starts), np.int64),
-    )  # fmt: skip
+    reading, totals = reading_of(normalization, 1), new_totals(starts)
+    words, *_ = find_ngrams(
+        as_read_only(data), as_read_only(starts), *span, reading, 1, np.uint64(0), arrays, kept, totals
+    )
     for around, _ in guarded:
         assert (around[:_GUARD_BYTES] == 0xA5).all()
         assert (around[-_GUARD_BYTES:] == 0xA5).all()

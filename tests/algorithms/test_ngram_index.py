@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_ngram_hashing import COLUMNS, NORMALIZATIONS, column_of
 
 from pipelines.algorithms.ngrams import word_scan
-from pipelines.algorithms.ngrams.hashing import WHOLE_HASH
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text, scan, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
+from pipelines.algorithms.ngrams.word_scan import WHOLE_HASH
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, word_spans, words
 from pipelines.core.text_columns import text_arrays
 

@@ -91,10 +91,20 @@ def prefetch(typing_context, array, at):  # type: ignore[no-untyped-def]
 
 @_intrinsic
 def lowest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
-    """Return the number of the lowest bit that is set; the mask must not be 0."""
+    """Return the number of the lowest bit that is set; 64 if none is."""
 
     def count(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), count
+
+
+@_intrinsic
+def bit_count(typing_context, mask):  # type: ignore[no-untyped-def]
+    """Return how many bits are set."""
+
+    def count(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
 
     return types.int64(types.uint64), count
 

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from pipelines.algorithms.kernels.byte_scan import prefetch, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.ngrams.hashing import NgramChunk, read_ngrams
 from pipelines.algorithms.ngrams.word_bits import reading_of
-from pipelines.algorithms.ngrams.word_scan import SLACK, Numbers
+from pipelines.algorithms.ngrams.word_scan import SLACK, new_totals, read_ngrams
 from pipelines.algorithms.ngrams.words import Normalization
 
 VERSION = 1
@@ -109,35 +108,32 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
     128 KiB of text (of its longest word, where that is longer), and twice what n - 1 words in a row have at most.
     """
     settings = settings_of(index)
+    n = settings.n
     index = NgramIndex(*(as_read_only(array) for array in index))
+    totals = new_totals(starts)
+    matches = [np.empty((4, 0), np.int64)]
+    firsts, ids = np.empty(0, np.int64), np.empty(0, np.int64)
     reading = reading_of(settings.normalization, settings.seed)
-    hits = [np.empty((5, 0), np.int64)]
-    word_counts, ngram_counts = (np.zeros(max(0, len(starts) - 1), np.int64) for _ in range(2))
-    words, ids = np.empty(0, np.int64), np.empty(0, np.int64)
-    for chunk in read_ngrams(data, starts, settings.n, reading, settings.mask):
-        texts = slice(*chunk.words.texts)
-        if len(chunk.hashes) > len(words):
-            words, ids = (np.empty(len(chunk.words.arrays.hashes), np.int64) for _ in range(2))
-        arrays = chunk.words.arrays
-        size = _look_up(index, chunk.hashes, chunk.firsts, arrays.normal, arrays.normal_starts, settings.n, words, ids)
+    for chunk in read_ngrams(data, starts, n, reading, totals, settings.mask):
+        arrays = chunk.arrays
+        if chunk.ngrams > len(ids):
+            firsts, ids = (np.empty(len(arrays.ngrams), np.int64) for _ in range(2))
+        size = _look_up(index, arrays, chunk.ngrams, n, firsts, ids)
         if size:
-            hits.append(_hits_of(chunk, words[:size], ids[:size], settings.n, starts, word_counts))
-        word_counts[texts] += chunk.word_counts
-        ngram_counts[texts] += chunk.ngram_counts
-    return Hits._make([*np.concatenate(hits, axis=1), word_counts, ngram_counts])
-
-
-def _hits_of(
-    chunk: NgramChunk, words: Numbers, ids: Numbers, n: int, starts: npt.NDArray[Any], word_counts: Numbers
-) -> Numbers:
-    """Return a column (text, word in it, id, start, end) for each hit: the first word in the chunk and the id."""
-    texts = np.searchsorted(chunk.words.documents, words, side="right")
-    # A text that began in an earlier chunk has `word_counts` words there, of which `kept` are in this one too.
-    firsts = chunk.words.documents - chunk.word_counts - word_counts[slice(*chunk.words.texts)]
-    text_starts = starts[:-1][slice(*chunk.words.texts)][texts]
-    word_starts, word_ends = chunk.words.arrays.starts[words], chunk.words.arrays.ends[words + n - 1]
-    return np.stack(
-        [texts + chunk.words.texts[0], words - firsts[texts], ids, word_starts - text_starts, word_ends - text_starts]
+            words = firsts[:size]
+            word_starts, word_ends = arrays.starts[words], arrays.ends[words + n - 1]
+            matches.append(np.stack([words + chunk.first_word, ids[:size], word_starts, word_ends]))
+    words, ids, word_starts, word_ends = np.concatenate(matches, axis=1)
+    documents = np.searchsorted(totals.words, words, side="right") - 1
+    text_starts = starts[documents]
+    return Hits(
+        documents=documents,
+        words=words - totals.words[documents],
+        ids=ids,
+        starts=word_starts - text_starts,
+        ends=word_ends - text_starts,
+        word_counts=np.diff(totals.words),
+        ngram_counts=np.diff(totals.ngrams),
     )
 
 
@@ -198,14 +194,15 @@ def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-u
 
 
 @kernel
-def _look_up(index, ngrams, firsts, normal, normal_starts, n, words, ids):  # type: ignore[no-untyped-def]
+def _look_up(index, arrays, count, n, words, ids):  # type: ignore[no-untyped-def]
     """Write the first word and the id of each n-gram that is in the index; return how many are.
 
     What is needed a few rounds later is prefetched: in a large index it is all over memory.
     """
     directory, hashes, starts, text = index.directory, index.hashes, index.starts, index.text
+    ngrams, firsts, normal, normal_starts = arrays.ngrams, arrays.firsts, arrays.normal, arrays.normal_starts
     to_entry, text_end = shift_for(len(directory) - 1), len(text) - SLACK
-    candidates = _pass_sieve(index.sieve, ngrams, words)
+    candidates = _pass_sieve(index.sieve, ngrams, count, words)
     size = 0
     for candidate in range(candidates):
         if candidate + 3 * _AHEAD < candidates:
@@ -231,11 +228,11 @@ def _look_up(index, ngrams, firsts, normal, normal_starts, n, words, ids):  # ty
 
 
 @helper
-def _pass_sieve(sieve, ngrams, candidates):  # type: ignore[no-untyped-def]
+def _pass_sieve(sieve, ngrams, count, candidates):  # type: ignore[no-untyped-def]
     """Write the numbers of the n-grams that pass the sieve; return how many do."""
     to_word = shift_for(len(sieve))
     size = 0
-    for number in range(len(ngrams)):
+    for number in range(count):
         needed = _sieve_bits(ngrams[number])
         candidates[size] = number
         size += sieve[ngrams[number] >> to_word] & needed == needed

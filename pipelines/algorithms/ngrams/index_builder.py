@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.ngrams.hashing import SEED, WHOLE_HASH, roll
+from pipelines.algorithms.ngrams.hashing import SEED
 from pipelines.algorithms.ngrams.index import NgramIndex, Settings, directory_and_sieve, same_bytes, settings_array
 from pipelines.algorithms.ngrams.word_bits import reading_of
-from pipelines.algorithms.ngrams.word_scan import SLACK, Numbers, read_words
+from pipelines.algorithms.ngrams.word_scan import SLACK, WHOLE_HASH, Numbers, new_totals, read_ngrams
 from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 
 
@@ -27,12 +27,12 @@ class Examples(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Some words of examples: normalized text, where each word begins in it, hashes, and first words of runs."""
+    """Words and n-grams of some examples: normalized text, where each word begins in it, hashes and first words."""
 
     text: npt.NDArray[np.uint8]
     word_starts: npt.NDArray[Any]
-    hashes: npt.NDArray[np.uint64]
-    runs: Numbers
+    ngrams: npt.NDArray[np.uint64]
+    firsts: Numbers
 
 
 class IndexBuilder:
@@ -52,25 +52,29 @@ class IndexBuilder:
 
     def add(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any]) -> None:
         """Add a batch of examples (UTF-8; int32 or int64 `starts`, one more than examples)."""
-        documents = np.zeros(max(0, len(starts) - 1), np.int64)
-        for chunk in read_words(data, starts, reading_of(self._settings.normalization, self._settings.seed)):
-            arrays, words = chunk.arrays, chunk.words
-            documents[slice(*chunk.texts)] = chunk.documents + self._total_words
-            text_bytes = int(arrays.normal_starts[words]) if words else 0
-            runs = chunk.runs[int(chunk.continues) : -1] + self._total_words
-            word_starts = arrays.normal_starts[:words].astype(np.uint32 if text_bytes < 1 << 32 else np.int64)
+        settings, totals = self._settings, new_totals(starts)
+        reading = reading_of(settings.normalization, settings.seed)
+        for chunk in read_ngrams(data, starts, settings.n, reading, totals, settings.mask):
+            arrays = chunk.arrays
+            word_starts = arrays.normal_starts[chunk.kept : chunk.words]
+            begin, end = int(arrays.normal_starts[chunk.kept]), int(arrays.normal_starts[chunk.words])
             self._parts.append(
-                _Part(arrays.normal[:text_bytes].copy(), word_starts, arrays.hashes[:words].copy(), runs)
+                _Part(
+                    text=arrays.normal[begin:end].copy(),
+                    word_starts=(word_starts - begin).astype(np.uint32 if end < 1 << 32 else np.int64),
+                    ngrams=arrays.ngrams[: chunk.ngrams].copy(),
+                    firsts=arrays.firsts[: chunk.ngrams] + (chunk.first_word + self._total_words),
+                )
             )
-            self._total_words += words
-        self._words.append(documents)
+        self._words.append(totals.words[1:] + self._total_words)
+        self._total_words += int(totals.words[-1])
 
     def finish(self) -> tuple[NgramIndex, Examples]:
         """Return the index, the same whatever the batches were, and where its n-grams occur; forget the examples."""
         parts, examples, words = self._parts, self._words, self._total_words
         self.__init__(*self._settings[:2], seed=self._settings.seed, mask=self._settings.mask)  # type: ignore[misc]
         text, word_starts = _joined_text(parts, words)
-        hashes, places = _sorted_ngrams(parts, words, self._settings)
+        hashes, places = _sorted_ngrams(parts, words)
         ids = np.full(words, -1, places.dtype)
         starts = np.empty(len(hashes), word_starts.dtype)
         distinct = _number(hashes, places, text, word_starts, self._settings.n, ids, starts)
@@ -101,17 +105,12 @@ def _joined_text(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint8],
     return text, word_starts
 
 
-def _sorted_ngrams(
-    parts: list[_Part], words: int, settings: Settings
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any]]:
+def _sorted_ngrams(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any]]:
     """Return the n-grams of all parts by hash, equal ones in order: their hashes and first words."""
-    word_hashes = np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])
-    runs = np.concatenate([*(part.runs for part in parts), np.array([words])])
+    hashes = np.concatenate([np.empty(0, np.uint64), *(part.ngrams for part in parts)])
+    places = np.concatenate([np.empty(0, np.int64), *(part.firsts for part in parts)])
     parts.clear()
-    hashes, places = np.empty(words, np.uint64), np.empty(words, np.int64)
-    size = roll(word_hashes, runs, settings.n, np.uint64(settings.mask), hashes, places)
-    del word_hashes
-    order = np.argsort(hashes[:size], kind="stable")
+    order = np.argsort(hashes, kind="stable")
     return hashes[order], places[order].astype(np.int32 if words < 1 << 31 else np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Bit masks of the bytes of a text that belong to words; numba kernels for `word_scan`.
+"""Finds where words begin and end, by bit masks of the bytes that belong to words; numba helpers for `word_scan`.
 
 ASCII is processed in blocks of 64 bytes; other characters are looked up one by one.
 """
@@ -14,16 +14,19 @@ from pipelines.algorithms.kernels.byte_scan import (
     LARGE_BLOCK,
     apostrophe_bits,
     ascii_word_bits,
+    bit_count,
     byte_at,
     lead_bits,
     line_end_bits,
     lowest_bit,
+    put_word,
 )
 from pipelines.algorithms.kernels.compilation import helper
 from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, WORD, character_tables
 from pipelines.algorithms.ngrams.words import Normalization
 
 APOSTROPHE, CURLY_APOSTROPHE = 0x27, 0x2019
+SPAN_SLACK = 4
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE, _ONE, _TOP = np.uint64(0), np.uint64(1), np.uint64(63)
@@ -40,10 +43,10 @@ class Reading(NamedTuple):
 
 
 class Bits(NamedTuple):
-    """For each 64 bytes of a piece, a bit for each byte.
+    """Buffers for the bits of a piece of text, one word of 64 bits per 64 bytes.
 
-    `words`: it belongs to a word; `rare`: more than an ASCII letter is to be changed there; `lines`: it ends a line;
-    `apostrophes`: one begins there. `last` is room for the last block of a buffer.
+    `words`: the byte belongs to a word; `rare`: normalization changes it, and it is not an ASCII letter; `lines`: it
+    ends a line; `apostrophes`: one begins there. `last` is a padded copy of the last block of a buffer.
     """
 
     words: npt.NDArray[np.uint64]
@@ -67,7 +70,41 @@ def new_bits(size: int) -> Bits:
 
 
 @helper
-def mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
+def find_spans(buffer, start, stop, reading, bits, starts, ends, words):  # type: ignore[no-untyped-def]
+    """Append where the words of the piece from `start` to `stop` begin and end, after the first `words` entries.
+
+    Returns the number of entries, and whether any bit of `rare` is set.
+    """
+    blocks = _mark(buffer, start, stop, reading, bits)
+    all_words, all_rare = bits.words, bits.rare
+    carry = any_rare = _NONE
+    begun = ended = words
+    for block in range(blocks):
+        inside = all_words[block]
+        shifted = (inside << _ONE) | carry
+        carry = inside >> _TOP
+        any_rare |= all_rare[block]
+        begun = _put_positions(starts, begun, start + block * LARGE_BLOCK, inside & ~shifted)
+        ended = _put_positions(ends, ended, start + block * LARGE_BLOCK, shifted & ~inside)
+    return ended, any_rare != _NONE
+
+
+@helper
+def _put_positions(positions, size, at, bits):  # type: ignore[no-untyped-def]
+    """Append the positions of the bits that are set; entries up to `SPAN_SLACK` later are overwritten.
+
+    Writing entries four at a time, whether or not so many bits are left, mispredicts fewer branches.
+    """
+    end = size + bit_count(bits)
+    for entry in range(size, end, SPAN_SLACK):
+        for step in range(SPAN_SLACK):
+            put_word(positions, entry + step, at + lowest_bit(bits))
+            bits &= bits - _ONE
+    return end
+
+
+@helper
+def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
     """Fill in the bits of the piece from `start` to `stop`; return how many blocks it has, the last never full."""
     all_words, all_rare, all_lines, all_apostrophes, tail = bits
     pages, entries, drop, stop_at_lines, _ = reading
@@ -143,7 +180,7 @@ def _is_set(bits, at):  # type: ignore[no-untyped-def]
 
 @helper
 def is_any_set(bits, start, end):  # type: ignore[no-untyped-def]
-    """Return whether any bit from `start` to `end` is set; the range is not empty."""
+    """Return whether any bit from `start` to before `end` is set."""
     matches = _NONE
     last = end - 1
     for block in range(start >> 6, (last >> 6) + 1):

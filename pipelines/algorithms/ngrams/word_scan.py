@@ -1,8 +1,8 @@
-"""Finds the words of texts in UTF-8, lower-cases and hashes them, chunk by chunk.
+"""Finds, lower-cases and hashes the words and n-grams of UTF-8 texts, chunk by chunk.
 
-First each byte of a text gets a bit if it belongs to a word (`word_bits`). Then each run of such bytes is hashed, 8
-bytes at a time; a word of which more than ASCII letters must change (`Bits.rare`) is lower-cased character by
-character, to the same hash. A chunk is many short texts or a part of a long one, so memory is bounded.
+`word_bits` finds where words begin and end. Each word is then lower-cased and hashed 16 bytes at a time; one with
+letters outside ASCII that change (`Bits.rare`) is lower-cased character by character, with the same hash as a result.
+A chunk is many short texts or a part of a long one, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.byte_scan import LARGE_BLOCK, byte_at, lowest_bit, put_byte, put_word, word_at
+from pipelines.algorithms.kernels.byte_scan import LARGE_BLOCK, byte_at, put_byte, put_word, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.ngrams.character_tables import (
     CASED,
@@ -28,38 +28,42 @@ from pipelines.algorithms.ngrams.character_tables import (
 from pipelines.algorithms.ngrams.word_bits import (
     APOSTROPHE,
     CURLY_APOSTROPHE,
+    SPAN_SLACK,
     Bits,
     Reading,
     character_at,
+    find_spans,
     is_any_set,
-    mark,
     new_bits,
 )
 
 CHUNK_BYTES = 1 << 17
-# What stores past the end of the normalized text may overwrite.
+# Bytes after the normalized text that 8-byte stores may overwrite.
 SLACK = 32
+WHOLE_HASH = (1 << 64) - 1
 
-# A long text is divided at an ASCII character that no word contains, if there is one.
+# A long text is split at an ASCII character that is part of no word, if it has one.
 _DIVIDER = re.compile(rb"[\x00-&(-/:-@\[-`{-\x7f]")
 _SPACE = 0x20
-_NONE, _ONE, _TWO, _TOP, _HALF = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(63), np.uint64(32)
+_NONE, _ONE, _TWO, _HALF = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(32)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-# Of a word of so many bytes, those in the first 8 and those in the second.
+# Masks of the first and second 8 bytes of a word, by its length.
 _FIRST = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(17)], np.uint64)
 _SECOND = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(17)], np.uint64)
 _MIX_1, _MIX_2, _MIX_3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(29)
-_FIRST_WORD = np.zeros(1, np.int64)
+_BASE = np.uint64(0xD1342543DE82EF95)
+_NGRAM_MIX_1, _NGRAM_MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 Numbers = npt.NDArray[np.int64]
 
 
-class WordArrays(NamedTuple):
-    """Room for the words of a chunk.
+class ChunkArrays(NamedTuple):
+    """Buffers for the words and n-grams of a chunk.
 
-    `hashes`; where the words begin and end in the bytes of the texts; where each begins in the normalized text, which
-    has a space after each word, and last where that ends; the words with which runs begin; and room for `word_bits`.
+    Per word: `hashes`; `starts` and `ends` in the bytes of the texts; `normal_starts`, in the normalized text `normal`,
+    where a space follows each word, and last where that text ends. Per n-gram: its hash in `ngrams`, the number of its
+    first word in `firsts`. `bits`: see `word_bits`.
     """
 
     hashes: npt.NDArray[np.uint64]
@@ -67,52 +71,62 @@ class WordArrays(NamedTuple):
     ends: Numbers
     normal_starts: Numbers
     normal: npt.NDArray[np.uint8]
-    runs: Numbers
+    ngrams: npt.NDArray[np.uint64]
+    firsts: Numbers
     bits: Bits
 
 
-class Chunk(NamedTuple):
-    """The words of a chunk: the first `words` of `arrays`, which the next chunk overwrites.
+class Totals(NamedTuple):
+    """The number of words and of n-grams in all texts before each text, and last in all texts."""
 
-    `kept`: how many of them are from the chunk before. `runs`: the words with which runs begin that an n-gram does not
-    leave, and last `words`; the first run `continues` that of the chunk before if there is one. `texts`: the first text
-    of the chunk and the one after its last. `documents`: for each text the number of words up to its end.
+    words: Numbers
+    ngrams: Numbers
+
+
+class Chunk(NamedTuple):
+    """The first `words` and `ngrams` entries of `arrays`, which the next chunk overwrites.
+
+    The first `kept` words are the last of the previous chunk, whose n-grams continue in this one. `first_word` is the
+    number of the first word among those of all texts.
     """
 
-    arrays: WordArrays
+    arrays: ChunkArrays
     words: int
+    ngrams: int
     kept: int
-    runs: Numbers
-    continues: bool
-    texts: tuple[int, int]
-    documents: Numbers
+    first_word: int
 
 
-def read_words(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[Any], reading: Reading, keep: int = 0
+def new_totals(starts: npt.NDArray[Any]) -> Totals:
+    """Allocate totals for texts; `read_ngrams` fills them in."""
+    return Totals(*(np.zeros(max(1, len(starts)), np.int64) for _ in Totals._fields))
+
+
+def read_ngrams(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[Any],
+    n: int,
+    reading: Reading,
+    totals: Totals,
+    mask: int = WHOLE_HASH,
 ) -> Iterator[Chunk]:
-    """Yield the words of texts `data[starts[i]:starts[i + 1]]`, which are UTF-8, in chunks of some 128 KiB of text.
+    """Yield the words and n-grams of texts `data[starts[i]:starts[i + 1]]` (UTF-8) in chunks of ~128 KiB of text.
 
-    Where a chunk ends within a text, at most `keep` last words of its last run are the first words of the next chunk.
-    Memory: some 8 bytes for each byte of a chunk, which is longer only where a word is. Raises ValueError for texts
-    that are not within the data.
+    `totals` is complete after the last chunk; `mask` selects bits of an n-gram's hash. Memory: ~10 bytes per byte of a
+    chunk, which is longer only to hold a long word, and twice the size of n - 1 words. Raises ValueError if the texts
+    are not within the data.
     """
     if len(starts) and (starts[0] < 0 or starts[-1] > len(data) or (starts[1:] < starts[:-1]).any()):
         raise ValueError(f"texts span bytes {starts[0]} to {starts[-1]}, but there are {len(data)} bytes")
     data, starts = as_read_only(data), as_read_only(starts.astype(np.int64))
-    documents = np.zeros(len(starts), np.int64)
-    arrays = word_arrays(0, 0)
-    kept, fresh = 0, True
+    arrays, kept, hash_mask = new_arrays(0, 0), 0, np.uint64(mask)
     for first, last, begin, end in _chunks(data, starts):
         arrays = _with_room(arrays, end - begin, last - first, kept)
-        continues = not fresh and begin > starts[first]
-        words, runs, fresh = find_words(
-            data, starts, first, last, begin, end, reading, arrays, kept, not continues, documents
+        words, ngrams, keep = find_ngrams(
+            data, starts, first, last, begin, end, reading, n, hash_mask, arrays, kept, totals
         )
-        runs_of_chunk = np.concatenate([_FIRST_WORD[: int(continues)], arrays.runs[:runs], np.array([words])])
-        yield Chunk(arrays, words, kept, runs_of_chunk, continues, (first, last), documents[first + 1 : last + 1])
-        fresh = fresh or end == starts[last]
-        kept = 0 if fresh else min(keep, words - int(runs_of_chunk[-2]))
+        yield Chunk(arrays, words, ngrams, kept, int(totals.words[last]) - words)
+        kept = keep
         if kept:
             _move_to_front(arrays, words - kept, words)
 
@@ -122,7 +136,7 @@ def _chunks(data: npt.NDArray[np.uint8], starts: Numbers) -> Iterator[tuple[int,
     first, texts = 0, len(starts) - 1
     while first < texts:
         begin = int(starts[first])
-        last = int(np.searchsorted(starts, begin + CHUNK_BYTES, side="right")) - 1
+        last = int(starts.searchsorted(begin + CHUNK_BYTES, side="right")) - 1
         if last > first:
             yield first, last, begin, int(starts[last])
             first = last
@@ -136,11 +150,11 @@ def _chunks(data: npt.NDArray[np.uint8], starts: Numbers) -> Iterator[tuple[int,
         first += 1
 
 
-# Room
+# Buffers
 
 
 def room_for(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> tuple[int, int]:
-    """Return the most words and bytes of normalized text that texts of so many bytes have, after those that are kept.
+    """Return the maximum number of words, and of bytes of normalized text, in `size` bytes after the kept words.
 
     A word is followed by a byte that ends it or by the end of its text; a character of 2 bytes may grow to 3.
     """
@@ -148,29 +162,29 @@ def room_for(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> tuple
     return kept + size // 2 + texts + 1, kept_bytes + size + size // 2 + 2 * texts + 2 + SLACK
 
 
-def word_arrays(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> WordArrays:
-    """Return arrays with as much room as `room_for` says."""
+def new_arrays(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> ChunkArrays:
+    """Allocate arrays of the sizes that `room_for` returns."""
     words, normal = room_for(size, texts, kept, kept_bytes)
-    hashes, normalized = np.empty(words, np.uint64), np.empty(normal, np.uint8)
-    starts, ends, normal_starts, runs = (np.empty(words + 1, np.int64) for _ in range(4))
-    return WordArrays(hashes, starts, ends, normal_starts, normalized, runs, new_bits(size))
+    hashes, ngrams = (np.empty(words, np.uint64) for _ in range(2))
+    starts, ends, normal_starts, firsts = (np.empty(words + SPAN_SLACK, np.int64) for _ in range(4))
+    return ChunkArrays(hashes, starts, ends, normal_starts, np.empty(normal, np.uint8), ngrams, firsts, new_bits(size))
 
 
-def _with_room(arrays: WordArrays, size: int, texts: int, kept: int) -> WordArrays:
-    """Return arrays with room for texts of so many bytes; the words that are kept stay."""
+def _with_room(arrays: ChunkArrays, size: int, texts: int, kept: int) -> ChunkArrays:
+    """Return arrays with room for `size` bytes of text after the kept words, which are copied if the arrays are new."""
     kept_bytes = int(arrays.normal_starts[kept]) if kept else 0
     words, normal = room_for(size, texts, kept, kept_bytes)
     blocks = size // LARGE_BLOCK + 2
     if words <= len(arrays.hashes) and normal <= len(arrays.normal) and blocks <= len(arrays.bits.words):
         return arrays
-    larger = word_arrays(size + size // 8, texts + texts // 8, kept, kept_bytes)
+    larger = new_arrays(size + size // 8, texts + texts // 8, kept, kept_bytes)
     for old, new in zip(arrays[:4], larger[:4], strict=True):
         new[: kept + 1] = old[: kept + 1]
     larger.normal[:kept_bytes] = arrays.normal[:kept_bytes]
     return larger
 
 
-def _move_to_front(arrays: WordArrays, first: int, end: int) -> None:
+def _move_to_front(arrays: ChunkArrays, first: int, end: int) -> None:
     """Move words to the front, where the next chunk of their text continues."""
     begin, stop = int(arrays.normal_starts[first]), int(arrays.normal_starts[end])
     arrays.normal[: stop - begin] = arrays.normal[begin:stop].copy()
@@ -211,8 +225,10 @@ def _entry(code, reading):  # type: ignore[no-untyped-def]
 
 @helper
 def _small_sigma(buffer, at, first, stop, reading):  # type: ignore[no-untyped-def]
-    """Return what the sigma at a position of a text from `first` to `stop` becomes: the final one where a word with
-    case ends. It is `str.lower`'s rule: marks, apostrophes and the like on either side are passed over."""
+    """Return the lower-case form of the sigma at a position of a text from `first` to `stop`, as `str.lower` does.
+
+    It is final after a cased letter and not before one; marks, apostrophes and the like in between are ignored.
+    """
     before, code = at, np.int64(0)
     entry = np.int64(IGNORABLE)
     while before > first and entry & IGNORABLE:
@@ -257,13 +273,13 @@ def _put_rare_word(buffer, start, end, first, stop, reading, normal, size):  # t
 
 @helper
 def _lower(word):  # type: ignore[no-untyped-def]
-    """Lower-case 8 bytes of words: a letter or digit of ASCII has bit 5 set in lower case, other bytes stay."""
+    """Lower-case 8 bytes of a word: set bit 5 of ASCII bytes (digits have it set), and keep the others."""
     return word | ((~word & _HIGH_BITS) >> _TWO)
 
 
 @helper
 def _absorb(state, first, second):  # type: ignore[no-untyped-def]
-    """Take 16 bytes into a hash; one to one in `first` where `second` is 0, so short words never share a hash."""
+    """Add 16 bytes to a hash; one to one in `first` if `second` is 0, so words of up to 8 bytes never collide."""
     state = (state ^ first) * _MIX_1
     state = ((state ^ (state >> _HALF)) + second * _MIX_2) * _MIX_3
     return state ^ (state >> _SHIFT)
@@ -271,7 +287,7 @@ def _absorb(state, first, second):  # type: ignore[no-untyped-def]
 
 @helper
 def _hash_normal(normal, start, end, seed):  # type: ignore[no-untyped-def]
-    """Return the hash of a normalized word, 16 bytes at a time, zeros after the last; `normal` has 16 more bytes."""
+    """Return the hash of a normalized word, padded with zeros to 16 bytes; `normal` has 16 bytes after the word."""
     state = seed
     while end - start > 16:
         state = _absorb(state, word_at(normal, start), word_at(normal, start + 8))
@@ -282,7 +298,7 @@ def _hash_normal(normal, start, end, seed):  # type: ignore[no-untyped-def]
 
 @helper
 def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped-def]
-    """Write a word with ASCII letters in lower case and return where it ends."""
+    """Write a word with its ASCII letters in lower case and return where it ends."""
     for at in range(start, end):
         byte = byte_at(buffer, at)
         put_byte(normal, size, byte if byte >= 0x80 else byte | np.uint8(0x20))
@@ -290,94 +306,94 @@ def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped
     return size
 
 
-@kernel
-def find_words(buffer, starts, first, last, begin, end, reading, arrays, words, fresh, documents):  # type: ignore[no-untyped-def]
-    """Find the words of bytes `begin` to `end`, of the texts `first` to before `last`, after so many words.
+@helper
+def _mixed(total):  # type: ignore[no-untyped-def]
+    """Return the hash of an n-gram from the sum of its words, one to one."""
+    total = (total ^ (total >> _HALF)) * _NGRAM_MIX_1
+    total = (total ^ (total >> _HALF)) * _NGRAM_MIX_2
+    return total ^ (total >> _HALF)
 
-    `fresh`: whether the next word begins a run. Writes the number of words up to the end of each text into `documents`,
-    after the text's number. Returns the words, the runs that began, and `fresh`.
+
+# Kernel
+
+
+@kernel
+def find_ngrams(buffer, starts, first, last, begin, end, reading, n, mask, arrays, kept, totals):  # type: ignore[no-untyped-def]
+    """Find the words and n-grams of bytes `begin` to `end` of the texts `first` to `last` - 1, after the kept words.
+
+    Adds each text to `totals`. Returns the number of words and of n-grams, and how many words to keep for the next
+    chunk: n-grams that begin with one of them end there.
     """
-    size = arrays.normal_starts[words] if words else np.int64(0)
-    runs = np.int64(0)
-    for text in range(first, last):
-        text_begin, text_end = starts[text], starts[text + 1]
-        fresh = fresh or text_begin >= begin
-        if text_begin < text_end:
-            words, size, runs, fresh = _find_in_text(
-                buffer, text_begin, text_end, max(text_begin, begin), min(text_end, end), reading, arrays, words, size,
-                runs, fresh,
-            )  # fmt: skip
-        documents[text + 1] = words
-    return words, runs, fresh
+    previous = first + int(begin > starts[first])
+    words_before, ngrams_before = totals.words[previous] - kept, totals.ngrams[previous]
+    words, ngrams, run = kept, np.int64(0), np.int64(0)
+    size = arrays.normal_starts[kept] if kept else np.int64(0)
+    # `total` is the sum of the run's last n - 1 words; in the sum of n words, `factor` multiplies the first.
+    total, factor = _NONE, _ONE
+    for word in range(kept):
+        total = total * _BASE + arrays.hashes[word]
+    for _ in range(n - 1):
+        factor *= _BASE
+    for number in range(first, last):
+        text = (starts[number], starts[number + 1])
+        if text[0] >= begin:
+            run, total = words, _NONE
+        if text[0] < text[1]:
+            part, state = (max(text[0], begin), min(text[1], end)), (words, size, ngrams, run, total)
+            state = _find_in_text(buffer, text, part, reading, (n, mask, factor), arrays, state)
+            words, size, ngrams, run, total = state
+        totals.words[number + 1], totals.ngrams[number + 1] = words_before + words, ngrams_before + ngrams
+    arrays.normal_starts[words] = size
+    return words, ngrams, min(n - 1, words - run) if end < starts[last] else np.int64(0)
 
 
 @helper
-def _find_in_text(buffer, text_begin, text_end, begin, end, reading, arrays, words, size, runs, fresh):  # type: ignore[no-untyped-def]
-    """Find the words of a part of a text; return the new numbers of words, of normalized bytes and of runs."""
+def _find_in_text(buffer, text, part, reading, ngram_hash, arrays, state):  # type: ignore[no-untyped-def]
+    """Find the words and n-grams of a part of a text; both are given as (begin, end).
+
+    `ngram_hash`: n, the mask and the factor of the first word. `state`, which is returned: how many words, bytes of
+    normalized text and n-grams the arrays contain, the first word of the current run of words that n-grams do not
+    cross, and the sum of its last n - 1 words.
+    """
+    (begin, end), (n, mask, factor), (words, size, ngrams, run, total) = part, ngram_hash, state
     bits = arrays.bits
-    blocks = mark(buffer, begin, end, reading, bits)
-    all_words, all_rare, all_lines, seed = bits.words, bits.rare, bits.lines, reading.seed
-    hashes, starts, stops, normal_starts, normal, firsts, _ = arrays
-    carry = rare = _NONE
-    start = np.int64(0)
-    safe = len(buffer) - 16
-    for block in range(blocks):
-        inside, lines, at = all_words[block], all_lines[block], begin + block * LARGE_BLOCK
-        shifted = (inside << _ONE) | carry
-        ends, begins = shifted & ~inside, inside & ~shifted
-        rare |= all_rare[block]
-        is_open = carry != _NONE
-        carry = inside >> _TOP
-        while True:
-            if not is_open:
-                if begins == _NONE:
-                    break
-                bit = lowest_bit(begins)
-                start = at + bit
-                earlier = (begins & (_NONE - begins)) - _ONE
-                begins &= begins - _ONE
-                if lines & earlier != _NONE:
-                    fresh = True
-                    lines &= ~earlier
-            is_open = True
-            if ends == _NONE:
-                break
-            stop = at + lowest_bit(ends)
-            ends &= ends - _ONE
-            is_open = False
-            normal_starts[words] = size
-            length = stop - start
-            if rare != _NONE and is_any_set(all_rare, start - begin, stop - begin):
-                stop, normal_end = _put_rare_word(buffer, start, stop, text_begin, text_end, reading, normal, size)
-                put_word(normal, normal_end, _NONE)
-                value = _hash_normal(normal, size, normal_end, seed)
-                size = normal_end
-            elif length <= 16 and start <= safe:
-                first = _lower(word_at(buffer, start)) & _FIRST[length]
-                second = _lower(word_at(buffer, start + 8)) & _SECOND[length]
-                put_word(normal, size, first)
-                put_word(normal, size + 8, second)
-                value = _absorb(seed, first, second)
-                size += length
-            else:
-                normal_end = _put_long_word(buffer, start, stop, normal, size)
-                value = _hash_normal(normal, size, normal_end, seed)
-                size = normal_end
-            put_byte(normal, size, np.uint8(_SPACE))
-            size += 1
-            hashes[words] = value
-            starts[words] = start
-            stops[words] = stop
-            if fresh:
-                firsts[runs] = words
-                runs += 1
-                fresh = False
-            words += 1
-        if not is_open:
-            rare = _NONE
-            if lines != _NONE:
-                fresh = True
-        elif start >= at:
-            rare = all_rare[block]
-    normal_starts[words] = size
-    return words, size, runs, fresh
+    all_rare, all_lines, stop_at_lines, seed = bits.rare, bits.lines, reading.stop_at_lines, reading.seed
+    hashes, starts, ends, normal_starts, normal, ngram_hashes, firsts, _ = arrays
+    first, safe, stop = words, len(buffer) - 16, begin
+    words, any_rare = find_spans(buffer, begin, end, reading, bits, starts, ends, first)
+    for word in range(first, words):
+        start = np.int64(word_at(starts, word))
+        if stop_at_lines and is_any_set(all_lines, stop - begin, start - begin):
+            run, total = word, _NONE
+        stop = np.int64(word_at(ends, word))
+        length = stop - start
+        put_word(normal_starts, word, size)
+        if any_rare and is_any_set(all_rare, start - begin, stop - begin):
+            stop, normal_end = _put_rare_word(buffer, start, stop, *text, reading, normal, size)
+            put_word(ends, word, stop)
+            put_word(normal, normal_end, _NONE)
+            value = _hash_normal(normal, size, normal_end, seed)
+            size = normal_end
+        elif length <= 16 and start <= safe:
+            low = _lower(word_at(buffer, start)) & word_at(_FIRST, length)
+            high = _lower(word_at(buffer, start + 8)) & word_at(_SECOND, length)
+            put_word(normal, size, low)
+            put_word(normal, size + 8, high)
+            value = _absorb(seed, low, high)
+            size += length
+        else:
+            normal_end = _put_long_word(buffer, start, stop, normal, size)
+            value = _hash_normal(normal, size, normal_end, seed)
+            size = normal_end
+        put_byte(normal, size, np.uint8(_SPACE))
+        size += 1
+        put_word(hashes, word, value)
+        total = total * _BASE + value
+        if word - run >= n - 1:
+            put_word(ngram_hashes, ngrams, _mixed(total) & mask)
+            put_word(firsts, ngrams, word - n + 1)
+            ngrams += 1
+            total -= word_at(hashes, word - n + 1) * factor
+    if stop_at_lines and is_any_set(all_lines, stop - begin, end - begin):
+        run, total = words, _NONE
+    return words, size, ngrams, run, total
