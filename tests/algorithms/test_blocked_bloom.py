@@ -203,7 +203,7 @@ def test_arrays_of_other_types_are_refused() -> None:
         add(bits, hashes.astype(np.int64), 5)
     with pytest.raises(ValueError, match=r"bits must be of uint8 and shape \(blocks, 512\)"):
         contains(bits.reshape(-1), hashes, 5)
-    with pytest.raises(ValueError, match="1 bit or more, not 0"):
+    with pytest.raises(ValueError, match="k must be at least 1, not 0"):
         contains(bits, hashes, 0)
     with pytest.raises(ValueError, match="give both the same size"):
         merge(bits, empty_bits(3))

@@ -1,14 +1,13 @@
-"""A Bloom filter of 64-bit hashes in blocks of 4,096 bits: the paper's means of the overlap audit (section 4).
+"""A blocked Bloom filter of 64-bit hashes, as in the paper's overlap audit (section 4).
 
-The bits are a uint8 array of shape (blocks, 512), in memory or mapped from a file. A hash has all its k bits in one
-block, which is 8 neighbouring cache lines, where a classic filter touches k lines anywhere; that costs 8% more bits at
-an error of 1e-8 (blocks of 512 bits cost 64%). The bits are the same for any order of the hashes, any repeats, and any
-parts that are joined by OR.
+The bits are a uint8 array of shape (blocks, 512), in memory or mapped from a file. A hash sets all its k bits in one
+block of 4,096 bits, which is 8 adjacent cache lines; in a classic filter they are in k lines anywhere. That costs 8%
+more bits at a false-positive rate of 1e-8 (blocks of 512 bits: 64%). The bits do not depend on the order of the hashes,
+on repeated hashes or on how filters are merged.
 
-A hash is mixed with the seed; its block is the mixture times the number of blocks, divided by 2**64; its bits are 12
-bits each of further mixtures, 5 of one. So the k bits of a hash that was not added are independent of each other and of
-the block, and it is found with the probability fill**k of its block. `bloom_size` says how many blocks are needed,
-`bloom_file` how they stand in a file.
+A hash is mixed with the seed; the high bits of the result select the block, and further mixed values have five 12-bit
+positions each. So the k bits of a hash that was not added are independent of each other and of the block, and its
+false-positive rate is fill**k of its block. `sizing` has the number of blocks, `file_format` the file.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _POSITION_BITS = np.uint64(12)
 _POSITION = np.uint64(BLOCK_BITS - 1)
 _BYTE = np.uint64(3)
 _BIT = np.uint64(7)
-_IN_A_WORD = 5  # positions of 12 bits in a mixture of 64
+_POSITIONS_PER_WORD = 5  # of 12 bits each in 64
 _LINE_BYTES = 64
-_BATCH = 32  # hashes whose lines are on their way from memory at a time
-_BLOCKS_TOGETHER = 1 << 12
+_BATCH = 32  # hashes whose cache lines are prefetched together
+_BLOCKS_PER_STEP = 1 << 12
 
 
 class _Batch(NamedTuple):
-    """Hashes that are tested together: mixture, first byte of the block, next bits, and the numbers of those left."""
+    """Hashes that are tested together: mixed hash, first byte of its block, next positions, and which remain."""
 
     words: Hashes
     starts: Hashes
@@ -55,11 +54,11 @@ class _Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the bits of a filter say of it.
+    """Measurements of a filter's bits.
 
-    `fill` is the share of bits that are set, `items` about how many distinct hashes were added. `error_bound` is the
-    probability that an n-gram that was not added is found: the mean over the blocks of fill**k, which is no estimate
-    but follows from the bits, and items / 2**64 for an n-gram whose 64-bit hash is that of another.
+    `fill` is the fraction of bits that are set, `items` an estimate of the distinct hashes added. `error_bound` bounds
+    the false-positive rate of n-grams: the exact mean of fill**k over the blocks, plus items / 2**64 for collisions of
+    64-bit hashes.
     """
 
     fill: float
@@ -68,10 +67,10 @@ class Measurement:
 
 
 def empty_bits(blocks: int) -> Bits:
-    """Return the bits of a filter without hashes: zeros, shape (blocks, 512), in huge pages where the system has them.
+    """Return the bits of an empty filter: zeros, shape (blocks, 512), in huge pages if the system has them.
 
-    With pages of 4 KB a large filter waits for the page table as long as for memory. The first byte begins a page, so
-    no block touches more than 8 lines.
+    With 4 KB pages, a large filter spends as much time on page-table misses as on memory. The array is aligned to a
+    page, so a block is exactly 8 cache lines.
     """
     if not 1 <= blocks <= MOST_BLOCKS:
         raise ValueError(f"a filter has 1 to {MOST_BLOCKS:,} blocks, not {blocks:,}")
@@ -84,15 +83,15 @@ def empty_bits(blocks: int) -> Bits:
 
 
 def add(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> None:
-    """Add hashes, uint64, in place; raise ValueError for other arrays. Only one thread may add to the same bits."""
+    """Add uint64 hashes in place; raise ValueError for other arrays. Only one thread may add to the same bits."""
     add_range(bits, hashes, k, seed, 0, len(bits))
 
 
 def add_range(bits: Bits, hashes: Hashes, k: int, seed: int, first_block: int, blocks: int) -> None:
-    """Add the hashes whose block is in a part of a filter of so many blocks, in place; ignore the others.
+    """Add the hashes whose block is in a part of a filter with `blocks` blocks, in place; ignore the others.
 
-    `bits` are the blocks from `first_block` on. Parts to which the same hashes were added form the filter when they are
-    concatenated: so a filter can be larger than the memory.
+    `bits` are the blocks from `first_block` on. Concatenated parts with the same hashes added are the whole filter, so
+    a filter can be larger than memory.
     """
     _check(bits, hashes, k)
     if first_block < 0 or first_block + len(bits) > blocks or blocks > MOST_BLOCKS:
@@ -105,7 +104,7 @@ def add_range(bits: Bits, hashes: Hashes, k: int, seed: int, first_block: int, b
 def contains(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> npt.NDArray[np.bool_]:
     """Return for each hash, uint64, whether it may have been added; raise ValueError for other arrays.
 
-    True for each that was added with this k and seed, and for others with the probability `Measurement.error_bound`.
+    True for every hash added with this k and seed; false-positive rate: see `Measurement.error_bound`.
     """
     _check(bits, hashes, k)
     results = np.zeros(len(hashes), np.bool_)
@@ -115,9 +114,9 @@ def contains(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> npt.NDArray[n
 
 
 def merge(into: Bits, other: Bits) -> None:
-    """Set the bits that are set in another filter of the same blocks, k and seed, in place.
+    """Merge another filter with the same blocks, k and seed, in place: a bitwise OR.
 
-    Pieces of both, cut at the same blocks, may be merged one after the other.
+    Slices of both filters, with the same blocks, can be merged one by one.
     """
     if into.dtype != np.uint8 or other.dtype != np.uint8 or into.shape != other.shape:
         raise ValueError(f"filters of {into.shape} and {other.shape} bytes cannot be merged: give both the same size")
@@ -125,39 +124,39 @@ def merge(into: Bits, other: Bits) -> None:
 
 
 def measure(bits: Bits, k: int) -> Measurement:
-    """Return fill, items and error bound of a filter, in one pass over its bits."""
+    """Measure fill, items and error bound of a filter in one pass over its bits."""
     return measurement_of(blocks_by_bits_set(bits), k)
 
 
 def blocks_by_bits_set(bits: Bits) -> npt.NDArray[np.int64]:
-    """Return how many blocks have 0, 1, ... 4,096 bits set; the parts of a filter add up."""
+    """Return how many blocks have 0, 1, ... 4,096 bits set; histograms of parts of a filter can be added."""
     _check(bits, np.empty(0, np.uint64), 1)
     histogram = np.zeros(BLOCK_BITS + 1, np.int64)
     words = as_read_only(bits).reshape(-1).view(np.uint64).reshape(len(bits), -1)
-    for first in range(0, len(bits), _BLOCKS_TOGETHER):
-        set_bits = np.bitwise_count(words[first : first + _BLOCKS_TOGETHER]).sum(axis=1, dtype=np.int64)
+    for first in range(0, len(bits), _BLOCKS_PER_STEP):
+        set_bits = np.bitwise_count(words[first : first + _BLOCKS_PER_STEP]).sum(axis=1, dtype=np.int64)
         histogram += np.bincount(set_bits, minlength=BLOCK_BITS + 1)
     return histogram
 
 
 def measurement_of(histogram: npt.NDArray[np.int64], k: int) -> Measurement:
-    """Return what the numbers of `blocks_by_bits_set` say of a whole filter."""
+    """Return the measurements of a whole filter from its `blocks_by_bits_set`."""
     counts: list[int] = histogram.tolist()
     blocks = sum(counts)
-    bits_set = sum(count * blocks_so for count, blocks_so in enumerate(counts))
+    bits_set = sum(bits * frequency for bits, frequency in enumerate(counts))
     items = _estimated_items(bits_set, blocks, k)
-    # In whole numbers, so that no machine rounds it another way.
-    found = sum(blocks_so * count**k for count, blocks_so in enumerate(counts) if blocks_so)
-    bound = fractions.Fraction(found, blocks * BLOCK_BITS**k) + fractions.Fraction(items, 1 << 64)
+    # In integers, so that the result does not depend on the machine's rounding.
+    false_positives = sum(frequency * bits**k for bits, frequency in enumerate(counts) if frequency)
+    bound = fractions.Fraction(false_positives, blocks * BLOCK_BITS**k) + fractions.Fraction(items, 1 << 64)
     return Measurement(bits_set / (blocks * BLOCK_BITS), items, float(min(bound, fractions.Fraction(1))))
 
 
 def _estimated_items(bits_set: int, blocks: int, k: int) -> int:
-    """Return the number of hashes of which one expects so many bits: a hash leaves a bit unset by one chance."""
+    """Return the number of hashes whose expected number of set bits is `bits_set`."""
     bits = blocks * BLOCK_BITS
     unset = max(bits - bits_set, 0.5)
-    set_by_a_hash = -math.expm1(k * math.log1p(-1 / BLOCK_BITS)) / blocks
-    return round(math.log(unset / bits) / math.log1p(-set_by_a_hash))
+    set_per_hash = -math.expm1(k * math.log1p(-1 / BLOCK_BITS)) / blocks
+    return round(math.log(unset / bits) / math.log1p(-set_per_hash))
 
 
 def _check(bits: Bits, hashes: Hashes, k: int) -> None:
@@ -168,12 +167,12 @@ def _check(bits: Bits, hashes: Hashes, k: int) -> None:
     if hashes.dtype != np.uint64 or hashes.ndim != 1:
         raise ValueError(f"hashes must be a flat array of uint64, not {hashes.dtype} of shape {hashes.shape}")
     if k < 1:
-        raise ValueError(f"a hash sets 1 bit or more, not {k}")
+        raise ValueError(f"k must be at least 1, not {k}")
 
 
 @helper
 def _block(word, blocks):  # type: ignore[no-untyped-def]
-    """Return the high 64 bits of a mixture times a number of blocks below 2**32: the block."""
+    """Return the block of a mixed hash: the high 64 bits of its product with the number of blocks, below 2**32."""
     low = (word & np.uint64(0xFFFFFFFF)) * blocks
     return ((word >> np.uint64(32)) * blocks + (low >> np.uint64(32))) >> np.uint64(32)
 
@@ -196,29 +195,29 @@ def _fetch_blocks(flat, starts, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _add(flat, hashes, k, seed, first_block, blocks, words, starts):  # type: ignore[no-untyped-def]
-    """Add hashes to the blocks from a first one on; `words` and `starts` have room for a batch."""
-    here = np.uint64(len(flat) // BLOCK_BYTES)
-    salt, total, waiting = mixed(seed), np.uint8(0), 0
+    """Add hashes to the blocks from `first_block` on; `words` and `starts` have room for a batch."""
+    part_blocks = np.uint64(len(flat) // BLOCK_BYTES)
+    salt, total, pending = mixed(seed), np.uint8(0), 0
     for number in range(len(hashes)):
         word = mixed(hashes[number] ^ salt)
-        # Below the first block the difference wraps, and is more than any block.
+        # For blocks before the first one the difference wraps around and exceeds the number of blocks.
         block = _block(word, blocks) - first_block
-        words[waiting], starts[waiting] = word, block * np.uint64(BLOCK_BYTES)
-        waiting += int(block < here)
-        if waiting == _BATCH or number == len(hashes) - 1:
-            total += _fetch_blocks(flat, starts, waiting)
-            for at in range(waiting):
+        words[pending], starts[pending] = word, block * np.uint64(BLOCK_BYTES)
+        pending += int(block < part_blocks)
+        if pending == _BATCH or number == len(hashes) - 1:
+            total += _fetch_blocks(flat, starts, pending)
+            for at in range(pending):
                 _set(flat, starts[at], words[at], k)
-            waiting = 0
+            pending = 0
     return total
 
 
 @helper
 def _set(flat, start, word, k):  # type: ignore[no-untyped-def]
-    """Set the k bits of a mixture in the block that starts at a byte."""
+    """Set the k bits of a mixed hash in the block that starts at a byte."""
     positions = np.uint64(0)
     for number in range(k):
-        if number % _IN_A_WORD == 0:
+        if number % _POSITIONS_PER_WORD == 0:
             word += STEP
             positions = mixed(word)
         position = positions & _POSITION
@@ -239,7 +238,7 @@ def _contains(flat, hashes, k, seed, batch, results):  # type: ignore[no-untyped
             batch.words[at], batch.starts[at] = word, _block(word, blocks) * np.uint64(BLOCK_BYTES)
             batch.positions[at] = mixed(word + STEP)
             batch.left[at] = at
-        # Where most of the last batch passed, the whole blocks will be needed: one wait rather than three.
+        # If most of the last batch passed, fetch whole blocks at once: one wait instead of three.
         if 2 * kept > size:
             total += _fetch_blocks(flat, batch.starts, size)
         kept = _still_set(flat, batch, size, first_bits)
@@ -255,7 +254,7 @@ def _contains(flat, hashes, k, seed, batch, results):  # type: ignore[no-untyped
 
 @helper
 def _still_set(flat, batch, count, bits):  # type: ignore[no-untyped-def]
-    """Keep the hashes of `left` whose next few bits are set, at its front; return how many. There is no branch."""
+    """Move the hashes of `left` whose next few bits are set to its front, without a branch; return how many."""
     for number in range(count):
         at = batch.left[number]
         rest = batch.positions[at]
@@ -278,11 +277,11 @@ def _still_set(flat, batch, count, bits):  # type: ignore[no-untyped-def]
 
 @helper
 def _all_set(flat, start, word, k):  # type: ignore[no-untyped-def]
-    """Return whether the k bits of a mixture are set; stop at the first that is not."""
-    for first in range(0, k, _IN_A_WORD):
+    """Return whether the k bits of a mixed hash are all set; stop at the first that is not."""
+    for first in range(0, k, _POSITIONS_PER_WORD):
         word += STEP
         positions = mixed(word)
-        for _ in range(min(_IN_A_WORD, k - first)):
+        for _ in range(min(_POSITIONS_PER_WORD, k - first)):
             position = positions & _POSITION
             if not (flat[start + (position >> _BYTE)] >> np.uint8(position & _BIT)) & 1:
                 return False

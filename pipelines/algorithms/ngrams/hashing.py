@@ -1,15 +1,14 @@
-"""64-bit hashes of words and word n-grams, straight from the bytes of a column of text; no Python object for a word.
+"""64-bit hashes of words and word n-grams from the bytes of a column of text, without a Python object per word.
 
-Texts are passed as `data, starts`: the bytes of a column and where each text begins in them, last where all end, one
-more entry than texts (`text_columns.text_arrays`). Words are those of `ngrams.words`; property tests check that both
-agree on all of Unicode. A hash depends only on the words, in order, and on the seed.
+Texts are passed as `data, starts`: the bytes of a column, and where each text begins in them and the last one ends, so
+`starts` has one more entry than there are texts (`text_columns.text_arrays`). Words are those of `ngrams.words`, which
+property tests check on all of Unicode. A hash depends only on the words, their order and the seed.
 
 **Words** are hashed 16 bytes at a time by multiplications and shifts; words of up to 8 bytes never share a hash.
-**N-grams** are hashed as a polynomial in their words' hashes modulo 2**64, a rolling hash: moving the window by a word
-removes one term and adds one. The terms are well mixed before they are added, so two n-grams share the sum only if one
-word's hash equals an expression of the others', with probability 2**-64. It is higher only for related words; the base
-is 5 modulo 8, so n-grams that differ in the order of their words, or in one repeated word, lose at most 5 of the 64
-bits up to n = 16. The last step mixes the sum, one to one.
+**N-grams** have a rolling hash, a polynomial in their words' hashes modulo 2**64: moving the window by a word removes
+one term and adds one. The word hashes are well mixed, so two n-grams have the same sum with probability 2**-64. It is
+higher only for related n-grams: the base is 5 modulo 8, so n-grams that differ in the order of their words, or in one
+repeated word, lose at most 5 of the 64 bits up to n = 16. The last step mixes the sum, one to one.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def text_ngram_hashes(
 ) -> NgramHashes:
     """Return the hashes of the n-grams of texts (UTF-8; int32 or int64 `starts`)."""
     totals = new_totals(starts)
-    # The maximum; the system provides memory only for those that are written.
+    # The maximum number; the system provides memory only for what is written.
     hashes = np.empty(room_for(int(starts[-1] - starts[0]), len(starts))[0] if len(starts) else 0, np.uint64)
     size = 0
     for chunk in read_ngrams(data, starts, n, reading_of(normalization, seed), totals):

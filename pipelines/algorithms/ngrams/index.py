@@ -1,9 +1,9 @@
 """An exact index of the n-grams of benchmarks, for one pass over a corpus: no false positives.
 
-The index holds each distinct n-gram's 64-bit hash, in ascending order, and where its words stand in the benchmarks'
-normalized text. To `scan` a text is to normalize it, to hash each n-gram, to ask a small Bloom filter (the sieve) that
-fits the processor's cache, and then, seldom, to look the hash up and to compare the words, byte by byte. N-grams that
-share a hash are distinct entries. It is made of plain arrays, which can be stored and mapped into memory as they are.
+The index contains the 64-bit hash of each distinct n-gram, sorted, and the position of its words in the benchmarks'
+normalized text. `scan` normalizes a text, hashes each n-gram and tests it in a small Bloom filter (the sieve) that fits
+in the CPU cache. The few n-grams that pass are looked up by hash, and their words are compared byte by byte. N-grams
+with the same hash are distinct entries. The index consists of plain arrays that can be stored and memory-mapped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = 1
 
 _APOSTROPHES, _LETTERS, _LINES = ("split", "drop"), ("unicode", "ascii"), ("cross", "stop")
 _ONE, _SIX_BITS = np.uint64(1), np.uint64(63)
-# N-grams that lie between asking for memory and using it.
+# Prefetch memory for the n-gram this many positions later.
 _AHEAD = 8
 _SECOND, _THIRD = np.uint64(6), np.uint64(12)
 
@@ -31,10 +31,10 @@ _SECOND, _THIRD = np.uint64(6), np.uint64(12)
 class NgramIndex(NamedTuple):
     """The distinct n-grams of benchmarks; an n-gram's id is its number in `hashes`.
 
-    `settings`: uint64, see `settings_of`. `text`: the words of all examples, each followed by a space, as UTF-8, and
-    some zeros. `hashes`: uint64, ascending. `starts`: where each n-gram begins in `text`. `directory`: the number of
-    the first hash that begins with each number of so many bits, and last how many there are. `sieve`: uint64, three
-    bits of the word that a hash begins with for each n-gram.
+    `settings`: uint64, see `settings_of`. `text`: the words of all examples as UTF-8, each followed by a space, and
+    zeros for padding. `hashes`: uint64, ascending. `starts`: where each n-gram begins in `text`. `directory`: for each
+    value of the hashes' high bits the number of the first such hash, and last the number of hashes. `sieve`: a Bloom
+    filter, uint64; a hash's high bits select the word and its low bits three bits in it.
     """
 
     settings: npt.NDArray[np.uint64]
@@ -46,7 +46,7 @@ class NgramIndex(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an index was made with: words of an n-gram, normalization, the hash's seed, and which of its bits count."""
+    """What an index was built with: words per n-gram, normalization, hash seed, and a mask of the hash's bits."""
 
     n: int
     normalization: Normalization
@@ -55,10 +55,10 @@ class Settings(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """The n-grams of some texts that an index holds, in order, one entry each; all int64.
+    """The n-grams of texts that an index contains, in order, one entry per occurrence; all int64.
 
     `documents`: the number of the text; `words`: the number of the n-gram's first word in it; `ids`: the n-gram;
-    `starts`, `ends`: where it stands, in bytes of the text. `word_counts`, `ngram_counts`: of each text.
+    `starts`, `ends`: its bytes in the text. `word_counts`, `ngram_counts`: per text.
     """
 
     documents: npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ class Hits(NamedTuple):
 
 
 def settings_of(index: NgramIndex) -> Settings:
-    """Return what an index was made with. Raises ValueError where it is of another version."""
+    """Return the settings that an index was built with; raise ValueError if it has another version."""
     version, n, seed, mask, apostrophes, letters, lines = (int(value) for value in index.settings)
     if version != VERSION:
         raise ValueError(f"the index of n-grams is of version {version}, not {VERSION}")
@@ -80,7 +80,7 @@ def settings_of(index: NgramIndex) -> Settings:
 
 
 def settings_array(settings: Settings) -> npt.NDArray[np.uint64]:
-    """Return settings as an index holds them."""
+    """Return settings as stored in an index."""
     normalization = settings.normalization
     codes = (
         _APOSTROPHES.index(normalization.apostrophes),
@@ -91,7 +91,7 @@ def settings_array(settings: Settings) -> npt.NDArray[np.uint64]:
 
 
 def ngram_text(index: NgramIndex, id: int) -> str:
-    """Return the words of an n-gram, a space between."""
+    """Return the words of an n-gram, separated by spaces."""
     start, n = int(index.starts[id]), int(index.settings[1])
     size = 64
     while True:
@@ -104,8 +104,7 @@ def ngram_text(index: NgramIndex, id: int) -> str:
 def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any]) -> Hits:
     """Find the index's n-grams in texts (UTF-8; int32 or int64 `starts`, one more than texts).
 
-    Releases the GIL, and may run in several threads. Memory: the hits, and some 10 bytes for each byte of a chunk of
-    128 KiB of text (of its longest word, where that is longer), and twice what n - 1 words in a row have at most.
+    Releases the GIL and can run in several threads. Memory: the hits and the buffers of `read_ngrams`.
     """
     settings = settings_of(index)
     n = settings.n
@@ -143,7 +142,7 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
 def directory_and_sieve(
     hashes: npt.NDArray[np.uint64],
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
-    """Return what leads to ascending hashes: one or two of them for each entry, 8 to 16 bits of the sieve for each."""
+    """Return the directory of sorted hashes, 1 to 2 hashes per entry, and the sieve, 8 to 16 bits per hash."""
     bits = max(1, len(hashes).bit_length() - 1)
     kind = np.uint32 if len(hashes) < 1 << 32 else np.int64
     directory, sieve = np.zeros((1 << bits) + 1, kind), np.zeros(max(2, 1 << bits >> 2), np.uint64)
@@ -153,7 +152,7 @@ def directory_and_sieve(
 
 @helper
 def shift_for(entries):  # type: ignore[no-untyped-def]
-    """Return how far a hash is shifted for its number among so many entries, a power of two."""
+    """Return the shift that leaves the high bits of a hash as an index into `entries`, a power of two."""
     shift = 64
     while entries > 1:
         entries //= 2
@@ -182,7 +181,7 @@ def _sieve_bits(value):  # type: ignore[no-untyped-def]
 
 @helper
 def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-untyped-def]
-    """Say whether so many bytes, at least one, are equal; both arrays go on for 7 bytes more."""
+    """Return whether `size` bytes, at least one, are equal; both arrays have 7 more bytes."""
     last = size - 8
     at = 0
     while at < last:
@@ -197,7 +196,7 @@ def same_bytes(left, left_start, right, right_start, size):  # type: ignore[no-u
 def _look_up(index, arrays, count, n, words, ids):  # type: ignore[no-untyped-def]
     """Write the first word and the id of each n-gram that is in the index; return how many are.
 
-    What is needed a few rounds later is prefetched: in a large index it is all over memory.
+    Memory is prefetched for later candidates: in a large index their entries are in no cache.
     """
     directory, hashes, starts, text = index.directory, index.hashes, index.starts, index.text
     ngrams, firsts, normal, normal_starts = arrays.ngrams, arrays.firsts, arrays.normal, arrays.normal_starts
@@ -220,7 +219,7 @@ def _look_up(index, arrays, count, n, words, ids):  # type: ignore[no-untyped-de
         for id in range(np.int64(directory[entry]), np.int64(directory[entry + 1])):
             fits = hashes[id] == value and starts[id] + length <= text_end
             if fits and same_bytes(text, np.int64(starts[id]), normal, start, length):
-                # There are never more hits than candidates before this one, so none is overwritten.
+                # There are at most as many hits as candidates so far, so no later candidate is overwritten.
                 words[size], ids[size] = word, id
                 size += 1
                 break

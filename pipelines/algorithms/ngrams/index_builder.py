@@ -1,4 +1,4 @@
-"""Builds the exact index of benchmarks' n-grams, and tells which n-gram begins at each of their words."""
+"""Builds the exact index of benchmarks' n-grams and finds which n-gram begins at each of their words."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Part(NamedTuple):
 class IndexBuilder:
     """Collects examples and builds the index of their n-grams.
 
-    Memory is some 8 times the examples' text at its height, in `finish`, and the index is some 3 times as large as the
-    text (measured on 120 MB of English of which 80% of the n-grams are distinct). `mask` weakens the hash for tests.
+    Peak memory, in `finish`, is ~8 times the size of the text, and the index is ~3 times as large as the text (measured
+    on 120 MB of English, where 80% of the n-grams are distinct). `mask` weakens the hash for tests.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class IndexBuilder:
         self._total_words += int(totals.words[-1])
 
     def finish(self) -> tuple[NgramIndex, Examples]:
-        """Return the index, the same whatever the batches were, and where its n-grams occur; forget the examples."""
+        """Return the index, which does not depend on the batches, and where its n-grams occur; remove the examples."""
         parts, examples, words = self._parts, self._words, self._total_words
         self.__init__(*self._settings[:2], seed=self._settings.seed, mask=self._settings.mask)  # type: ignore[misc]
         text, word_starts = _joined_text(parts, words)
@@ -85,12 +85,12 @@ class IndexBuilder:
 
 
 def _trimmed(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return the first entries of an array, as a copy where the rest would waste much memory."""
+    """Return the first entries of an array, copied if over a quarter of its memory would be wasted."""
     return array[:size] if size * 4 >= len(array) * 3 else array[:size].copy()
 
 
 def _joined_text(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
-    """Return the text of all parts, where each word begins in it, and last where all end; the parts lose both."""
+    """Return the text of all parts, where each word begins in it, and last its size; remove both from the parts."""
     size = sum(len(part.text) for part in parts)
     text = np.empty(size + SLACK, np.uint8)
     text[size:] = 0
@@ -106,7 +106,7 @@ def _joined_text(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint8],
 
 
 def _sorted_ngrams(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any]]:
-    """Return the n-grams of all parts by hash, equal ones in order: their hashes and first words."""
+    """Return the hashes and first words of all n-grams, sorted by hash and then by position; clear the parts."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(part.ngrams for part in parts)])
     places = np.concatenate([np.empty(0, np.int64), *(part.firsts for part in parts)])
     parts.clear()
@@ -116,10 +116,10 @@ def _sorted_ngrams(parts: list[_Part], words: int) -> tuple[npt.NDArray[np.uint6
 
 @kernel
 def _number(hashes, places, text, word_starts, n, ids, starts):  # type: ignore[no-untyped-def]
-    """Number the n-grams by hash and then by where they first occur; return how many are distinct.
+    """Number the n-grams by hash and then by first occurrence; return how many are distinct.
 
-    Writes the id of each into `ids` at its first word, each distinct hash into `hashes`, in place, and where each
-    distinct n-gram begins in the text into `starts`.
+    Writes each n-gram's id into `ids` at its first word, the hashes of distinct n-grams into `hashes`, in place, and
+    where they begin in the text into `starts`.
     """
     distinct = same = 0
     previous = ~np.uint64(0)
