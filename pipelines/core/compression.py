@@ -22,16 +22,20 @@ if TYPE_CHECKING:
 # Reddit's dumps are made with `zstd --long=31`; the decoder's default window refuses them.
 _ZSTD_WINDOW_BYTES = 2**31
 
-# The parts of zstd's format (RFC 8878, section 3.1): the first bytes of a frame tell the size of its header, and the
-# three before a block whether it is the last, its kind and its size.
+# The parts of zstd's format (RFC 8878, section 3.1): the first bytes of a frame tell the size of its header and whether
+# a checksum follows its blocks, and the three before a block whether it is the last, its kind and its size.
 _FRAME_START_BYTES = 5
+_CHECKSUM_FLAG = 4
 _SKIPPABLE_MAGIC = 0x184D2A50
 _BLOCK_HEADER_BYTES = 3
 _REPEATED_BYTE = 1
+_MAX_BLOCK_BYTES = 1 << 17
 _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
-_BUFFER_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+# For lines; what is larger is decoded into the caller's buffer without a copy.
+_BUFFER_BYTES = 1 << 17
 # Where it is counted what a file gave, it is read in small pieces, so that hardly any waits in the decoder.
 _COUNTED_READ_BYTES = 1 << 14
 _COUNTED_BUFFER_BYTES = 1 << 16
@@ -189,7 +193,7 @@ class _PieceReader(io.RawIOBase):
 class _WatchedReader(io.RawIOBase):
     """Passes a stream on and tells of every read how many bytes it gave."""
 
-    def __init__(self, raw: BinaryIO, tell_of: Callable[[int], None], most_bytes: int = _BUFFER_BYTES) -> None:
+    def __init__(self, raw: BinaryIO, tell_of: Callable[[int], None], most_bytes: int = _READ_BYTES) -> None:
         self._raw = raw
         self._tell_of = tell_of
         self._most_bytes = most_bytes
@@ -208,52 +212,59 @@ class _WatchedReader(io.RawIOBase):
 
 
 class _ZstdReader(io.RawIOBase):
-    """Reads zstd frames block by block, so that memory is bounded and nothing before damage is lost.
-
-    A block holds 128 KiB at most, whatever the ratio, and is handed out before the next is decoded. Unlike
-    `stream_reader`, this notices a frame that stops short.
-    """
+    """Decodes zstd frames block by block, so that memory is bounded and nothing before damage is lost."""
 
     def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._compressed = memoryview(b"")
-        self._ready = memoryview(b"")
-        self._context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._after_last_block = False
+        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        source = cast(BinaryIO, _BlockSource(raw))
+        self._decoder = context.stream_reader(source, read_across_frames=True)
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer; return 0 at the true end of the data."""
-        while not self._ready:
-            if self._frame is not None and not self._frame.eof:
-                self._ready = memoryview(self._next_part(self._frame))
-            elif self._has(1):
-                self._begin_frame()
-            else:
-                return 0
+        """Fill a buffer with the content of a block; return 0 at the true end of the data."""
         target = memoryview(buffer).cast("B")
-        size = min(len(target), len(self._ready))
-        target[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
+        # The decoder loses the end of a block that is larger than its target where the next cannot be read.
+        if not self._rest and len(target) >= _MAX_BLOCK_BYTES:
+            return self._decoder.readinto1(target)
+        self._rest = self._rest or memoryview(self._decoder.read1(_MAX_BLOCK_BYTES))
+        size = min(len(target), len(self._rest))
+        target[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
 
-    def _begin_frame(self) -> None:
-        """Decode the header of a frame, or pass over one that is to be skipped."""
-        self._require(_FRAME_START_BYTES)
-        start = self._compressed[:_FRAME_START_BYTES]
-        if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
-            self._skip_frame()
-            return
-        self._frame = self._context.decompressobj()
-        self._frame.decompress(self._take(_FRAME_START_BYTES))
-        self._after_last_block = False
-        rest = zstandard.frame_header_size(start) - _FRAME_START_BYTES
-        self._require(rest)
-        self._frame.decompress(self._take(rest))
+
+class _BlockSource:
+    """The bytes of zstd frames, one block per call of `read`; raises EOFError if the last frame is incomplete.
+
+    The decoder itself takes a frame that stops short for a whole one, and loses what it decoded in a call that fails.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._compressed = memoryview(b"")
+        self._parts = self._frames()
+
+    def read(self, size: int = -1) -> memoryview:
+        """Return the next block or header, whatever its size; empty at the end."""
+        return next(self._parts, memoryview(b""))
+
+    def _frames(self) -> Iterator[memoryview]:
+        while self._has(1):
+            self._require(_FRAME_START_BYTES)
+            start = self._compressed[:_FRAME_START_BYTES]
+            if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
+                self._skip_frame()
+                continue
+            header_bytes = zstandard.frame_header_size(start)
+            self._require(header_bytes)
+            yield self._take(header_bytes)
+            yield from self._blocks()
+            if start[-1] & _CHECKSUM_FLAG:
+                self._require(_CHECKSUM_BYTES)
+                yield self._take(_CHECKSUM_BYTES)
 
     def _skip_frame(self) -> None:
         self._require(8)
@@ -262,17 +273,17 @@ class _ZstdReader(io.RawIOBase):
             self._require(1)
             size -= len(self._take(size))
 
-    def _next_part(self, frame: zstandard.ZstdDecompressionObj) -> bytes:
-        """Return what the next block holds, or as much of it as is there; after the last, check the frame's sum."""
-        if self._after_last_block:
-            self._require(_CHECKSUM_BYTES)
-            return frame.decompress(self._take(_CHECKSUM_BYTES))
-        self._require(_BLOCK_HEADER_BYTES)
-        header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
-        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
-        size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
-        self._after_last_block = self._has(size) and bool(is_last)
-        return frame.decompress(self._take(size))
+    def _blocks(self) -> Iterator[memoryview]:
+        is_last = False
+        while not is_last:
+            self._require(_BLOCK_HEADER_BYTES)
+            header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
+            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
+            self._has(size)
+            part = self._take(size)
+            yield part  # of a block that stops short, some may be decoded
+            self._require(size - len(part))
 
     def _has(self, size: int) -> bool:
         """Read on until there are so many compressed bytes; tell whether the file has them."""
@@ -289,5 +300,5 @@ class _ZstdReader(io.RawIOBase):
 
     def _take(self, size: int) -> memoryview:
         """Return the next compressed bytes, fewer where there are no more."""
-        taken, self._compressed = self._compressed[:size], self._compressed[size:]
-        return taken
+        part, self._compressed = self._compressed[:size], self._compressed[size:]
+        return part

@@ -97,6 +97,7 @@ from pipelines.core.compression import open_decompressed
         ("http://example.com/?fbclid=x&gclid=y", "http://example.com/"),
         ("http://example.com/?utm%5Fsource=x&a", "http://example.com/?a"),
         ("http://example.com/?&a=1&&b=2&", "http://example.com/?a=1&b=2"),
+        ("http://example.com/?&a=1", "http://example.com/?a=1"),
         ("http://example.com/?", "http://example.com/"),
         ("http://example.com/utm_source=x", "http://example.com/utm_source=x"),
         ("http://example.com/?my_utm_source=x", "http://example.com/?my_utm_source=x"),

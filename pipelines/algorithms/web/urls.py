@@ -15,7 +15,7 @@ import tldextract
 
 # The version of the rules below. Raise it with every change that gives some URL another canonical form, a new release
 # of ada-url among them if it does so: links of before and after must not be compared with each other.
-CANONICAL_RULES = 2
+CANONICAL_RULES = 3
 
 # Query parameters that only tell who clicked where, and never choose the page. `utm_...` goes by its prefix.
 TRACKING_PARAMETERS = frozenset(
@@ -41,7 +41,7 @@ _MAX_ROUNDS = 32
 _PLAIN_URL = re.compile(
     r"https?://(?=[^/]{1,253}/)(?:(?!xn--)[a-z0-9-]{1,63}\.)*(?!xn--)[a-z][a-z0-9-]{0,62}"
     r"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]*+)++"
-    r"(?:\?((?:&?+[A-Za-z0-9\-._~!$'()*+,=:@/?]++)++))?"
+    r"(?:\?([A-Za-z0-9\-._~!$'()*+,=:@/?]++(?:&[A-Za-z0-9\-._~!$'()*+,=:@/?]++)*+))?"
 )
 # What the parser returns: every part stands at its place, and is ASCII.
 _PARSED = re.compile(r"(https?://)(?:[^@/]*@)?([^/:\[]+|\[[^\]]+\])(:[0-9]+)?(/[^?#]*)(?:\?([^#]*))?(?:#(.*))?")
@@ -96,16 +96,19 @@ def canonical_url(text: str) -> str | None:
     credentials, default port, fragment and tracking parameters go; the host becomes lower-case ASCII; percent-encoding
     is made uniform; dot segments are resolved. Scheme, `www.`, path case and the order of parameters stay.
     """
-    if _is_plain(text):
-        return text
     for _ in range(_MAX_ROUNDS):
+        if _is_plain(text):
+            return text
         if len(text) > _MAX_CHARACTERS:
             return None
         text = _without_invisible(text)
-        plain = _unescaped(text)
-        if plain != text:
-            text = plain  # and what was escaped may have been escaped before
+        unescaped = _unescaped(text)
+        if unescaped != text:
+            text = unescaped  # and what was escaped may have been escaped before
             continue
+        start, _, fragment = text.partition("#")
+        if not fragment.startswith("!") and _is_plain(start):
+            return start
         url = _canonical_once(text)
         if url is None or len(url) > _MAX_CHARACTERS:
             return None

@@ -21,8 +21,8 @@ class FileStats:
     """
 
     lines: int = 0
-    with_url: int = 0
-    with_score: int = 0
+    has_url: bool = False
+    has_score: bool = False
     kept: int = 0
     pending: int = 0
     bad_lines: int = 0
@@ -36,8 +36,8 @@ class FileStats:
     def count(self, submissions: Sequence[Submission]) -> None:
         """Count submissions before any filter is applied."""
         self.lines += len(submissions)
-        self.with_url += len(submissions) - [submission.url for submission in submissions].count(None)
-        self.with_score += len(submissions) - [submission.score for submission in submissions].count(None)
+        self.has_url = self.has_url or any(submission.url is not None for submission in submissions)
+        self.has_score = self.has_score or any(submission.score is not None for submission in submissions)
         self.days.add(submissions)
 
     def diagnose(self) -> None:
@@ -55,9 +55,7 @@ class FileStats:
                 "is it a dump of Reddit submissions, one JSON object per line?"
             )
         else:
-            missing = next(
-                (name for name, count in (("url", self.with_url), ("score", self.with_score)) if not count), ""
-            )
+            missing = "url" if not self.has_url else "score" if not self.has_score else None
             if missing:
                 self.damage = f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?"
 

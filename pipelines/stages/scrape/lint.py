@@ -67,7 +67,7 @@ def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: Ru
     files = tuple(_file_report(survey) for survey in surveys)
     refused_files = () if config.skip_damaged else tuple(file.problem for file in files if file.problem)
     # A file without URLs is not a dump of submissions (perhaps of comments), so it says nothing about their months.
-    counted = [survey for survey in surveys if survey.stats.with_url or config.skip_damaged]
+    counted = [survey for survey in surveys if survey.stats.has_url or config.skip_damaged]
     months = make_month_reports([(survey.file.label, survey.stats) for survey in counted], config.source)
     accepts_months = config.accept_fresh_scores or config.refresh_scores
     unusable = [] if accepts_months else unusable_months(months, filter)

@@ -10,6 +10,7 @@ import calendar
 import dataclasses
 import datetime as dt
 import hashlib
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -32,6 +33,7 @@ _FIRST_GOOD_SCORE = _FIRST_SCORE + 3
 
 _KNOWN_MONTHS = "reddit-months.toml"
 _DAY_S = 86400
+_WAITING_ROWS = 4096
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 # Scores are clipped: one wrong score must not overflow a sum or hide a month.
 _MAX_SCORE = 10**6
@@ -49,23 +51,33 @@ class DayCounts:
 
     def __init__(self, days: Mapping[int, Counts] | None = None) -> None:
         self._days: dict[int, Counts] = dict(days or {})
+        # Arrays of a few hundred rows cost more than their rows, so they wait until there are many.
+        self._created_utc: list[int] = []
+        self._scores: list[float] = []
+        self._is_link: list[bool] = []
 
     def add(self, submissions: Sequence[Submission]) -> None:
         """Count submissions."""
-        created_utc = np.array([submission.created_utc for submission in submissions], np.int64)
-        scores = [submission.score for submission in submissions]
-        score = np.array([score or 0 for score in scores], np.int64)
-        has_score = np.array([score is not None for score in scores], np.bool_)
-        is_link = np.array([not (post.is_self or post.promoted is True) for post in submissions], np.bool_)
-        days, rows = np.unique(created_utc // _DAY_S, return_inverse=True)
-        counts = np.zeros((len(days), _COLUMNS), np.int64)
-        column = np.where(has_score, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, score, side="right"), _NO_SCORE)
-        np.add.at(counts, (rows, column), 1)
-        np.add.at(counts[:, _LINKS], rows[is_link], 1)
-        np.add.at(counts[:, _SUM], rows, np.where(has_score, np.clip(score, -_MAX_SCORE, _MAX_SCORE), 0))
+        self._created_utc += [submission.created_utc for submission in submissions]
+        self._scores += [math.nan if (score := submission.score) is None else score for submission in submissions]
+        self._is_link += [not (post.is_self or post.promoted is True) for post in submissions]
+        if len(self._scores) >= _WAITING_ROWS:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        # `np.array` takes up to twice as long, since it first looks for a type that all values have.
+        days_of = np.fromiter(self._created_utc, np.int64) // _DAY_S
+        scores = np.fromiter(self._scores, np.float64)
+        days = np.unique(days_of)
+        rows = np.searchsorted(days, days_of)
+        column = np.where(np.isnan(scores), _NO_SCORE, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, scores, "right"))
+        counts = np.bincount(rows * _COLUMNS + column, minlength=len(days) * _COLUMNS).reshape(-1, _COLUMNS)
+        counts[:, _LINKS] = np.bincount(rows, np.fromiter(self._is_link, np.bool_), len(days))
+        counts[:, _SUM] = np.bincount(rows, np.nan_to_num(np.clip(scores, -_MAX_SCORE, _MAX_SCORE)), len(days))
         counts[:, _SUBMISSIONS] = counts[:, _NO_SCORE:_SUM].sum(axis=1)
         for day, row in zip(days.tolist(), counts, strict=True):
             self._add_day(day, row)
+        self._created_utc, self._scores, self._is_link = [], [], []
 
     def _add_day(self, day: int, counts: Counts) -> None:
         known = self._days.get(day)
@@ -73,20 +85,25 @@ class DayCounts:
 
     def update(self, other: DayCounts) -> None:
         """Add the counts of another."""
-        for day, counts in other._days.items():
+        for day, counts in other.by_day().items():
             self._add_day(day, counts)
+
+    def by_day(self) -> dict[int, Counts]:
+        """Return the counts of each day since 1970, in order."""
+        self._count_waiting()
+        return dict(sorted(self._days.items()))
 
     def months(self) -> Iterator[MonthCounts]:
         """Yield the months that have submissions, in order."""
         by_month: dict[str, dict[int, Counts]] = {}
-        for day in sorted(self._days):
-            by_month.setdefault(_month_of_day(day), {})[day] = self._days[day]
+        for day, counts in self.by_day().items():
+            by_month.setdefault(_month_of_day(day), {})[day] = counts
         for month, days in by_month.items():
             yield MonthCounts(month, days)
 
     def to_json(self) -> dict[str, list[int]]:
         """Return the counts as JSON values."""
-        return {str(day): self._days[day].tolist() for day in sorted(self._days)}
+        return {str(day): counts.tolist() for day, counts in self.by_day().items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, list[int]]) -> DayCounts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import operator
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
@@ -100,8 +101,8 @@ def partition_file(item: FileToRead, context: ReadContext) -> TaskResult:
             waiting = stack.enter_context(shards.write_shard(output, item.pending_name, SUBMISSION_SCHEMA))
             pending = _RowBuffer(waiting.writer.write_batch)
             parquet.append(waiting)
-        submissions = _read(item.file, context, Rejects(item.file, rejected.writer), stats)
-        _filter_submissions(submissions, item.unscored_months, context.filter, stats, kept, pending)
+        batches = _read(item.file, context, Rejects(item.file, rejected.writer), stats)
+        _filter_submissions(batches, item.unscored_months, context.filter, stats, kept, pending)
         kept.flush()
         pending.flush()
     entry = FileEntry(item.submissions_name, written.size_bytes, written.sha256)
@@ -121,14 +122,15 @@ def file_bytes(item: FileToRead) -> int:
     return storage.size_bytes(item.file.path)
 
 
-def _read(file: SourceFile, context: ReadContext, rejects: Rejects, stats: FileStats) -> Iterable[Submission]:
+def _read(file: SourceFile, context: ReadContext, rejects: Rejects, stats: FileStats) -> Iterable[Sequence[Submission]]:
     if context.source == "urls":
-        return count_urls(file, context.url_column, rejects, stats)
-    return itertools.chain.from_iterable(submissions for _, submissions in count_submissions(file, rejects, stats))
+        submissions = count_urls(file, context.url_column, rejects, stats)
+        return iter(lambda: list(itertools.islice(submissions, _BATCH_ROWS)), [])
+    return (batch for _, batch in count_submissions(file, rejects, stats))
 
 
 def _filter_submissions(
-    submissions: Iterable[Submission],
+    batches: Iterable[Sequence[Submission]],
     unscored_months: Sequence[str],
     filter: SubmissionFilter,
     stats: FileStats,
@@ -138,23 +140,13 @@ def _filter_submissions(
     """Add the submissions that pass the filter to `kept`, those of unscored months to `pending`; count them all."""
     spans = [month_span(month) for month in unscored_months]
     filter_without_score = filter.without_score()
-    for submission in submissions:
-        is_pending = spans and any(start <= submission.created_utc < end for start, end in spans)
-        active = filter_without_score if is_pending else filter
-        # In two steps, since nine submissions in ten are dropped by the first (`apply` takes 1.5 times as long).
-        reason = active.post_reason(submission)
-        if reason is not None:
-            stats.dropped[reason] += 1
-            continue
-        result = active.apply_to_url(submission)
-        if result.reason is not None:
-            stats.dropped[result.reason] += 1
-        elif is_pending:
-            stats.pending += 1
-            pending.add(submission, result)
-        else:
-            stats.kept += 1
-            kept.add(submission, result)
+    for batch in batches:
+        if spans:
+            is_pending = [any(start <= post.created_utc < end for start, end in spans) for post in batch]
+            unscored = list(itertools.compress(batch, is_pending))
+            batch = list(itertools.compress(batch, map(operator.not_, is_pending)))
+            stats.pending += pending.add(filter_without_score.select(unscored, stats.dropped))
+        stats.kept += kept.add(filter.select(batch, stats.dropped))
 
 
 class _RowBuffer:
@@ -164,10 +156,12 @@ class _RowBuffer:
         self._write = write
         self._rows: list[tuple[Submission, FilterResult]] = []
 
-    def add(self, submission: Submission, result: FilterResult) -> None:
-        self._rows.append((submission, result))
+    def add(self, rows: Sequence[tuple[Submission, FilterResult]]) -> int:
+        """Add rows and return their number."""
+        self._rows += rows
         if len(self._rows) >= _BATCH_ROWS:
             self.flush()
+        return len(rows)
 
     def flush(self) -> None:
         if self._rows:

@@ -28,8 +28,8 @@ _BAD_SHARE_ALLOWED = 0.01
 
 # Decompressed garbage may contain no newline at all; no submission is near this size.
 _MAX_LINE_BYTES = 32 << 20
-# Larger blocks leave the processor's cache: at 4 MiB decoding takes 1.2 times as long.
-_BLOCK_BYTES = 1 << 20
+# Larger blocks, with what is decoded of them, leave the processor's cache.
+_BLOCK_BYTES = 1 << 18
 _SHOWN_CHARACTERS = 200
 
 
@@ -81,7 +81,7 @@ def count_submissions(
 def read_submissions(
     stream: BinaryIO, rejects: Rejects, *, block_bytes: int = _BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
 ) -> Iterator[tuple[Sequence[int], list[Submission]]]:
-    """Yield the submissions of a dump with their line numbers from 1, about a thousand at a time.
+    """Yield the submissions of a dump with their line numbers from 1, a few hundred at a time.
 
     Bad lines are added to `rejects`, blank ones skipped.
     """
@@ -92,14 +92,15 @@ def read_submissions(
             yield range(line, line + len(submissions)), submissions
             line += len(submissions)
         else:
-            yield _parse_lines(block, line, rejects)
-            line += block.count(b"\n")
+            lines = bytes(block[:-1]).split(b"\n")
+            yield _parse_lines(lines, line, rejects)
+            line += len(lines)
 
 
-def _parse_lines(block: bytes, first_line: int, rejects: Rejects) -> tuple[list[int], list[Submission]]:
+def _parse_lines(lines: Sequence[bytes], first_line: int, rejects: Rejects) -> tuple[list[int], list[Submission]]:
     """Return the submissions of a block with bad or uncommon lines, with their line numbers."""
     numbers, submissions = [], []
-    for number, line in enumerate(block[:-1].split(b"\n"), first_line):
+    for number, line in enumerate(lines, first_line):
         if not line or line.isspace():
             continue
         try:
@@ -110,27 +111,35 @@ def _parse_lines(block: bytes, first_line: int, rejects: Rejects) -> tuple[list[
     return numbers, submissions
 
 
-def line_blocks(stream: BinaryIO, block_bytes: int, max_line_bytes: int = _MAX_LINE_BYTES) -> Iterator[bytes]:
-    """Yield a stream in blocks of whole lines; the last line gets a newline if it has none.
+def line_blocks(
+    stream: BinaryIO, block_bytes: int = _BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
+) -> Iterator[memoryview]:
+    """Yield a stream in blocks of whole lines, each valid until the next; the last line gets a newline if it has none.
 
     Of a line longer than `max_line_bytes` only the first part is yielded. If the stream is damaged, all whole lines
     before the damage are yielded, then its error is raised.
     """
-    buffer = bytearray(block_bytes)
-    rest = b""
+    # One buffer, since copies of every block take a tenth of the time of reading a dump.
+    buffer = bytearray(2 * block_bytes)
+    size = 0  # of the incomplete line at the start of the buffer
     skips_line = False
-    while size := stream.readinto(buffer):  # type: ignore[attr-defined]
-        chunk = bytes(memoryview(buffer)[:size])
+    while count := stream.readinto(memoryview(buffer)[size : size + block_bytes]):  # type: ignore[attr-defined]
+        start = 0
         if skips_line:
-            _, newline, chunk = chunk.partition(b"\n")
-            skips_line = not newline
-        end = chunk.rfind(b"\n") + 1
-        if end:
-            yield rest + chunk[:end]
-            rest = b""
-        rest += chunk[end:]
+            start = buffer.find(b"\n", 0, count) + 1
+            if not start:
+                continue
+            skips_line = False
+        end = buffer.rfind(b"\n", size, size + count) + 1
+        if end > start:
+            yield memoryview(buffer)[start:end]
+        rest = buffer[max(start, end) : size + count]
         if len(rest) >= max_line_bytes:
-            yield rest[:max_line_bytes] + b"\n"
-            rest, skips_line = b"", True
-    if rest:
-        yield rest + b"\n"
+            yield memoryview(rest[:max_line_bytes] + b"\n")
+            rest, skips_line = bytearray(), True
+        size = len(rest)
+        if size + block_bytes > len(buffer):
+            buffer = bytearray(2 * (size + block_bytes))
+        buffer[:size] = rest
+    if size:
+        yield memoryview(buffer[:size] + b"\n")

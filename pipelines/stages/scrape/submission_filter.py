@@ -6,7 +6,10 @@ import dataclasses
 import datetime as dt
 import functools
 import re
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
 
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core.errors import UsageError
@@ -34,7 +37,7 @@ _UNUSED_OPTIONS = {
 }
 
 
-class FilterResult(NamedTuple):
+class FilterResult(msgspec.Struct, frozen=True, gc=False):
     """The link of a submission, or the `reason` why it is dropped (the other fields are then empty)."""
 
     reason: str | None
@@ -96,6 +99,16 @@ class SubmissionFilter:
             return _dropped("not_http")
         reason = self.profile.reason_to_drop(submission, url, domain)
         return FilterResult(None, url, domain) if reason is None else _dropped(reason)
+
+    def select(self, submissions: Sequence[Submission], dropped: Counter[str]) -> list[tuple[Submission, FilterResult]]:
+        """Return the submissions that make a link, with it; count the others in `dropped` by reason."""
+        # All posts first, since nine in ten are dropped there: calling `apply` for each takes 1.5 times as long.
+        reasons = [self.post_reason(submission) for submission in submissions]
+        passed = [submission for submission, reason in zip(submissions, reasons, strict=True) if reason is None]
+        links = [self.apply_to_url(submission) for submission in passed]
+        dropped.update(filter(None, reasons))
+        dropped.update(filter(None, [link.reason for link in links]))
+        return [(submission, link) for submission, link in zip(passed, links, strict=True) if link.reason is None]
 
     def without_score(self) -> SubmissionFilter:
         """Return the filter that ignores the scores of submissions."""
