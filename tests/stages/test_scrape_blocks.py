@@ -52,8 +52,8 @@ class _Written:
 def _lines(stream: Any, block_bytes: int, max_line_bytes: int = 1 << 20) -> list[bytes]:
     lines = []
     for block in line_blocks(stream, block_bytes, max_line_bytes):
-        assert block[-1:] == b"\n"
-        lines += bytes(block[:-1]).split(b"\n")
+        assert block.endswith(b"\n")
+        lines += block[:-1].split(b"\n")
     return lines
 
 

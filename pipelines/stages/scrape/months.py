@@ -68,7 +68,7 @@ class DayCounts:
         # `np.array` takes up to twice as long, since it first looks for a type that all values have.
         days_of = np.fromiter(self._created_utc, np.int64) // _DAY_S
         scores = np.fromiter(self._scores, np.float64)
-        days = np.unique(days_of)
+        days = np.unique(days_of[np.diff(days_of, prepend=-1) != 0])
         rows = np.searchsorted(days, days_of)
         column = np.where(np.isnan(scores), _NO_SCORE, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, scores, "right"))
         counts = np.bincount(rows * _COLUMNS + column, minlength=len(days) * _COLUMNS).reshape(-1, _COLUMNS)
