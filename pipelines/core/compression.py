@@ -1,4 +1,4 @@
-"""Decompressed byte streams, by the name of the file; a truncated or corrupt one is an error, never a short read."""
+"""Decompressed byte streams by file suffix; a truncated or corrupt file raises an error, never a short read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pipelines.core.errors import DamagedFileError, InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Reddit's dumps are made with `zstd --long=31`; the decoder's default window refuses them.
+# Reddit's dumps are compressed with `zstd --long=31`, beyond the decoder's default maximum window.
 _ZSTD_WINDOW_BYTES = 2**31
 
-# The parts of zstd's format (RFC 8878, section 3.1): the first bytes of a frame tell the size of its header and whether
-# a checksum follows its blocks, and the three before a block whether it is the last, its kind and its size.
+# The zstd format (RFC 8878, section 3.1): the first bytes of a frame give the size of its header and whether a checksum
+# follows its blocks; the three bytes before a block give its size, its type and whether it is the last.
 _FRAME_START_BYTES = 5
 _CHECKSUM_FLAG = 4
 _SKIPPABLE_MAGIC = 0x184D2A50
@@ -34,23 +34,23 @@ _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
 _READ_BYTES = 1 << 20
-# For lines; what is larger is decoded into the caller's buffer without a copy.
+# For reading lines; larger reads are decoded into the caller's buffer without a copy.
 _BUFFER_BYTES = 1 << 17
-# Where it is counted what a file gave, it is read in small pieces, so that hardly any waits in the decoder.
+# `CountedReader` reads small chunks, so that hardly any data is buffered in the decoder.
 _COUNTED_READ_BYTES = 1 << 14
 _COUNTED_BUFFER_BYTES = 1 << 16
 
-# What the decoders raise for a damaged file; bz2 reports corruption as a plain OSError without an error number.
+# The decoders' exceptions for damaged files; bz2 reports corruption as an OSError without an error number.
 DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
 
-# How compressed data begins: what made it, and the suffix that says so.
-COMPRESSED_STARTS = {
+# The format and the suffix of compressed files by their magic number.
+COMPRESSION_MAGIC = {
     b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
     b"\xfd7zXZ": ("xz", ".xz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x1f\x8b": ("gzip", ".gz"),
 }
-_ZIP_START = b"PK\x03\x04"
+_ZIP_MAGIC = b"PK\x03\x04"
 _TAR_MAGIC = slice(257, 262)
 
 SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
@@ -68,54 +68,54 @@ def strip_compression(name: str) -> str:
 def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[BinaryIO]:
     """Yield the decompressed bytes of `.zst`, `.xz`, `.bz2`, `.gz` or plain files as a buffered stream.
 
-    With `report_bytes`, what is read of the file, in its compressed bytes, is reported as progress. Inside the block, a
-    truncated or corrupt file raises DamagedFileError with the file's name and the offset reached in the compressed
-    bytes, after all that was decoded before. Raises InputError for an archive, and for data under a wrong suffix.
+    With `report_bytes`, progress is reported in compressed bytes read. Inside the block, a truncated or corrupt file
+    raises DamagedFileError with its name and the offset reached in the compressed bytes, once all data before the
+    damage has been read. Raises InputError for an archive, and for compressed data under another suffix.
     """
-    with storage.open_read(path) as raw, _named_damage(path, raw):
-        source = cast(BinaryIO, _WatchedReader(raw, progress.advance)) if report_bytes else raw
-        _refuse_misnamed(path, raw)
-        yield _SteadyReader(_decoder(path, source), _BUFFER_BYTES)
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        source = cast(BinaryIO, _ObservedReader(raw, progress.advance)) if report_bytes else raw
+        _check_format(path, raw)
+        yield _DeferredErrorReader(_decoder(path, source), _BUFFER_BYTES)
 
 
 @contextlib.contextmanager
 def open_counted(path: str) -> Iterator[CountedReader]:
-    """Yield the decompressed bytes as `open_decompressed` does, with how many bytes of the file gave them.
+    """Yield the decompressed bytes as `open_decompressed` does, and count the compressed bytes that they come from.
 
-    For the ratio of a beginning: of a file that is damaged, the last bytes before the damage may be missing.
+    For estimating the compression ratio; the last bytes before damage may be missing.
     """
-    with storage.open_read(path) as raw, _named_damage(path, raw):
-        _refuse_misnamed(path, raw)
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        _check_format(path, raw)
         yield CountedReader(path, raw)
 
 
 class CountedReader(io.BufferedReader):
-    """Decompressed bytes; the first `file_bytes` of the file gave the first `decoded_bytes`, of which some wait here.
+    """Decompressed bytes; the first `file_bytes` of the file decompress to `decoded_bytes`, some still buffered.
 
-    Both are as they were when the decoder last had nothing left to give, since some take in much before they give.
+    Both are from when the decoder last had no output pending, since some formats read far ahead of their output.
     """
 
     def __init__(self, path: str, raw: BinaryIO) -> None:
         self.file_bytes = self.decoded_bytes = 0
-        self._taken_in = self._given = self._settled = 0
-        source = _WatchedReader(raw, self._takes_in, _COUNTED_READ_BYTES)
+        self._bytes_in = self._bytes_out = self._settled_bytes = 0
+        source = _ObservedReader(raw, self._count_input, _COUNTED_READ_BYTES)
         decoder = _decoder(path, cast(BinaryIO, source))
-        super().__init__(_WatchedReader(cast(BinaryIO, decoder), self._gives), _COUNTED_BUFFER_BYTES)
+        super().__init__(_ObservedReader(cast(BinaryIO, decoder), self._count_output), _COUNTED_BUFFER_BYTES)
 
-    def _takes_in(self, size: int) -> None:
-        if self._given > self._settled:
-            self.file_bytes = self._taken_in
-            self.decoded_bytes = self._settled = self._given
-        self._taken_in += size
+    def _count_input(self, size: int) -> None:
+        if self._bytes_out > self._settled_bytes:
+            self.file_bytes = self._bytes_in
+            self.decoded_bytes = self._settled_bytes = self._bytes_out
+        self._bytes_in += size
 
-    def _gives(self, size: int) -> None:
-        self._given += size
-        if not self._settled:
-            self.file_bytes, self.decoded_bytes = self._taken_in, self._given
+    def _count_output(self, size: int) -> None:
+        self._bytes_out += size
+        if not self._settled_bytes:
+            self.file_bytes, self.decoded_bytes = self._bytes_in, self._bytes_out
 
 
 @contextlib.contextmanager
-def _named_damage(path: str, raw: BinaryIO) -> Iterator[None]:
+def _translate_damage(path: str, raw: BinaryIO) -> Iterator[None]:
     try:
         yield
     except DAMAGE_ERRORS as error:
@@ -124,56 +124,54 @@ def _named_damage(path: str, raw: BinaryIO) -> Iterator[None]:
         raise DamagedFileError(path, raw.tell(), str(error)) from error
 
 
-def _refuse_misnamed(path: str, raw: BinaryIO) -> None:
-    """Raise InputError for compressed data, or an archive, under a name that does not say so."""
+def _check_format(path: str, raw: BinaryIO) -> None:
+    """Raise InputError for an archive, and for compressed data whose suffix is missing or wrong."""
     start = raw.read(_TAR_MAGIC.stop)
     raw.seek(0)
     if start[_TAR_MAGIC] == b"ustar" or path.endswith(".tgz") or strip_compression(path).endswith(".tar"):
         raise InputError(f"{path}: is a tar archive; unpack it first")
-    if start.startswith(_ZIP_START):
-        raise InputError(f"{path}: holds a zip archive, which its name does not say; unpack it first")
-    for beginning, (kind, suffix) in COMPRESSED_STARTS.items():
-        if start.startswith(beginning) and not path.endswith(suffix):
-            raise InputError(
-                f"{path}: holds {kind} data, which its name does not say; give it a name that ends in {suffix}"
-            )
+    if start.startswith(_ZIP_MAGIC):
+        raise InputError(f"{path}: is a zip archive; unpack it first")
+    for magic, (kind, suffix) in COMPRESSION_MAGIC.items():
+        if start.startswith(magic) and not path.endswith(suffix):
+            raise InputError(f"{path}: contains {kind} data; rename it to end in {suffix}")
 
 
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     if path.endswith(".zst"):
         return _ZstdReader(raw)
     if path.endswith(".xz"):
-        return _PieceReader(lzma.LZMAFile(raw))
+        return _Read1Adapter(lzma.LZMAFile(raw))
     if path.endswith(".bz2"):
-        return _PieceReader(bz2.BZ2File(raw))
+        return _Read1Adapter(bz2.BZ2File(raw))
     if path.endswith(".gz"):
-        return _PieceReader(gzip.GzipFile(fileobj=raw, mode="rb"))
+        return _Read1Adapter(gzip.GzipFile(fileobj=raw, mode="rb"))
     return cast(io.RawIOBase, raw)
 
 
-class _SteadyReader(io.BufferedReader):
-    """Hands out what came before an error, then raises it; `BufferedReader` forgets what it has already filled in."""
+class _DeferredErrorReader(io.BufferedReader):
+    """Returns the data before an error, then raises it; `BufferedReader` discards a partly filled buffer."""
 
-    _problem: Exception | None = None
+    _error: Exception | None = None
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer as far as the stream goes."""
-        if self._problem is not None:
-            raise self._problem
+        """Fill a buffer, or the first part of it at the end of the stream or before an error."""
+        if self._error is not None:
+            raise self._error
         target = memoryview(buffer).cast("B")
         size = 0
         try:
-            while size < len(target) and (got := self.readinto1(target[size:])):
-                size += got
+            while size < len(target) and (count := self.readinto1(target[size:])):
+                size += count
         except DAMAGE_ERRORS as error:
             if not size:
                 raise
-            self._problem = error
+            self._error = error
         return size
 
 
-class _PieceReader(io.RawIOBase):
-    """Reads of a decoder what is ready; asked for more at once, it forgets what it has when an error comes."""
+class _Read1Adapter(io.RawIOBase):
+    """Reads a decoder by `read1`; longer reads discard the data before an error."""
 
     def __init__(self, decoder: lzma.LZMAFile | bz2.BZ2File | gzip.GzipFile) -> None:
         self._decoder = decoder
@@ -190,13 +188,13 @@ class _PieceReader(io.RawIOBase):
         return len(data)
 
 
-class _WatchedReader(io.RawIOBase):
-    """Passes a stream on and tells of every read how many bytes it gave."""
+class _ObservedReader(io.RawIOBase):
+    """Calls `on_read` with the size of every read from a stream."""
 
-    def __init__(self, raw: BinaryIO, tell_of: Callable[[int], None], most_bytes: int = _READ_BYTES) -> None:
+    def __init__(self, raw: BinaryIO, on_read: Callable[[int], None], max_bytes: int = _READ_BYTES) -> None:
         self._raw = raw
-        self._tell_of = tell_of
-        self._most_bytes = most_bytes
+        self._on_read = on_read
+        self._max_bytes = max_bytes
 
     def readable(self) -> bool:
         """Return True."""
@@ -205,41 +203,41 @@ class _WatchedReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer; return 0 at the end of the file."""
         target = memoryview(buffer).cast("B")
-        data = self._raw.read(min(len(target), self._most_bytes))
+        data = self._raw.read(min(len(target), self._max_bytes))
         target[: len(data)] = data
-        self._tell_of(len(data))
+        self._on_read(len(data))
         return len(data)
 
 
 class _ZstdReader(io.RawIOBase):
-    """Decodes zstd frames block by block, so that memory is bounded and nothing before damage is lost."""
+    """Decodes zstd frames block by block, so that memory is bounded and all data before damage is returned."""
 
     def __init__(self, raw: BinaryIO) -> None:
         context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
         source = cast(BinaryIO, _BlockSource(raw))
         self._decoder = context.stream_reader(source, read_across_frames=True)
-        self._rest = memoryview(b"")
+        self._pending = memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer with the content of a block; return 0 at the true end of the data."""
+        """Fill a buffer from one block; return 0 at the end of the data."""
         target = memoryview(buffer).cast("B")
-        # The decoder loses the end of a block that is larger than its target where the next cannot be read.
-        if not self._rest and len(target) >= _MAX_BLOCK_BYTES:
+        # If the next block cannot be read, the decoder discards what did not fit into the target.
+        if not self._pending and len(target) >= _MAX_BLOCK_BYTES:
             return self._decoder.readinto1(target)
-        self._rest = self._rest or memoryview(self._decoder.read1(_MAX_BLOCK_BYTES))
-        size = min(len(target), len(self._rest))
-        target[:size], self._rest = self._rest[:size], self._rest[size:]
+        self._pending = self._pending or memoryview(self._decoder.read1(_MAX_BLOCK_BYTES))
+        size = min(len(target), len(self._pending))
+        target[:size], self._pending = self._pending[:size], self._pending[size:]
         return size
 
 
 class _BlockSource:
     """The bytes of zstd frames, one block per call of `read`; raises EOFError if the last frame is incomplete.
 
-    The decoder itself takes a frame that stops short for a whole one, and loses what it decoded in a call that fails.
+    The decoder itself accepts truncated frames, and discards its output when a call fails.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -252,7 +250,7 @@ class _BlockSource:
         return next(self._parts, memoryview(b""))
 
     def _frames(self) -> Iterator[memoryview]:
-        while self._has(1):
+        while self._buffer(1):
             self._require(_FRAME_START_BYTES)
             start = self._compressed[:_FRAME_START_BYTES]
             if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
@@ -280,13 +278,13 @@ class _BlockSource:
             header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
-            self._has(size)
+            self._buffer(size)
             part = self._take(size)
-            yield part  # of a block that stops short, some may be decoded
+            yield part  # part of a truncated block may still be decoded
             self._require(size - len(part))
 
-    def _has(self, size: int) -> bool:
-        """Read on until there are so many compressed bytes; tell whether the file has them."""
+    def _buffer(self, size: int) -> bool:
+        """Buffer `size` compressed bytes; return False if the file ends before."""
         while len(self._compressed) < size:
             chunk = self._raw.read(_CHUNK_BYTES)
             if not chunk:
@@ -295,10 +293,10 @@ class _BlockSource:
         return True
 
     def _require(self, size: int) -> None:
-        if not self._has(size):
+        if not self._buffer(size):
             raise EOFError("the last zstd frame is incomplete")
 
     def _take(self, size: int) -> memoryview:
-        """Return the next compressed bytes, fewer where there are no more."""
+        """Return the next `size` compressed bytes, or fewer at the end of the file."""
         part, self._compressed = self._compressed[:size], self._compressed[size:]
         return part

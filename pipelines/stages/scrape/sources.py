@@ -13,7 +13,7 @@ from typing import BinaryIO
 import zstandard
 
 from pipelines.core import storage
-from pipelines.core.compression import COMPRESSED_STARTS, SUFFIXES, strip_compression
+from pipelines.core.compression import COMPRESSION_MAGIC, SUFFIXES, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
@@ -125,8 +125,8 @@ def _spool(stream: BinaryIO, path: str) -> None:
     chunk = stream.read(_CHUNK_BYTES)
     if not chunk:
         raise InputError("standard input is empty; pipe submissions into it, one JSON object per line")
-    for start, (name, _) in COMPRESSED_STARTS.items():
-        if chunk.startswith(start):
+    for magic, (name, _) in COMPRESSION_MAGIC.items():
+        if chunk.startswith(magic):
             raise InputError(f"standard input is compressed with {name}; decompress it first, or pass the file instead")
     compressor = zstandard.ZstdCompressor(level=1).compressobj()
     with storage.atomic_write(path) as writer:
