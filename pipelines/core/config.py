@@ -80,13 +80,16 @@ def identity_of(config: Any) -> dict[str, Any]:
     }
 
 
-def identity_defaults(config: Any) -> dict[str, Any]:
-    """Return the defaults of the values that determine the result, as JSON values; without those that have none."""
-    return {
+def with_current_options(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return an older `identity_of` a config (or its type) with the present names and the defaults of newer options."""
+    fields = [field for field in dataclasses.fields(config) if spec_of(field).identity]
+    defaults = {
         field.name: list(field.default) if isinstance(field.default, tuple) else field.default
-        for field in dataclasses.fields(config)
-        if spec_of(field).identity and field.default is not dataclasses.MISSING
+        for field in fields
+        if field.default is not dataclasses.MISSING
     }
+    names = {spec_of(field).renamed_from: field.name for field in fields}
+    return defaults | {names.get(name, name): value for name, value in recorded.items()}
 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pipelines.core import storage
@@ -43,15 +43,14 @@ class OutputFolder:
 
     # The journal
 
-    def recorded_identity(self, defaults: Mapping[str, Any]) -> Identity | None:
-        """Return the identity of the finished or unfinished run in the folder, with `defaults` for newer options."""
+    def recorded_identity(self) -> Identity | None:
+        """Return the identity of the finished or unfinished run in the folder."""
         if has_manifest(self.path):
-            return read_manifest(self.path).identity.with_defaults(defaults)
+            return read_manifest(self.path).identity
         if not storage.exists(self._journal_path(_HEADER)):
             return None
         fields = {field.name for field in dataclasses.fields(Identity)}
-        recorded = Identity(**{key: value for key, value in self._header().items() if key in fields})
-        return recorded.with_defaults(defaults)
+        return Identity(**{key: value for key, value in self._header().items() if key in fields})
 
     def write_header(
         self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()

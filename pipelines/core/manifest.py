@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines.core import storage
+from pipelines.core.config import with_current_options
 from pipelines.core.errors import DamagedShardError, InputError
 
 MANIFEST_FILE = "manifest.json"
@@ -66,9 +67,9 @@ class Identity:
     config: Mapping[str, Any]
     inputs: Mapping[str, str]
 
-    def with_defaults(self, defaults: Mapping[str, Any]) -> Identity:
-        """Return this recorded identity with the defaults of options that did not exist when it was recorded."""
-        return dataclasses.replace(self, config={**defaults, **self.config})
+    def with_current_options(self, config: Any) -> Identity:
+        """Return this recorded identity with the options of a config: see `config.with_current_options`."""
+        return dataclasses.replace(self, config=with_current_options(self.config, config))
 
     def differences(self, other: Identity) -> list[str]:
         """Describe how this recorded identity differs from the requested one."""

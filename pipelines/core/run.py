@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipelines.core import storage
-from pipelines.core.config import identity_defaults, identity_of
+from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, InputError, WebtextError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.format import plural
@@ -215,12 +215,11 @@ class StageRun:
             extra={**manifest.counts, **(extra or {})},
         )
 
-    def open(self, global_phases: Sequence[str], defaults: Mapping[str, Any]) -> None:
-        """Resume what the folder contains, or start; raise ChangedRunError if it was built differently.
-
-        `defaults` are the values of options that the folder does not record since they are newer.
-        """
-        recorded = self._folder.recorded_identity(defaults)
+    def open(self, config: Any, global_phases: Sequence[str]) -> None:
+        """Resume what the folder contains, or start; raise ChangedRunError if it was built differently."""
+        recorded = self._folder.recorded_identity()
+        if recorded is not None:
+            recorded = recorded.with_current_options(config)
         if recorded is not None and self._only_shard_inputs_changed(recorded):
             self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
             for entry in self._folder.entries():
@@ -352,5 +351,5 @@ def stage_run(
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     with storage.folder_lock(output):
         run = StageRun(identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
-        run.open(global_phases, identity_defaults(config))
+        run.open(config, global_phases)
         yield run

@@ -63,7 +63,7 @@ class _Notes(Silent):
 
 def _run(
     output: Path,
-    config: _Config | None = None,
+    config: _Config | _ConfigWithRenamedOption | None = None,
     *,
     inputs: dict[str, str] | None = None,
     version: int = 1,
@@ -173,6 +173,28 @@ def test_a_result_older_than_an_option_counts_as_built_with_its_default(tmp_path
     with pytest.raises(ChangedRunError, match="most was 99, is now 50"):
         _run(out, _ConfigWithNewOption(most=50))
     assert len(_run(out, _ConfigWithNewOption())[1]) == (0 if finished else 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ConfigWithRenamedOption:
+    minimum: int = option(0, "Minimum number kept.", renamed_from="least")
+
+    @property
+    def least(self) -> int:
+        return self.minimum
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_result_older_than_the_name_of_an_option_is_kept(tmp_path: Path, finished: bool) -> None:
+    out = tmp_path / "out"
+    if finished:
+        _run(out, _Config(least=5))
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _run(out, _Config(least=5), stop_after=2)
+    with pytest.raises(ChangedRunError, match="minimum was 5, is now 0"):
+        _run(out, _ConfigWithRenamedOption())
+    assert len(_run(out, _ConfigWithRenamedOption(minimum=5))[1]) == (0 if finished else 2)
 
 
 def test_a_new_option_without_a_default_is_a_difference(tmp_path: Path) -> None:

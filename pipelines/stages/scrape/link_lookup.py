@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import shards, storage
-from pipelines.core.config import identity_defaults
 from pipelines.core.format import plural
 from pipelines.core.manifest import Identity, Manifest, has_manifest, read_manifest
 from pipelines.stages.scrape.config import ScrapeConfig
@@ -98,7 +97,7 @@ def _rule_differences(manifest: Manifest, identity: Identity) -> list[str]:
         }
         return dataclasses.replace(identity, inputs=rules)
 
-    return with_rules(recorded.with_defaults(identity_defaults(ScrapeConfig))).differences(with_rules(identity))
+    return with_rules(recorded.with_current_options(ScrapeConfig)).differences(with_rules(identity))
 
 
 def _file_difference(manifest: Manifest, identity: Identity) -> str:
