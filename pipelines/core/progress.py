@@ -76,14 +76,17 @@ def note(message: str) -> None:
         _note_sink(message)
 
 
-_compilation_noted = False
+_compilation_noted_to: Callable[[str], None] | None = None
 
 
 def note_compilation() -> None:
-    """Tell the user, once per run, that numba is compiling kernels, since progress stops meanwhile."""
-    global _compilation_noted
-    if not _compilation_noted:
-        _compilation_noted = True
+    """Tell the user, once per command, that numba is compiling kernels, since progress stops meanwhile.
+
+    Has no effect while no progress is shown, such as during an estimate: the next compilation is noted instead.
+    """
+    global _compilation_noted_to
+    if _note_sink != _compilation_noted_to and _note_sink is not None:
+        _compilation_noted_to = _note_sink
         note("compiling (first run only)")
 
 
