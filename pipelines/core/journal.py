@@ -76,6 +76,17 @@ class OutputFolder:
         """Remove the entry of a task, so that it runs again."""
         storage.remove(self._journal_path(_entry_name(entry)))
 
+    def discard_phases(self, phases: Collection[str]) -> None:
+        """Remove the entries of phases, and what was written or declared for them in folders of the stage."""
+        entries = self.entries()
+        kept = {file.name for entry in entries if entry.phase not in phases for file in entry.files}
+        for name in self.listed_in_stage_folders():
+            if name not in kept:
+                storage.remove(storage.join(self.path, name))
+        for entry in entries:
+            if entry.phase in phases:
+                self.discard_entry(entry)
+
     def discard_all_entries(self) -> None:
         """Remove all entries and work files, so that every task runs again."""
         storage.remove(self.work)

@@ -222,9 +222,7 @@ class StageRun:
             recorded = recorded.with_current_options(config)
         if recorded is not None and self._only_shard_inputs_changed(recorded):
             self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
-            for entry in self._folder.entries():
-                if entry.phase in global_phases:
-                    self._folder.discard_entry(entry)
+            self._folder.discard_phases(global_phases)
             self._write_header()
             recorded = self._identity
         if recorded is None:

@@ -432,6 +432,37 @@ def test_a_damaged_shard_is_named_and_rebuilt(tmp_path: Path, damage: str) -> No
     assert _bytes(out) == before
 
 
+def test_files_of_an_earlier_input_are_removed_when_the_run_resumes_with_another(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+
+    def run_with(name: str, kill: bool = False) -> None:
+        def write() -> TaskResult:
+            file = shards.write_file(out, f"own/{name}.txt", b"x")
+            if kill:
+                raise KeyboardInterrupt
+            return TaskResult(0, 1, files=(file,))
+
+        stage, inputs = Stage("two", 1, ("own",)), {"list": name}
+        with stage_run(
+            stage,
+            _Config(),
+            inputs={},
+            output=out,
+            options=RunOptions(),
+            shard_inputs=inputs,
+            global_phases=("names",),
+        ) as run:
+            run.map(lambda _: TaskResult(1, files=(shards.write_file(out, "own/all.txt", b"y"),)), [0], name=str)
+            run.declare_outputs([f"own/{name}.txt"])
+            run.once("names", write)
+            run.finish()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_with("a", kill=True)
+    run_with("b")
+    assert sorted(path.name for path in (tmp_path / "out" / "own").iterdir()) == ["all.txt", "b.txt"]
+
+
 def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     stage = Stage("numbers", 1)
     with (
