@@ -175,7 +175,7 @@ def _whole_number(value: Any) -> int | None:
     """Return a number, or a string that contains one, as a whole number of 64 bits."""
     if isinstance(value, str):
         try:
-            value = float(value) if "." in value else int(value)
+            value = float(value) if {*value} & {*".eE"} else int(value)
         except ValueError:
             return None
     if isinstance(value, float):
