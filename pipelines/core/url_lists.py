@@ -121,7 +121,7 @@ def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]])
         if not first_fields:
             first_fields = list(record)
             if set(record) >= _SUBMISSION_FIELDS:
-                raise InputError(f"{path}: is a dump of submissions, not a list of URLs; leave out --source urls")
+                raise InputError(f"{path}: is a dump of submissions, not a list of URLs; omit --source urls")
         has_field = has_field or field in record or field.partition(".")[0] in record
         yield _json_url(number, line, record, field)
     if not count:

@@ -259,7 +259,7 @@ def test_dumps_and_tables_are_not_lists_of_lines(tmp_path: Path) -> None:
         (
             "RS_2017-11.json",
             json.dumps(record) + "\n",
-            "is a dump of submissions, not a list of URLs; leave out --source",
+            "is a dump of submissions, not a list of URLs; omit --source",
         ),
         ("list", "id,url\n1,http://a.com/\n", r"begins with the header of a table, .* end in \.csv"),
         ("list", 'title\t"url"\nx\thttp://a.com/\n', r"begins with the header of a table, .* end in \.tsv"),

@@ -327,10 +327,10 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
     [
         ("[[rule]\n", "is not valid TOML"),
         ("rules = []\n", "unknown key 'rules'; did you mean rule"),
-        ("version = 1\n", "description = None is not what a profile needs"),
-        (_HEAD.replace("3", "-1"), "min_score = -1 is not what a profile needs"),
-        (_HEAD.replace("max", "mean"), "karma = 'mean' is not what a profile needs"),
-        (_HEAD.replace("version = 1", "version = true"), "version = True is not what a profile needs"),
+        ("version = 1\n", "description = None is missing or invalid"),
+        (_HEAD.replace("3", "-1"), "min_score = -1 is missing or invalid"),
+        (_HEAD.replace("max", "mean"), "karma = 'mean' is missing or invalid"),
+        (_HEAD.replace("version = 1", "version = true"), "version = True is missing or invalid"),
         (_HEAD + "[[rule]]\ndomains = ['a.com']\n", "has no name"),
         (_HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown condition 'domain'; did you mean domains"),
         (_HEAD + "[[rule]]\nname = 'x'\n", "has 0 conditions, one is needed"),
@@ -340,10 +340,10 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
         (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "is not what this condition takes"),
         (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "is not what this condition takes"),
         (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "is not what this condition takes"),
-        (_HEAD + "[[rule]]\nname = 'x'\nsubreddits = ['a']\nexcept_subreddits = ['b']\n", "goes with subreddit_words"),
+        (_HEAD + "[[rule]]\nname = 'x'\nsubreddits = ['a']\nexcept_subreddits = ['b']\n", "requires subreddit_words"),
         (
             _HEAD + "[[rule]]\nname = 'x'\nover_18 = true\n[[rule]]\nname = 'x'\nover_18 = true\n",
-            "two rules have one name",
+            "two rules have the same name",
         ),
     ],
 )

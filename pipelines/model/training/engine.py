@@ -82,7 +82,7 @@ class Engine:
     def evaluating(self) -> Iterator[Callable[[Tensor], Tensor]]:
         """Yield a function for the summed loss of blocks, with dropout off for the duration of the block."""
         self.model.eval()
-        # Shapes differ here, and each would be compiled anew; a sharded model needs its wrapper.
+        # Shapes differ here, and each would be recompiled; a sharded model needs its wrapper.
         yield self._loss if self._job.is_sharded else lambda blocks: next_token_loss(self.model, blocks)
         self.model.train()
 

@@ -102,7 +102,9 @@ def partition_file(item: FileToRead, context: ReadContext) -> TaskResult:
             pending = _RowBuffer(waiting.writer.write_batch)
             parquet.append(waiting)
         batches = _read(item.file, context, Rejects(item.file, rejected.writer), stats)
-        _filter_submissions(batches, item.unscored_months, context.filter, stats, kept, pending)
+        _filter_submissions(
+            batches, item.unscored_months, filter=context.filter, stats=stats, kept=kept, pending=pending
+        )
         kept.flush()
         pending.flush()
     entry = FileEntry(item.submissions_name, written.size_bytes, written.sha256)

@@ -69,7 +69,7 @@ def parse_profile(name: str, data: bytes, path: str) -> Profile:
     rules = tuple(_rule(table, path) for table in tables.get("rule", []))
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: two rules have one name; each is the reason of its own drops")
+        raise InputError(f"{path}: two rules have the same name; rule names are drop reasons, so they must be unique")
     return Profile(name, **head, rules=rules, fingerprint=hashlib.sha256(data).hexdigest())
 
 
@@ -80,7 +80,9 @@ def _head_value(tables: Mapping[str, Any], key: str, path: str) -> Any:
         or (isinstance(value, int) and value < 0)
         or (key == "karma" and value not in KARMA)
     ):
-        raise InputError(f"{path}: {key} = {value!r} is not what a profile needs; see the other profiles beside it")
+        raise InputError(
+            f"{path}: {key} = {value!r} is missing or invalid; compare with the other profiles in that folder"
+        )
     return value
 
 
@@ -96,7 +98,7 @@ def _rule(table: Mapping[str, Any], path: str) -> Rule:
     if len(conditions) != 1:
         raise InputError(f"{where}: has {len(conditions)} conditions, one is needed")
     if "except_subreddits" in values and conditions != ["subreddit_words"]:
-        raise InputError(f"{where}: except_subreddits goes with subreddit_words only")
+        raise InputError(f"{where}: except_subreddits requires subreddit_words")
     return Rule(name, **values)
 
 

@@ -56,7 +56,7 @@ class Rejects:
         self.count += 1
 
     def too_many(self, lines: int) -> bool:
-        """Tell whether so many lines are bad that the file is not what it seems."""
+        """Return whether so many lines are bad that the file is not what it seems."""
         return self.count > _BAD_LINES_ALLOWED and self.count > lines * _BAD_SHARE_ALLOWED
 
 

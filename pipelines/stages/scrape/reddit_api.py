@@ -73,7 +73,7 @@ def listing_lines(
     Reddit refuses, or does not respond after several attempts.
     """
     place = f"r/{subreddit}"
-    submissions = _open_listing(reddit.subreddit(subreddit), listing, limit, time_filter, query)
+    submissions = _open_listing(reddit.subreddit(subreddit), listing, limit=limit, time_filter=time_filter, query=query)
     # A PRAW generator keeps its position when a request fails, so that a retry loses nothing.
     while (submission := _with_retries(lambda: next(submissions, None), place)) is not None:
         # `vars`, because PRAW would request the submission again for an attribute that the response lacks.

@@ -100,7 +100,7 @@ class RefreshedFile:
     @property
     def counts_name(self) -> str:
         """The work file of counts."""
-        return f"{WORK}/judged-{self.file.key}-{self.service}.json"
+        return f"{WORK}/counts-{self.file.key}-{self.service}.json"
 
     @property
     def submissions_name(self) -> str:
@@ -142,7 +142,7 @@ def refresh_scores(
     _note_estimate(run, requests, service, months)
     fetch_context = (run.output, config.api_url)
     run.map(fetch_rows, requests, fetch_context, phase="scores", work=True, unit="scores", cost=_rows, serial=True)
-    run.map(apply_scores, refreshed, context, phase="judge-again", work=True, unit="submissions")
+    run.map(apply_scores, refreshed, context, phase="filter-again", work=True, unit="submissions")
     counts = [ScoreCounts(**storage.read_json(storage.join(run.output, item.counts_name))) for item in refreshed]
     _check_scores(config, months, counts)
     stats = read_stats(files, run.output)
@@ -152,11 +152,11 @@ def refresh_scores(
         stat.dropped["low_score"] += count.low_score
         stat.dropped["score_not_found"] += count.not_found
     return Refreshed(
-        files,
-        stats,
-        [*(item.submissions_name for item in files), *(item.submissions_name for item in refreshed)],
-        [request.scores_name for request in requests],
-        total - sum(count.not_found for count in counts),
+        files=files,
+        stats=stats,
+        work_files=[*(item.submissions_name for item in files), *(item.submissions_name for item in refreshed)],
+        score_files=[request.scores_name for request in requests],
+        fetched=total - sum(count.not_found for count in counts),
     )
 
 
@@ -228,7 +228,8 @@ def _score_requests(item: FileToRead, service: str, output: str) -> Iterator[Sco
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     for group, rows in enumerate(sizes):
         for start in range(0, rows, ROWS_PER_TASK):
-            yield ScoreRequest(item, service, group, start, min(ROWS_PER_TASK, rows - start))
+            size = min(ROWS_PER_TASK, rows - start)
+            yield ScoreRequest(file=item, service=service, row_group=group, start=start, rows=size)
 
 
 def _pending_rows(request: ScoreRequest, output: str) -> pa.RecordBatch:

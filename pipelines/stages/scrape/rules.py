@@ -32,7 +32,7 @@ class Rule:
     except_subreddits: frozenset[str] = frozenset()
 
     def matches(self, submission: Submission, url: str, domain: str) -> bool:
-        """Tell whether the rule drops a submission with this canonical URL and registered domain."""
+        """Return whether the rule drops a submission with this canonical URL and registered domain."""
         if self.domains:
             return domain in self.domains
         if self.hosts:

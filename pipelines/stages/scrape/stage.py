@@ -10,7 +10,7 @@ from pipelines.core import storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.format import plural
 from pipelines.core.manifest import has_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.scrape.accounting import write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
@@ -47,9 +47,9 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     filter = make_filter(config)
     if not config.needs_files:
         check_listing_options(config, dumps)
-        return _scrape(config, filter, None, output, options)
+        return _scrape(config, filter, files=None, output=output, options=options)
     with open_sources(config, dumps, output) as files:
-        return _scrape(config, filter, files, output, options)
+        return _scrape(config, filter, files=files, output=output, options=options)
 
 
 def _scrape(
@@ -117,7 +117,9 @@ def score_input(config: ScrapeConfig) -> dict[str, str]:
 
 def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, sources: list[SourceFile]) -> None:
     files = [FileToRead(source) for source in sources]
-    context = ReadContext(filter, config.source, config.url_column, config.shards, run.output)
+    context = ReadContext(
+        filter=filter, source=config.source, url_column=config.url_column, shards=config.shards, output=run.output
+    )
     _discard_repaired(run, files)
     run.map(partition_file, files, context, phase="read", work=True, unit="bytes", cost=file_bytes)
     stats = read_stats(files, run.output)
@@ -131,7 +133,7 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     refreshed = None
     if config.refresh_scores and unusable:
         months = [report.month for report in unusable]
-        refreshed = refresh_scores(run, config, files, stats, months, context)
+        refreshed = refresh_scores(run, config, files=files, stats=stats, months=months, context=context)
         files, stats, work_files = refreshed.files, refreshed.stats, refreshed.work_files
     kept = sum(stat.kept for stat in stats)
     merge_context = MergeContext(
@@ -141,7 +143,13 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     run.map(
         merge_bucket, buckets, merge_context, name="links-{:05d}".format, phase="merge", total=kept, unit="submissions"
     )
-    run.once("lists", lambda: write_accounts(run.output, files, stats, reports, len(unusable), refreshed))
+
+    def write_lists() -> TaskResult:
+        return write_accounts(
+            run.output, files, stats=stats, reports=reports, fresh_months=len(unusable), refreshed=refreshed
+        )
+
+    run.once("lists", write_lists)
 
 
 def _discard_repaired(run: StageRun, files: list[FileToRead]) -> None:

@@ -97,7 +97,7 @@ def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
                 matches.append(Match(file.label, line, submission))
             elif url in context.near:
                 near[str(url)] += 1
-    return FileSurvey(file, stats, bad, tuple(matches), near)
+    return FileSurvey(file=file, stats=stats, bad=bad, matches=tuple(matches), near=near)
 
 
 def _numbered_submissions(
