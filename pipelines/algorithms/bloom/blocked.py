@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from pipelines.algorithms.kernels.byte_scan import prefetch
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.kernels.splitmix import STEP, mixed
+from pipelines.algorithms.kernels.splitmix import STEP, mix
 
 Bits: TypeAlias = npt.NDArray[np.uint8]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -40,6 +40,8 @@ _POSITIONS_PER_WORD = 5  # of 12 bits each in 64
 _LINE_BYTES = 64
 _BATCH = 32  # hashes whose cache lines are prefetched together
 _BLOCKS_PER_STEP = 1 << 12
+
+_mixed = helper(mix)
 
 
 class _Batch(NamedTuple):
@@ -197,9 +199,9 @@ def _fetch_blocks(flat, starts, count):  # type: ignore[no-untyped-def]
 def _add(flat, hashes, k, seed, first_block, blocks, words, starts):  # type: ignore[no-untyped-def]
     """Add hashes to the blocks from `first_block` on; `words` and `starts` have room for a batch."""
     part_blocks = np.uint64(len(flat) // BLOCK_BYTES)
-    salt, total, pending = mixed(seed), np.uint8(0), 0
+    salt, total, pending = _mixed(seed), np.uint8(0), 0
     for number in range(len(hashes)):
-        word = mixed(hashes[number] ^ salt)
+        word = _mixed(hashes[number] ^ salt)
         # For blocks before the first one the difference wraps around and exceeds the number of blocks.
         block = _block(word, blocks) - first_block
         words[pending], starts[pending] = word, block * np.uint64(BLOCK_BYTES)
@@ -219,7 +221,7 @@ def _set(flat, start, word, k):  # type: ignore[no-untyped-def]
     for number in range(k):
         if number % _POSITIONS_PER_WORD == 0:
             word += STEP
-            positions = mixed(word)
+            positions = _mixed(word)
         position = positions & _POSITION
         flat[start + (position >> _BYTE)] |= np.uint8(1) << np.uint8(position & _BIT)
         positions >>= _POSITION_BITS
@@ -229,14 +231,14 @@ def _set(flat, start, word, k):  # type: ignore[no-untyped-def]
 def _contains(flat, hashes, k, seed, batch, results):  # type: ignore[no-untyped-def]
     """Test two bits, then three, then all; three quarters of the hashes that were not added fail the first test."""
     blocks = np.uint64(len(flat) // BLOCK_BYTES)
-    salt, total, kept = mixed(seed), np.uint8(0), 0
+    salt, total, kept = _mixed(seed), np.uint8(0), 0
     first_bits = min(2, k)
     for first in range(0, len(hashes), _BATCH):
         size = min(_BATCH, len(hashes) - first)
         for at in range(size):
-            word = mixed(hashes[first + at] ^ salt)
+            word = _mixed(hashes[first + at] ^ salt)
             batch.words[at], batch.starts[at] = word, _block(word, blocks) * np.uint64(BLOCK_BYTES)
-            batch.positions[at] = mixed(word + STEP)
+            batch.positions[at] = _mixed(word + STEP)
             batch.left[at] = at
         # If most of the last batch passed, fetch whole blocks at once: one wait instead of three.
         if 2 * kept > size:
@@ -280,7 +282,7 @@ def _all_set(flat, start, word, k):  # type: ignore[no-untyped-def]
     """Return whether the k bits of a mixed hash are all set; stop at the first that is not."""
     for first in range(0, k, _POSITIONS_PER_WORD):
         word += STEP
-        positions = mixed(word)
+        positions = _mixed(word)
         for _ in range(min(_POSITIONS_PER_WORD, k - first)):
             position = positions & _POSITION
             if not (flat[start + (position >> _BYTE)] >> np.uint8(position & _BIT)) & 1:

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import as_read_only, kernel
-from pipelines.algorithms.kernels.splitmix import STEP, mixed
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.splitmix import STEP, mix
 
 Registers: TypeAlias = npt.NDArray[np.uint8]
 
@@ -27,6 +27,8 @@ STANDARD_ERROR = 1.04 / math.sqrt(REGISTERS)
 # For small counts, collisions are not normally distributed; this many are as rare as four standard errors.
 _DEVIATIONS = 4
 _COLLIDING = 4
+
+_mixed = helper(mix)
 
 
 def empty_registers() -> Registers:
@@ -80,7 +82,7 @@ def _check(registers: Registers) -> None:
 def _add(registers, hashes):  # type: ignore[no-untyped-def]
     for at in range(len(hashes)):
         # Offset by one step, so that the Bloom filter mixes other numbers.
-        word = mixed(hashes[at] + STEP)
+        word = _mixed(hashes[at] + STEP)
         index = word >> np.uint64(_RANK_BITS)
         rest = word << np.uint64(_INDEX_BITS)
         rank = registers[index]

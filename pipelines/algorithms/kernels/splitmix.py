@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from pipelines.algorithms.kernels.compilation import helper
+import numpy as np
 
 # A number, the number plus one step, plus two steps and so on mix to independent words.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-@helper
-def mixed(number):  # type: ignore[no-untyped-def]
-    """Return the number as SplitMix64 finishes it (Steele, Lea and Flood 2014): one to one."""
+def mix(number: Any) -> Any:
+    """Mix a uint64, or each of an array, as SplitMix64 does (Steele, Lea and Flood 2014): one to one.
+
+    Kernels call `helper(mix)`; this module itself does not import numba.
+    """
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return number ^ (number >> np.uint64(31))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.kernels.splitmix import STEP, mix
+
 if TYPE_CHECKING:
     from datasketch import MinHash
 
@@ -109,18 +111,11 @@ def band_keys(signatures: Signature, bands: int, rows: int) -> Hashes:
     used = signatures[:, : bands * rows].reshape(len(signatures), bands, rows).astype(np.uint64)
     keys = np.zeros(used.shape[:2], dtype=np.uint64)
     for row in range(rows):
-        keys = _mixed(keys ^ used[:, :, row])
+        keys = mix((keys ^ used[:, :, row]) + STEP)
     return keys
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """Return each value through one step of SplitMix64, a bijection that spreads every bit over all."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def pair_hashes(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Hashes:
     """Return a 64-bit hash of each pair of document numbers, to spread pairs over tasks."""
-    return _mixed(_mixed(left.astype(np.uint64)) ^ right.astype(np.uint64))
+    hashes: Hashes = mix((mix(left.astype(np.uint64) + STEP) ^ right.astype(np.uint64)) + STEP)
+    return hashes

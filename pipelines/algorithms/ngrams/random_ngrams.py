@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.kernels.splitmix import STEP, mixed
+from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.splitmix import STEP, mix
 
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", np.uint8)
 _BITS = np.uint64(5)
@@ -19,6 +19,8 @@ _LETTERS_PER_BLOCK = 12
 _SPACE = ord(" ")
 # An n-gram of one word gets as many random bits as one of two.
 _MIN_BLOCKS = 2
+
+_mixed = helper(mix)
 
 
 def random_ngram_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray[np.uint8]:
@@ -35,12 +37,12 @@ def random_ngram_text(first: int, ngrams: int, n: int, seed: int) -> npt.NDArray
 
 @kernel
 def _fill(first, words, blocks, seed, letters, text):  # type: ignore[no-untyped-def]
-    number = mixed(seed) + first * np.uint64(blocks) * STEP
+    number = _mixed(seed) + first * np.uint64(blocks) * STEP
     at = 0
     for _ in range(words):
         for _ in range(blocks):
             number += STEP
-            bits = mixed(number)
+            bits = _mixed(number)
             for _ in range(_LETTERS_PER_BLOCK):
                 text[at] = letters[bits & _LETTER]
                 bits >>= _BITS
