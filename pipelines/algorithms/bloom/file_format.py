@@ -13,7 +13,7 @@ import json
 import struct
 from typing import Any
 
-from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, Bits
+from pipelines.algorithms.bloom.blocked import BLOCK_BYTES
 
 HEADER_BYTES = 4096
 FORMAT_VERSION = 1
@@ -81,19 +81,6 @@ def read_header(data: bytes, size_bytes: int) -> Header:
         what = "is truncated" if size_bytes < expected else "has bytes behind its end"
         raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it again")
     return header
-
-
-def bits_sha256(bits: Bits) -> str:
-    """Return the SHA-256 of bits in hexadecimal; about one second per gigabyte, without the GIL."""
-    return hashlib.sha256(bits.data).hexdigest()
-
-
-def check_bits(header: Header, bits: Bits) -> None:
-    """Raise ValueError if the bits do not have the checksum in the header."""
-    if bits_sha256(bits) != header.bits_sha256:
-        raise ValueError(
-            "has damaged bits: their checksum is not the one in its header; copy the file again or rebuild it"
-        )
 
 
 def _fields(text: bytes) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +26,6 @@ def count_words(texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
     return list(zip(words, table.counts()[:, 0].tolist(), strict=True))
 
 
-def count_words_plainly(texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    """Do the same by the pattern and the `regex` library; the plain reference."""
-    find = _compiled_split().findall
-    counts = Counter(word for text in texts for word in find(text.decode()))
-    return [(word.encode(), count) for word, count in counts.items()]
-
-
 def bucket_of_words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], buckets: int) -> npt.NDArray[np.int32]:
     """Return for each word `data[starts[i]:starts[i + 1]]` one of so many buckets, by a hash of its bytes (FNV-1a)."""
     chosen = np.empty(len(starts) - 1, np.int32)
@@ -50,10 +40,3 @@ def _assign_buckets(data, starts, buckets, chosen):  # type: ignore[no-untyped-d
         for at in range(starts[word], starts[word + 1]):
             hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
         chosen[word] = np.int32((hashed >> np.uint64(32)) % np.uint64(buckets))
-
-
-@functools.cache
-def _compiled_split() -> Any:
-    import regex
-
-    return regex.compile(GPT2_SPLIT)
