@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Collection
 from typing import Any
 
@@ -31,6 +33,11 @@ def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
     )
 
 
+def content_hash(content: str) -> str:
+    """Return the hash by which a Content-Security-Policy admits one script or style element."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
 def _finalize(value: Any) -> Any:
     return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -45,6 +52,7 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters |= {
     "bytes": format_bytes,
+    "content_hash": content_hash,
     "count": format_count,
     "decimal": format_decimal,
     "plural": plural,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import functools
+import hashlib
 import json
 import re
 from typing import Any
@@ -70,6 +72,17 @@ def test_nothing_is_loaded_from_anywhere() -> None:
     assert not re.search(r"url\(|@import|fetch\(|XMLHttp", raw)
     policies = [meta.get("content") for meta in page.all("meta")]
     assert any(policy and policy.startswith("default-src 'none'") for policy in policies)
+
+
+def test_the_policy_admits_only_the_style_and_script_of_the_page() -> None:
+    raw = render_overlap_report(full_report())
+    [policy] = [meta.get("content") for meta in Page(raw).all("meta") if meta.get("http-equiv")]
+    for tag in ("style", "script"):
+        [content] = re.findall(f"<{tag}>(.*?)</{tag}>", raw, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in str(policy)
+    assert "unsafe" not in str(policy)
+    assert not any(name == "style" for _, attributes in Page(raw).tags for name in attributes)
 
 
 @pytest.mark.parametrize("evil", [_EVIL, f'"><img src=x onerror=alert(1)>{_EVIL}', f"' onclick='x' {_EVIL}"])
