@@ -39,6 +39,11 @@ def misbehaving(html: str, url: str | None) -> Extracted:
         os._exit(7)
     if "RAISE" in html:
         raise RecursionError(f"at {id(html)}")
+    if "KILLED ONCE" in html:
+        marker = Path(html.split("|")[1])
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
     if "GROW" in html:
         bytearray(8 << 30)
     return Extracted(f"process {os.getpid()}", html)
@@ -67,6 +72,15 @@ def test_pages_that_hang_crash_or_exhaust_memory_are_skipped():
         ("out_of_memory", None),
     ]
     assert len({outcome.title for outcome in outcomes if outcome.title}) == 5
+
+
+def test_a_page_whose_child_is_killed_from_outside_is_tried_once_more(tmp_path):
+    text = f"KILLED ONCE|{tmp_path / 'marker'}|"
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
+        one, killed, two = (reader.read(page(content)) for content in ("one", text, "two"))
+    assert killed.problem is None
+    assert text in killed.text
+    assert killed.title == two.title != one.title
 
 
 def test_an_exception_loses_the_page_but_not_the_child():

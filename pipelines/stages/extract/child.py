@@ -1,7 +1,7 @@
 """Extraction in a child process that can be killed, since pages hang, exhaust or crash the parsers.
 
 The parent sends one page at a time over a pipe and waits for the answer until the timeout. A child that hangs or dies
-is replaced, and the page is dropped with the reason.
+is replaced, and the page is dropped with the reason; a page whose child died is tried once more in a new one.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _LANG_PRESCAN_CHARACTERS = 1 << 16
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
 _HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
 _INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# A child may die through no fault of the page: the system kills processes when its memory is short.
+_TRIES = 2
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
@@ -97,11 +99,13 @@ class PageReader:
 
     def read(self, page: RawPage) -> PageText:
         """Return the text of a page, or the problem: undecodable, timeout, out_of_memory or crashed."""
-        if self._child is None:
-            self._child = _Child(self._extractor, self._limits)
-        text = self._child.extract(page)
-        if self._child.is_worn:
-            self.close()
+        for _ in range(_TRIES):
+            child = self._child = self._child or _Child(self._extractor, self._limits)
+            text = child.extract(page)
+            if child.is_worn:
+                self.close()
+            if not child.died:
+                break
         return text
 
     def close(self) -> None:
@@ -112,14 +116,14 @@ class PageReader:
 
 
 class _Child:
-    """The parent's side of one child process; `is_worn` once it must be replaced."""
+    """The parent's side of one child process; `is_worn` once it must be replaced, `died` if it ended by itself."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, child_connection = context.Pipe()
         self._limits = limits
         self._pages = 0
-        self.is_worn = False
+        self.is_worn = self.died = False
         self._process: BaseProcess = context.Process(
             target=_serve, args=(child_connection, extractor, limits), daemon=True
         )
@@ -142,7 +146,7 @@ class _Child:
                 return PageText(problem="timeout", detail=f"more than {self._limits.timeout_s:g} s")
             text: PageText = self._connection.recv()
         except (EOFError, ConnectionError):
-            self.is_worn = True
+            self.is_worn = self.died = True
             self._process.join()
             return PageText(problem="crashed", detail=_describe_exit(self._process.exitcode))
         self.is_worn = self._pages >= self._limits.pages_per_child or text.problem == "out_of_memory"
