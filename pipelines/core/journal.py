@@ -107,8 +107,13 @@ class OutputFolder:
     # Ownership of files
 
     def has_no_results(self) -> bool:
-        """Return whether a run was started here but produced nothing that could differ from another result."""
-        return not self._result_names() and not storage.list_folder(self.work) and not self._entry_names()
+        """Return whether the run here has no manifest, no finished task and no work, so that nothing of worth is lost.
+
+        There may be files of a task that was killed, or of tasks that dropped all records.
+        """
+        if has_manifest(self.path) or self._entry_names() or storage.list_folder(self.work):
+            return False
+        return all(map(self._belongs_to_stage, self._result_names()))
 
     def check_unclaimed(self) -> None:
         """Raise InputError if the folder, which has neither manifest nor journal, contains files."""

@@ -306,7 +306,7 @@ class StageRun:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(manifest.dropped.items())[:5])
             raise WebtextError(
                 f"{name}: all {records_in:,} records were dropped ({reasons}); nothing remains for the next stage. "
-                "Change the options and re-run with --overwrite, or re-run the same command if the cause has passed"
+                "Change the options, or re-run the same command if the cause has passed"
             )
 
 

@@ -389,6 +389,31 @@ def test_a_first_attempt_without_results_is_replaced(tmp_path: Path) -> None:
     assert _bytes(tmp_path / "out") == _bytes(tmp_path / "fresh")
 
 
+def test_options_may_change_after_a_run_in_which_everything_was_dropped(tmp_path: Path) -> None:
+    with pytest.raises(WebtextError, match="all 40 records were dropped"):
+        _run(tmp_path / "out", _Config(least=100), tasks=4)
+    assert (tmp_path / "out" / "numbers-00003.json").exists(), "the files are kept to see what was dropped"
+    assert len(_run(tmp_path / "out", tasks=2)[1]) == 2
+    _run(tmp_path / "fresh", tasks=2)
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "fresh")
+
+
+def test_options_may_not_change_after_a_finished_task(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "out", stop_after=1)
+    with pytest.raises(ChangedRunError, match="an unfinished run that differs"):
+        _run(tmp_path / "out", _Config(least=5))
+
+
+def test_a_first_attempt_without_results_keeps_files_of_others(tmp_path: Path) -> None:
+    with pytest.raises(WebtextError, match="all 40 records were dropped"):
+        _run(tmp_path / "out", _Config(least=100))
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(ChangedRunError):
+        _run(tmp_path / "out")
+    assert (tmp_path / "out" / "notes.txt").exists()
+
+
 def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     _run(out)
