@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.core import shards, storage
+from pipelines.core.bounded import MAX_LINE_BYTES, max_text_bytes, numbered_lines, read_at_most
 from pipelines.core.compression import open_decompressed
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
@@ -80,8 +81,12 @@ def _parquet_batches(
 def read_plain_text(path: str, drops: Drops) -> Iterator[pa.RecordBatch]:
     """Yield the single document of a text file."""
     name = storage.basename(path)
+    limit = max_text_bytes(storage.size_bytes(path))
     with open_decompressed(path) as stream:
-        data = stream.read()
+        data = read_at_most(stream, limit)
+    if data is None:
+        drops.add("too_large", name, detail=f"more than {limit} bytes in one text file")
+        return
     try:
         yield _batch([{"id": name, "text": data.decode("utf-8-sig")}])
     except UnicodeDecodeError as error:
@@ -94,9 +99,7 @@ def read_jsonl(path: str, text_field: str, drops: Drops) -> Iterator[pa.RecordBa
     pending_bytes = kept = lines = 0
     name = storage.basename(path)
     with open_decompressed(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
+        for number, line in numbered_lines(stream):
             lines += 1
             row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
             if row is None:
@@ -117,6 +120,9 @@ def read_jsonl(path: str, text_field: str, drops: Drops) -> Iterator[pa.RecordBa
 
 def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
     """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
+    if len(line) >= MAX_LINE_BYTES:
+        drops.add("too_large", default_id, detail=f"a line of {MAX_LINE_BYTES} bytes or more")
+        return None
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -12,13 +12,16 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from pipelines.core import progress, shards, storage
+from pipelines.core.bounded import numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 
 DEFAULT_COLUMN = "url"
+TOO_LONG = "too_long"
 PLAIN_SUFFIX = ".txt"
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
+_SHOWN_BYTES = 200
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
@@ -27,6 +30,8 @@ _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
 
 # Corrupt data may contain no newline at all; no URL is near this size.
 _MAX_LINE_BYTES = 32 << 20
+# Servers refuse URLs of a quarter of this.
+_MAX_URL_BYTES = 32 << 10
 # A CSV row of more lines than this contains an unclosed quote.
 _MAX_LINES_PER_ROW = 1000
 
@@ -76,21 +81,9 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
             yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, _lines(stream))
 
 
-def numbered_lines(stream: BinaryIO, max_bytes: int = _MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank with their numbers from 1; of a longer line only the first `max_bytes`."""
-    number = 0
-    while line := stream.readline(max_bytes):
-        number += 1
-        if len(line) == max_bytes and not line.endswith(b"\n"):
-            while (rest := stream.readline(max_bytes)) and not rest.endswith(b"\n"):
-                pass
-        if not line.isspace():
-            yield number, line
-
-
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank with their numbers, without a byte order mark."""
-    for number, line in numbered_lines(stream):
+    for number, line in numbered_lines(stream, _MAX_LINE_BYTES):
         yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
 
 
@@ -149,6 +142,8 @@ def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> s
             return BadRow(number, "no_field", line)
         value = value[name]
     if isinstance(value, str):
+        if len(value) > _MAX_URL_BYTES:
+            return _long_url(number, line)
         # JSON can spell half of a surrogate pair ("\\ud83d"), which UTF-8 cannot encode.
         return (value if value.isascii() else _SURROGATES.sub("\ufffd", value)) or None
     return None if value is None else BadRow(number, "not_text", line)
@@ -173,7 +168,9 @@ def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[s
             yield _bad_row(lines, "short_row")
         else:
             url = cells[index].strip()
-            if "\n" in url or "\r" in url:
+            if len(url) > _MAX_URL_BYTES:
+                yield _long_url(*lines[0])
+            elif "\n" in url or "\r" in url:
                 yield _bad_row(lines, "several_lines")
             elif not url.isascii() and _SURROGATES.search(url):
                 yield _bad_row(lines, "not_utf8")
@@ -269,7 +266,12 @@ def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | 
         plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         texts = plain.cast(pa.large_binary()).to_pylist()
     for row, text in enumerate(texts, first_row):
-        yield _decode(row, text) if isinstance(text, bytes) else text or None
+        if isinstance(text, bytes):
+            yield _decode(row, text)
+        elif text and len(text) > _MAX_URL_BYTES:
+            yield _long_url(row, text.encode())
+        else:
+            yield text or None
 
 
 def _column_index(path: str, names: list[str], column: str) -> int:
@@ -280,7 +282,13 @@ def _column_index(path: str, names: list[str], column: str) -> int:
     return names.index(column)
 
 
+def _long_url(number: int, content: bytes) -> BadRow:
+    return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])
+
+
 def _decode(number: int, content: bytes) -> str | BadRow | None:
+    if len(content) > _MAX_URL_BYTES and len(content.strip()) > _MAX_URL_BYTES:
+        return _long_url(number, content.lstrip())
     try:
         return content.decode().strip() or None
     except UnicodeDecodeError:

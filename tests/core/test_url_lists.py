@@ -59,8 +59,8 @@ def test_json_lines_and_plain_lines(tmp_path: Path) -> None:
         "{" + '"a":[' * 100000,
     ]
     urls, rejects = _read(write_compressed(tmp_path, "list.jsonl.zst", "\n".join(lines)))
-    assert urls == ["http://a.com/", None, "http://b.com/\ufffd", "http://plain.com/", "[" * 100000]
-    reasons = [(5, "not_json"), (6, "no_field"), (7, "not_text"), (8, "not_text"), (10, "not_json")]
+    assert urls == ["http://a.com/", None, "http://b.com/\ufffd", "http://plain.com/"]
+    reasons = [(5, "not_json"), (6, "no_field"), (7, "not_text"), (8, "not_text"), (9, "too_long"), (10, "not_json")]
     assert [(line, reason) for line, reason, _ in rejects] == reasons
 
 

@@ -19,9 +19,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.bounded import numbered_lines
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import DamagedFileError
-from pipelines.core.url_lists import numbered_lines
 from pipelines.stages.scrape.reading import Rejects, line_blocks, read_submissions
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import Submission, parse_line

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.bounded import numbered_lines
 from pipelines.core.errors import UsageError
-from pipelines.core.url_lists import numbered_lines
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.submission import BadLineError, Submission, parse_line, parse_submission
 from pipelines.stages.scrape.submission_filter import make_filter

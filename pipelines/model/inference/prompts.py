@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from pipelines.core.bounded import MAX_LINE_BYTES, numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.text_readers import replace_surrogates
@@ -32,7 +33,9 @@ def read_prompts(path: str) -> list[str]:
 def _lines(path: str) -> Iterator[tuple[int, bytes]]:
     """Yield the line numbers and lines that are not blank, without line ends."""
     with open_decompressed(path) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in numbered_lines(stream):
+            if len(line) >= MAX_LINE_BYTES:
+                raise InputError(f"{path}:{number}: the line has {MAX_LINE_BYTES:,} bytes or more; shorten the prompt")
             # Only \n ends a line: form feeds and U+2028 may be part of a prompt.
             line = line.removesuffix(b"\n").removesuffix(b"\r")
             line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line

@@ -16,7 +16,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
-from pipelines.core.url_lists import BadRow, read_urls
+from pipelines.core.url_lists import TOO_LONG, BadRow, read_urls
 
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 8 << 20
@@ -110,4 +110,9 @@ def _read_file(path: str) -> Iterator[str]:
         raise InputError(f"{path}: unknown format; lists of URLs are {_FORMATS}")
     for url in read_urls(path):
         # A URL that is missing or not UTF-8 is a link like any other, whose outcome says what is wrong with it.
-        yield url.content.decode("utf-8", "replace").strip() if isinstance(url, BadRow) else url or ""
+        if isinstance(url, BadRow):
+            text = url.content.decode("utf-8", "replace").strip()
+            # Only the beginning of such a URL was kept, which must not be requested.
+            yield f"(too long) {text}" if url.reason == TOO_LONG else text
+        else:
+            yield url or ""

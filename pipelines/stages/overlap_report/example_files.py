@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import shards, storage
+from pipelines.core.bounded import MAX_LINE_BYTES, max_text_bytes, numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.stages.overlap_report.text_fields import (
@@ -101,12 +102,13 @@ def parquet_batches(
 def read_json_lines(path: str, **options: Any) -> Iterator[tuple[int, Any, int]]:
     """Yield the number, value and bytes of each line that is not blank; raise InputError if it is not JSON."""
     with open_decompressed(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                try:
-                    yield number, json.loads(line, **options), len(line)
-                except (ValueError, RecursionError) as error:
-                    raise InputError(f"{path}:{number}: is not valid JSON ({error})") from error
+        for number, line in numbered_lines(stream):
+            if len(line) >= MAX_LINE_BYTES:
+                raise InputError(f"{path}:{number}: the line has {MAX_LINE_BYTES:,} bytes or more; split the record")
+            try:
+                yield number, json.loads(line, **options), len(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{number}: is not valid JSON ({error})") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +174,7 @@ class ExampleReader:
 
     def _line_blocks(self) -> Iterator[bytes]:
         """Yield a file in blocks of whole lines; a longer line makes a longer block."""
+        max_bytes = max_text_bytes(storage.size_bytes(self.where))
         with open_decompressed(self.where) as stream:
             rest: list[bytes] = []
             size = 0
@@ -180,6 +183,8 @@ class ExampleReader:
                 end = block.rfind(b"\n") + 1
                 size = size + len(block) if not end else len(block) - end
                 self._check_size(size)
+                if size > max_bytes:
+                    raise InputError(f"{self.where}: has a line of more than {max_bytes:,} bytes; split it into lines")
                 if end:
                     yield b"".join([*rest, block[:end]])
                     rest = []
