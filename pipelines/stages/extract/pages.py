@@ -11,13 +11,13 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from pipelines.core import storage
 from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
+from pipelines.stages.extract.archives import BoundedArchiveIterator
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_links
 
@@ -89,7 +89,7 @@ def _record_at(stream: BinaryIO, offset: int, url: str) -> RawPage | PageText:
     """Return the page in the response record at an offset, or the problem."""
     stream.seek(offset)
     try:
-        record = next(ArchiveIterator(stream))
+        record = next(BoundedArchiveIterator(stream))
         if record.rec_type != "response":
             return _damaged(f"the record at the offset is of type {record.rec_type}")
         return _response(record, url)
@@ -127,7 +127,7 @@ def _read_warc(path: str) -> Iterator[SourcePage]:
     """Yield every response record of a WARC; raise InputError, with the offset, if the file is damaged."""
     name = storage.basename(path)
     with storage.open_read(path) as stream:
-        records = ArchiveIterator(stream)
+        records = BoundedArchiveIterator(stream)
         offset = 0
         while True:
             try:
