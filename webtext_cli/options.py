@@ -35,6 +35,7 @@ class Shared:
     quiet: bool
     input: tuple[str, ...] = ()
     output: str | None = None
+    discard_pages: bool = False
 
     def stage_output(self, stage: str) -> str:
         """Return `--output`, or the stage's folder in the corpus; raise UsageError if it overlaps an input."""
@@ -58,8 +59,10 @@ class Shared:
         return list(self.input) or [folder]
 
     def run_options(self) -> RunOptions:
-        """Return the executor, progress display and overwrite flag for a stage."""
-        return RunOptions(make_executor(self.workers), self.overwrite, make_progress(self.quiet))
+        """Return the executor, the progress display and what may be replaced, for a stage."""
+        return RunOptions(
+            make_executor(self.workers), self.overwrite, make_progress(self.quiet), discard_pages=self.discard_pages
+        )
 
 
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:
@@ -92,6 +95,15 @@ def corpus_option(command: Command, default: str = ".") -> Command:
 def json_option(command: Command) -> Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")(command)
+
+
+def discard_pages_option(command: Command) -> Command:
+    """Add `--discard-pages`, above the options of `stage_options`."""
+    return click.option(
+        "--discard-pages",
+        is_flag=True,
+        help="With --overwrite, also delete fetched pages, which may no longer be on the web.",
+    )(command)
 
 
 def debug_option(command: Command) -> Command:

@@ -44,21 +44,27 @@ _CHECKSUM_THREADS = 4
 class Stage:
     """The name and version of a stage; raise the version when equal inputs give other bytes.
 
-    `writes` names the files and folders of the stage other than numbered shards (see `OutputFolder`).
+    `writes` names the files and folders of the stage other than numbered shards (see `OutputFolder`). A result that
+    `is_irreplaceable` may be impossible to build again: `--overwrite` alone does not delete it.
     """
 
     name: str
     version: int
     writes: tuple[str, ...] = ()
+    is_irreplaceable: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """How a stage is run; nothing here changes its result."""
+    """How a stage is run; nothing here changes its result.
+
+    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`.
+    """
 
     executor: Executor = dataclasses.field(default_factory=SerialExecutor)
     overwrite: bool = False
     progress: Progress = dataclasses.field(default_factory=Silent)
+    discard_pages: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +100,12 @@ class StageRun:
     """A run that holds the lock of its output folder; created by `stage_run`."""
 
     def __init__(
-        self, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
+        self, stage: Stage, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
     ) -> None:
         self.output = folder.path
         self.work = folder.work
         self.finished = False
+        self._stage = stage
         self._identity = identity
         self._folder = folder
         self._options = options
@@ -228,12 +235,8 @@ class StageRun:
         if recorded is None:
             self._folder.check_unclaimed()
         elif differences := recorded.differences(self._identity):
-            if not self._options.overwrite and not self._folder.has_no_results():
-                content = "a different result" if has_manifest(self.output) else "an unfinished run that differs"
-                raise ChangedRunError(
-                    f"{self.output}: contains {content}: {'; '.join(differences)}. "
-                    "Use --overwrite to replace it, or choose another --output or --corpus"
-                )
+            if not self._folder.has_no_results():
+                self._check_may_replace("; ".join(differences))
             self._folder.empty()
             recorded = None
         self._folder.remove_temporaries()
@@ -243,6 +246,19 @@ class StageRun:
             self._open_finished()
         else:
             self._resume(self._intact(self._folder.entries()))
+
+    def _check_may_replace(self, differences: str) -> None:
+        may_replace = self._options.overwrite and (self._options.discard_pages or not self._stage.is_irreplaceable)
+        if not may_replace:
+            content = "a different result" if has_manifest(self.output) else "an unfinished run that differs"
+            how = (
+                "--overwrite --discard-pages to delete its pages and fetch again"
+                if self._stage.is_irreplaceable
+                else "--overwrite to replace it"
+            )
+            raise ChangedRunError(
+                f"{self.output}: contains {content}: {differences}. Use {how}, or choose another --output or --corpus"
+            )
 
     def _write_header(self) -> None:
         self._folder.write_header(self._identity, self._shard_inputs)
@@ -348,6 +364,6 @@ def stage_run(
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     with storage.folder_lock(output):
-        run = StageRun(identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
+        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
         yield run

@@ -45,13 +45,19 @@ class Fetched:
 
 
 def run_fetch(
-    folder: Path, urls: Iterable[str] | None = None, *, workers: int = 1, overwrite: bool = False, **config: Any
+    folder: Path,
+    urls: Iterable[str] | None = None,
+    *,
+    workers: int = 1,
+    overwrite: bool = False,
+    discard_pages: bool = False,
+    **config: Any,
 ) -> Fetched:
     """Fetch a list of URLs into `folder/fetch`; without one, the list of an earlier call."""
     source = folder / "urls.txt"
     if urls is not None:
         source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
-    options = RunOptions(executor=make_executor(workers), overwrite=overwrite)
+    options = RunOptions(executor=make_executor(workers), overwrite=overwrite, discard_pages=discard_pages)
     settings = FetchConfig(**{**QUICK, **config})
     summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options)
     return Fetched(folder / "fetch", summary)

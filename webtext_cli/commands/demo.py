@@ -49,7 +49,9 @@ def command(shared: Shared) -> None:
             say(_stage_line(summary))
 
     write_demo_corpus(shared.corpus)
-    options = dataclasses.replace(shared.run_options(), progress=make_progress(shared.quiet, brief=True))
+    options = dataclasses.replace(
+        shared.run_options(), progress=make_progress(shared.quiet, brief=True), discard_pages=True
+    )
     with demo_web():
         stages = CorpusConfig(shared.corpus).stages(None, None)
         summaries = build(shared.corpus, stages, options, show)

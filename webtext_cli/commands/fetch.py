@@ -8,11 +8,12 @@ import click
 
 from pipelines.stages.fetch.config import FetchConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, discard_pages_option, stage_config, stage_options
 
 
 @click.command("fetch")
 @config_options(FetchConfig)
+@discard_pages_option
 @stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
 def command(shared: Shared, **flags: Any) -> None:
     """Download the pages behind the links as WARC.

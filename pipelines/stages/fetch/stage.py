@@ -16,7 +16,8 @@ from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
 from pipelines.stages.fetch.shard_files import write_shard_files
 
-STAGE = Stage("fetch", 1)
+# Pages change and vanish from the web.
+STAGE = Stage("fetch", 1, is_irreplaceable=True)
 
 # Links are dropped for these reasons without a request.
 _NO_REQUEST = frozenset({"bad_url", "duplicate_url"})
