@@ -159,10 +159,10 @@ def test_only_public_addresses_of_a_host_are_used(tmp_path: Path, monkeypatch: p
 def test_literal_private_addresses_are_refused_behind_a_proxy(tmp_path: Path) -> None:
     pages = {"http://example.org/": _TEXT, "http://127.0.0.1/": _TEXT, "http://10.0.0.1/": _TEXT}
     with LocalWeb(pages) as web, web.as_proxy():
-        urls = [*pages, "http://0x7f.1/", "http://localhost/"]
+        urls = [*pages, "http://0x7f.1/", "http://localhost/", "http://localhost./", "http://127.0.0.1./"]
         fetched = run_fetch(tmp_path, urls, allow_private_addresses=False)
         assert set(web.paths()) == {"http://example.org/"}
-    assert list(fetched.outcomes.values()) == ["ok"] + ["private_address"] * 4
+    assert list(fetched.outcomes.values()) == ["ok"] + ["private_address"] * 6
 
 
 def test_netrc_and_credentials_in_urls_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
