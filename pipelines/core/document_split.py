@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import storage
 from pipelines.core.document_filter import group_names
 from pipelines.core.inputs import DocumentShard
 
@@ -34,7 +33,7 @@ def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
     That is its id, or its text where the id was generated from file and row. The batch is one that `read_documents`
     yields for the shard.
     """
-    names = {storage.basename(file.path) for file in shard.files}
+    names = shard.file_names
     keys: list[str] = batch.column("id").to_pylist()
     positional = [row for row, id in enumerate(keys) if id in names or (":" in id and _is_position(id, names))]
     if not positional:
@@ -72,6 +71,6 @@ def is_held_out(key: str, share: float) -> bool:
     return hash_key(key, "held-out") < share * _HASH_RANGE
 
 
-def _is_position(id: str, names: set[str]) -> bool:
+def _is_position(id: str, names: frozenset[str]) -> bool:
     name, _, row = id.rpartition(":")
     return name in names and row.isdecimal()

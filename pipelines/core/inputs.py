@@ -7,7 +7,9 @@ Text inputs are Parquet (column `text`), JSONL (`.jsonl`, `.ndjson`, also compre
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +92,11 @@ class DocumentShard:
     def name(self) -> str:
         """The name of the task."""
         return f"documents-{self.index:05d}"
+
+    @functools.cached_property
+    def file_names(self) -> frozenset[str]:
+        """The names with which generated ids begin; computed once, since each of 100,000 small files is a batch."""
+        return frozenset(storage.basename(file.path) for file in self.files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,20 +203,22 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     is counted in `drops`. All batches of a shard have the same schema. Raises InputError if no record of a file has
     the text field.
     """
-    for file in shard.files:
-        file.verify()
-        if _kind(file.path) == ".parquet":
-            yield from read_parquet(
-                file.path,
-                file.row_groups,
-                text_field=shard.text_field,
-                drops=drops,
-                batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
-            )
-        elif _kind(file.path) == ".txt":
-            yield from read_plain_text(file.path, drops)
-        else:
-            yield from read_jsonl(file.path, shard.text_field, drops)
+    for is_plain, files in itertools.groupby(shard.files, lambda file: _kind(file.path) == ".txt"):
+        if is_plain:
+            yield from read_plain_text((file.path for file in files), drops)
+            continue
+        for file in files:
+            file.verify()
+            if _kind(file.path) == ".parquet":
+                yield from read_parquet(
+                    file.path,
+                    file.row_groups,
+                    text_field=shard.text_field,
+                    drops=drops,
+                    batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
+                )
+            else:
+                yield from read_jsonl(file.path, shard.text_field, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -78,19 +78,28 @@ def _parquet_batches(
     return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
 
 
-def read_plain_text(path: str, drops: Drops) -> Iterator[pa.RecordBatch]:
-    """Yield the single document of a text file."""
-    name = storage.basename(path)
-    limit = max_text_bytes(storage.size_bytes(path))
-    with open_decompressed(path) as stream:
-        data = read_at_most(stream, limit)
-    if data is None:
-        drops.add("too_large", name, detail=f"more than {limit} bytes in one text file")
-        return
-    try:
-        yield _batch([{"id": name, "text": data.decode("utf-8-sig")}])
-    except UnicodeDecodeError as error:
-        drops.add("not_utf8", name, detail=str(error))
+def read_plain_text(paths: Iterable[str], drops: Drops) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of text files, one per file, in batches: a batch per file costs ~2 ms in every stage."""
+    rows: list[dict[str, Any]] = []
+    pending_bytes = 0
+    for path in paths:
+        name = storage.basename(path)
+        limit = max_text_bytes(storage.size_bytes(path))
+        with open_decompressed(path) as stream:
+            data = read_at_most(stream, limit)
+        if data is None:
+            drops.add("too_large", name, detail=f"more than {limit} bytes in one text file")
+            continue
+        if rows and (len(rows) == _BATCH_ROWS or pending_bytes + len(data) > _BATCH_BYTES):
+            yield _batch(rows)
+            rows, pending_bytes = [], 0
+        try:
+            rows.append({"id": name, "text": data.decode("utf-8-sig")})
+            pending_bytes += len(data)
+        except UnicodeDecodeError as error:
+            drops.add("not_utf8", name, detail=str(error))
+    if rows:
+        yield _batch(rows)
 
 
 def read_jsonl(path: str, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from pipelines.core import inputs
+from pipelines.core.document_split import document_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 
@@ -220,3 +221,18 @@ def test_the_fingerprint_is_of_names_and_contents_not_of_folders(tmp_path: Path)
         (tmp_path / folder / "a.txt").write_text(text)
     one, two, three = (inputs.open_documents(str(tmp_path / name)).fingerprint for name in ("one", "two", "three"))
     assert one == two != three
+
+
+def test_a_folder_of_small_files_is_read_in_few_batches_and_its_names_are_collected_once(tmp_path: Path) -> None:
+    for number in range(1500):
+        (tmp_path / f"{number:04d}.txt").write_text(f"document {number}")
+    (tmp_path / "0700.txt").write_bytes(b"\xff")
+    (shard,) = inputs.open_documents(str(tmp_path)).shards
+    drops = Drops()
+    batches = list(inputs.read_documents(shard, drops))
+    assert [batch.num_rows for batch in batches] == [1024, 475]
+    assert drops.counts == {"not_utf8": 1}
+    keys = [key for batch in batches for key in document_keys(batch, shard)]
+    assert keys == [f"document {number}" for number in range(1500) if number != 700]
+    # One set for all batches: 100,000 files must not be listed again for each batch.
+    assert shard.file_names is shard.file_names
