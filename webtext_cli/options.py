@@ -159,7 +159,8 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
         click.option(
             "--overwrite",
             is_flag=True,
-            help="Replace a result that was built with other options or inputs. A result that is up to date is kept.",
+            help="Replace a result that was built with other options or inputs, once the new one is complete. A result "
+            "that is up to date is kept.",
         ),
         json_option,
         click.option("--quiet", "-q", is_flag=True, help="Hide progress."),

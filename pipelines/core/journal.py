@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError
-from pipelines.core.manifest import MANIFEST_FILE, Identity, ShardEntry, has_manifest, read_manifest
+from pipelines.core.manifest import MANIFEST_FILE, NEXT, Identity, ShardEntry, has_manifest, read_manifest
 
 JOURNAL = "_journal"
 WORK = "_work"
@@ -134,7 +134,7 @@ class OutputFolder:
         The manifest goes first and the journal last: a folder that is being emptied must neither look finished nor,
         after a kill, like a folder that webtext did not write.
         """
-        self._check_foreign_files()
+        self.check_foreign_files()
         if has_manifest(self.path):
             self.write_header(read_manifest(self.path).identity, declared=self.listed_in_stage_folders())
             storage.remove(storage.join(self.path, MANIFEST_FILE))
@@ -143,11 +143,21 @@ class OutputFolder:
                 storage.remove(storage.join(self.path, name))
         storage.remove(storage.join(self.path, JOURNAL))
 
+    def own_names(self) -> list[str]:
+        """Return the names in the folder that belong to the run or its result."""
+        own = {JOURNAL, WORK, *(name.partition("/")[0] for name in self._listed())}
+        return [name for name in storage.list_folder(self.path) if name in own or self._belongs_to_stage(name)]
+
+    def size_bytes(self) -> int:
+        """Return the size of the files that the manifest lists."""
+        return sum(file.size_bytes for file in read_manifest(self.path).files)
+
     def listed_in_stage_folders(self) -> list[str]:
         """Return the files in folders of the stage that its runs listed or declared."""
         return sorted(name for name in self._listed() if "/" in name and name.partition("/")[0] in self._writes)
 
-    def _check_foreign_files(self) -> None:
+    def check_foreign_files(self) -> None:
+        """Raise InputError for a file of someone else, which a new result must not remove."""
         listed = self._listed()
         for name in (*self._result_names(), *self._names_in_stage_folders()):
             if name not in listed and not self._belongs_to_stage(name):
@@ -171,7 +181,7 @@ class OutputFolder:
 
     def _result_names(self) -> list[str]:
         names = storage.list_folder(self.path)
-        return [name for name in names if not name.startswith(".") and name not in (JOURNAL, WORK)]
+        return [name for name in names if not name.startswith(".") and name not in (JOURNAL, WORK, NEXT)]
 
     def _stage_folders(self) -> list[str]:
         """Return the folders of the stage and all folders below them, by their names in the output folder."""

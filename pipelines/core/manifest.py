@@ -21,6 +21,11 @@ from pipelines.core.errors import DamagedShardError, InputError
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1
 
+# A result that replaces a finished one is built in this folder inside it, and moved when it is complete.
+NEXT = "_next"
+# Written there before the new manifest: the names that belong to the old result.
+_REPLACED = ".replaced.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
@@ -156,11 +161,13 @@ class Manifest:
 
 def has_manifest(folder: str) -> bool:
     """Return whether a folder contains a finished stage."""
+    _complete_interrupted_replacement(folder)
     return storage.exists(storage.join(folder, MANIFEST_FILE))
 
 
 def read_manifest(folder: str) -> Manifest:
     """Read the manifest of a folder; raise InputError if it is absent or not a manifest of webtext."""
+    _complete_interrupted_replacement(folder)
     path = storage.join(folder, MANIFEST_FILE)
     remedy = f"its shards cannot be verified: delete {folder} and re-run the stage"
     try:
@@ -179,6 +186,43 @@ def read_manifest(folder: str) -> Manifest:
 def write_manifest(folder: str, manifest: Manifest) -> None:
     """Write the manifest of a folder."""
     storage.write_json(storage.join(folder, MANIFEST_FILE), manifest.to_json())
+
+
+def replace_result(folder: str, old_names: Iterable[str], manifest: Manifest) -> None:
+    """Write the manifest of the complete result in `NEXT`, and move it over the old one, which has `old_names`.
+
+    Once the manifest is there, the new result counts: after a kill, the next command that reads the folder completes
+    the move. The caller holds the lock.
+    """
+    source = storage.join(folder, NEXT)
+    storage.write_json(storage.join(source, _REPLACED), sorted(old_names))
+    write_manifest(source, manifest)
+    complete_replacement(folder)
+
+
+def complete_replacement(folder: str) -> None:
+    """Move a complete new result over the old one, if there is one; the caller holds the lock."""
+    source = storage.join(folder, NEXT)
+    replaced = storage.join(source, _REPLACED)
+    if not storage.exists(storage.join(source, MANIFEST_FILE)):
+        return
+    if storage.exists(replaced):
+        for name in storage.read_json(replaced):
+            storage.remove(storage.join(folder, name))
+        storage.remove(replaced)
+    for name in storage.list_folder(source):
+        if name[0] in "._":  # the journal and work files
+            storage.remove(storage.join(source, name))
+        elif name != MANIFEST_FILE:
+            storage.move(storage.join(source, name), storage.join(folder, name))
+    storage.move(storage.join(source, MANIFEST_FILE), storage.join(folder, MANIFEST_FILE))
+    storage.remove(source)
+
+
+def _complete_interrupted_replacement(folder: str) -> None:
+    if storage.exists(storage.join(folder, NEXT, MANIFEST_FILE)):
+        with storage.folder_lock(folder):
+            complete_replacement(folder)
 
 
 def check_file(folder: str, file: FileEntry) -> str | None:

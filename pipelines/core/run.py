@@ -22,17 +22,20 @@ from pipelines.core import storage
 from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, InputError, WebtextError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
-from pipelines.core.format import plural
+from pipelines.core.format import format_bytes, plural
 from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
     MANIFEST_FILE,
+    NEXT,
     FileEntry,
     Identity,
     Manifest,
     ShardEntry,
     check_file,
+    complete_replacement,
     has_manifest,
     read_manifest,
+    replace_result,
     write_manifest,
 )
 from pipelines.core.progress import Progress, Silent, show_progress
@@ -102,17 +105,31 @@ class StageRun:
     def __init__(
         self, stage: Stage, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
     ) -> None:
-        self.output = folder.path
-        self.work = folder.work
         self.finished = False
         self._stage = stage
         self._identity = identity
         self._folder = folder
+        self._replaced: OutputFolder | None = None
         self._options = options
         self._shard_inputs = shard_inputs
         self._started = time.monotonic()
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
+
+    @property
+    def output(self) -> str:
+        """The folder to write: inside the result that is being replaced, if there is one, until `finish`."""
+        return self._folder.path
+
+    @property
+    def subfolder(self) -> str:
+        """The name of the folder to write in the output folder of the stage; empty if it is that folder."""
+        return NEXT if self._replaced else ""
+
+    @property
+    def work(self) -> str:
+        """The folder of files that only serve later phases."""
+        return self._folder.work
 
     @property
     def workers(self) -> int:
@@ -209,7 +226,11 @@ class StageRun:
         manifest = Manifest(self._identity, tuple(self._entries))
         if not self.finished:
             self._check_counts(manifest)
-            write_manifest(self.output, manifest)
+            if self._replaced is None:
+                write_manifest(self.output, manifest)
+            else:
+                replace_result(self._replaced.path, self._replaced.own_names(), manifest)
+                self._folder, self._replaced = self._replaced, None
             self._folder.remove_journal()
             self.finished = True
         return Summary(
@@ -237,6 +258,10 @@ class StageRun:
         elif differences := recorded.differences(self._identity):
             if not self._folder.has_no_results():
                 self._check_may_replace("; ".join(differences))
+            if has_manifest(self.output):
+                self._build_next()
+                self.open(config, global_phases)
+                return
             self._folder.empty()
             recorded = None
         self._folder.remove_temporaries()
@@ -246,6 +271,14 @@ class StageRun:
             self._open_finished()
         else:
             self._resume(self._intact(self._folder.entries()))
+
+    def _build_next(self) -> None:
+        """Write a new result next to the finished one, which stays until the new one is complete."""
+        self._folder.check_foreign_files()
+        size = format_bytes(self._folder.size_bytes())
+        self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        self._replaced = self._folder
+        self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
 
     def _check_may_replace(self, differences: str) -> None:
         may_replace = self._options.overwrite and (self._options.discard_pages or not self._stage.is_irreplaceable)
@@ -364,6 +397,7 @@ def stage_run(
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     with storage.folder_lock(output):
+        complete_replacement(output)
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
         yield run

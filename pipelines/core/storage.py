@@ -161,6 +161,18 @@ def remove(path: str) -> None:
             file_system.rm(plain, recursive=True)
 
 
+def move(source: str, target: str) -> None:
+    """Move a file, or a folder with its contents; after an interruption, the same call completes it."""
+    file_system, plain = _file_system(source)
+    _, final = _file_system(target)
+    with _translate_os_errors(target, "write"):
+        if isinstance(file_system, LocalFileSystem):
+            os.replace(plain, final)
+        else:
+            for name in file_system.find(plain):
+                file_system.mv(name, final + name[len(plain) :])
+
+
 def open_read(path: str) -> BinaryIO:
     """Open a file for reading bytes; raise InputError if it does not exist."""
     file_system, plain = _file_system(path)

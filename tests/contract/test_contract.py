@@ -48,6 +48,29 @@ def test_overwrite_replaces_its_own_files(corpus: Path, name: str, tmp_path: Pat
     assert read_manifest(str(tmp_path / name)).identity != read_manifest(str(corpus / name)).identity
 
 
+@_ALL_STAGES
+def test_an_overwrite_leaves_the_old_result_as_it_was_until_the_new_one_is_complete(
+    corpus: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / name
+    shutil.copytree(corpus / name, out)
+    (key, value), *_ = CASES[name].changed.items()
+    options = RunOptions(overwrite=True, discard_pages=True)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.core.run.replace_result", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(corpus, name, out, options, **{key: value})
+    old = {path.relative_to(corpus / name): path.read_bytes() for path in (corpus / name).rglob("*") if path.is_file()}
+    assert {path: (out / path).read_bytes() for path in old} == old
+    run_stage(corpus, name, out, options, **{key: value})
+    assert leftovers(out, _UNLISTED.get(name, ())) == []
+    assert read_manifest(str(out)).identity != read_manifest(str(corpus / name)).identity
+
+
 @pytest.fixture(scope="session")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment that sends requests to the small web of the tests."""

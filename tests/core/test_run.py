@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pipelines.core import progress, shards, storage
 from pipelines.core.config import option
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, LockedError, WebtextError
 from pipelines.core.inputs import open_stage
-from pipelines.core.manifest import read_manifest
+from pipelines.core.manifest import check_file, read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 
@@ -85,12 +87,12 @@ def _run(
         done.append(task.number)
         return _write_numbers(task)
 
-    listed = [_Task(10 * number, str(output), config.least, lose) for number in range(tasks)]
     stage = Stage("numbers", version, writes)
     with stage_run(
         stage, config, inputs=inputs or {"a": "1"}, output=str(output), options=options or RunOptions()
     ) as run:
         if not run.finished:
+            listed = [_Task(10 * number, run.output, config.least, lose) for number in range(tasks)]
             run.map(work, listed, total=total, unit=unit)
         return run.finish(), done
 
@@ -219,24 +221,89 @@ def test_overwrite_keeps_an_equal_result(tmp_path: Path) -> None:
     assert _run(tmp_path / "out", options=RunOptions(overwrite=True))[1] == []
 
 
-def test_an_overwrite_that_is_killed_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class _Killed(BaseException):
+    pass
+
+
+def _kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
+    """Have the `step`-th change of the disk stop the process; return the changes before it."""
+    done: list[str] = []
+
+    def patched(name: str) -> Callable[..., Any]:
+        change = getattr(storage, name)
+
+        def change_or_stop(*arguments: Any, **options: Any) -> Any:
+            if len(done) == step:
+                raise _Killed
+            done.append(name)
+            return change(*arguments, **options)
+
+        return change_or_stop
+
+    for name in ("atomic_write", "move", "remove"):
+        monkeypatch.setattr(storage, name, patched(name))
+    return done
+
+
+def _whole(folder: Path) -> int:
+    """Return the version of the result in a folder, after a check of all its files."""
+    manifest = read_manifest(str(folder))
+    assert not [problem for file in manifest.files if (problem := check_file(str(folder), file))]
+    files = {name for name in _below(folder) if name[0] != "_"}
+    assert files == {"manifest.json", *(file.name for file in manifest.files)}
+    return manifest.identity.version
+
+
+def test_an_overwrite_that_is_killed_at_any_moment_leaves_one_whole_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run_with_folder(tmp_path / "old", names=("x/a", "y/b"))
+    fresh = _run_with_folder(tmp_path / "fresh", 2, names=("x/a", "z/c"))
+    versions = []
+    for step in range(100):
+        out = tmp_path / f"out-{step}"
+        shutil.copytree(tmp_path / "old", out)
+        with monkeypatch.context() as patch:
+            done = _kill_at(patch, step)
+            try:
+                _run_with_folder(out, 2, overwrite=True, names=("x/a", "z/c"))
+                break
+            except _Killed:
+                pass
+        # As a next stage reads it, and as a repeated command finds it.
+        reader = tmp_path / f"reader-{step}"
+        shutil.copytree(out, reader)
+        versions.append(_whole(reader))
+        assert _run_with_folder(out, 2, overwrite=True, names=("x/a", "z/c")) == fresh
+    assert versions == sorted(versions)
+    assert {1, 2} == set(versions)
+    assert {"atomic_write", "move", "remove"} == set(done)
+
+
+def test_an_overwrite_that_fails_keeps_the_old_result_and_resumes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     _run(out)
-    remove = storage.remove
-    calls: list[str] = []
-
-    def stop(path: str) -> None:
-        calls.append(path)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        remove(path)
-
-    monkeypatch.setattr(storage, "remove", stop)
     with pytest.raises(KeyboardInterrupt):
-        _run(out, version=2, options=RunOptions(overwrite=True))
-    monkeypatch.undo()
-    _run(out, version=2, options=RunOptions(overwrite=True))
+        _run(out, version=2, options=RunOptions(overwrite=True), stop_after=3)
+    assert read_manifest(str(out)).identity.version == 1
+    assert _run(out)[1] == [], "the old result is complete"
+    notes = _Notes()
+    assert _run(out, version=2, options=RunOptions(overwrite=True, progress=notes))[1] == [30]
+    assert "the earlier result stays until the new one is complete" in notes.notes[0]
     _run(tmp_path / "fresh", version=2)
+    assert _bytes(out) == _bytes(tmp_path / "fresh")
+    assert not (out / "_next").exists()
+
+
+def test_an_overwrite_in_which_everything_is_dropped_keeps_the_old_result(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    before = _bytes(out)
+    with pytest.raises(WebtextError, match="all 40 records were dropped"):
+        _run(out, _Config(least=100), options=RunOptions(overwrite=True))
+    assert _bytes(out) == before
+    _run(out, _Config(least=5), options=RunOptions(overwrite=True))
+    _run(tmp_path / "fresh", _Config(least=5))
     assert _bytes(out) == _bytes(tmp_path / "fresh")
 
 
@@ -275,7 +342,7 @@ def _run_with_folder(
     """Run a stage that writes `own/x/a.txt` and so on; return all that is in the folder then, hidden files left out."""
 
     def write() -> TaskResult:
-        files = [shards.write_file(str(output), f"own/{name}.txt", name.encode()) for name in names]
+        files = [shards.write_file(run.output, f"own/{name}.txt", name.encode()) for name in names]
         if killed:
             raise KeyboardInterrupt
         return TaskResult(1, 1, files=tuple(files))
@@ -313,30 +380,10 @@ def test_overwrite_keeps_foreign_files_in_folders_of_the_stage(tmp_path: Path) -
     assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("y/b",))) == {"manifest.json", "own/y/b.txt"}
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_overwrite_knows_files_in_folders_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
-) -> None:
-    """A run killed before it listed them, or while an earlier overwrite removed them."""
-    if finished:
-        _run_with_folder(tmp_path, names=("x/a", "y/b"))
-        remove = storage.remove
-
-        def stop(path: str) -> None:
-            if path.endswith("/own"):
-                (tmp_path / "own/x/a.txt").unlink()
-                raise KeyboardInterrupt
-            remove(path)
-
-        monkeypatch.setattr(storage, "remove", stop)
-        with pytest.raises(KeyboardInterrupt):
-            _run_with_folder(tmp_path, 2, overwrite=True)
-        monkeypatch.undo()
-        assert set(_below(tmp_path)) == {"_journal/run.json", "own/y/b.txt"}
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            _run_with_folder(tmp_path, killed=True)
-        (tmp_path / "_journal" / "write--write.json.tmp-99-0").write_text("{")
+def test_overwrite_knows_files_in_folders_of_a_run_killed_before_it_listed_them(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run_with_folder(tmp_path, killed=True)
+    (tmp_path / "_journal" / "write--write.json.tmp-99-0").write_text("{")
     assert set(_run_with_folder(tmp_path, 2, overwrite=True, names=("z/c",))) == {"manifest.json", "own/z/c.txt"}
 
 

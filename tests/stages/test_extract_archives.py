@@ -42,9 +42,7 @@ def test_headers_without_end_are_refused_before_they_fill_the_memory(
     path = _write(tmp_path, [start, *[repeated] * _BOMB_MIB])
     tracemalloc.start()
     try:
-        with pytest.raises(
-            InputError, match=r"crawl.warc.gz: is damaged .*headers .* more than 1,048,576"
-        ):
+        with pytest.raises(InputError, match=r"crawl.warc.gz: is damaged .*headers .* more than 1,048,576"):
             list(read_pages(str(path)))
         assert tracemalloc.get_traced_memory()[1] < 60 * _MIB
     finally:

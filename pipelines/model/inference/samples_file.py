@@ -55,7 +55,7 @@ def write_samples(
     with stage_run(_STAGE, config, inputs=inputs, output=folder, options=options) as run:
         if not run.finished:
             parts = _split(sampler.batches(samples), config.max_tokens, part_tokens)
-            context = sampler, folder
+            context = sampler, run.output
             run.map(_write_part, parts, context, name=_name, phase="parts", unit="tokens", cost=max_tokens, serial=True)
         summary = run.finish()
         with storage.atomic_write(path) as stream:

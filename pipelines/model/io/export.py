@@ -52,7 +52,7 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
             if trained.step is not None:
                 run.note(f"{model}: training is not finished; exporting the checkpoint of step {trained.step:,}")
             tensors = len(trained.model.state_dict())
-            run.once("export", lambda: _export(trained, output), total=tensors, unit="tensors")
+            run.once("export", lambda: _export(trained, run.output), total=tensors, unit="tensors")
         return run.finish()
 
 

@@ -107,11 +107,15 @@ def process_group(world: World, device: torch.device) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """What rank 0 sends to the worker ranks: recipe, input fingerprints, and the step to resume from, if any."""
+    """What rank 0 sends to the worker ranks: recipe, input fingerprints, and the step to resume from, if any.
+
+    `subfolder` is where rank 0 writes in the output folder.
+    """
 
     recipe: Recipe
     inputs: dict[str, str]
     step: int | None = None
+    subfolder: str = ""
 
     def check_same(self, other: RunSpec, rank: int) -> None:
         """Raise InputError if a worker rank was started with a different recipe or different inputs."""

@@ -62,7 +62,7 @@ def extract(
             run.map(
                 _extract_source,
                 items,
-                (config, output),
+                (config, run.output),
                 name=lambda item: f"documents-{item[0]:05d}",
                 total=source.records,
             )

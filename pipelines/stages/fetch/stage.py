@@ -36,7 +36,7 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
-            entries = run.map(_fetch_shard, source.shards, (config, output), total=source.records)
+            entries = run.map(_fetch_shard, source.shards, (config, run.output), total=source.records)
             if _is_network_down(entries):
                 return _finish_unreached(run, entries)
         return run.finish()

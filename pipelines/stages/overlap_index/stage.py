@@ -85,13 +85,13 @@ def overlap_index(
                 ranges = split_blocks(size, config.memory_limit_mb << 20, small_part_bytes)
                 _check_space(size, ranges, run)
                 _note_size(ngrams, items, ranges, run)
-                context = FilterSource(source.shards, size, config, output)
+                context = FilterSource(source.shards, size, config, run.output)
                 total = ngrams.documents * len(ranges)
                 parts = run.map(add_part, ranges, context, phase="add", work=True, total=total)
                 header = _unmeasured_header(
                     config, size, items=items, documents=ngrams.documents, fingerprint=source.fingerprint
                 )
-                run.once("join", lambda: join_parts(header, [source.fingerprint], parts, output))
+                run.once("join", lambda: join_parts(header, [source.fingerprint], parts, run.output))
         return run.finish()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.errors import ChangedRunError, InputError
+from pipelines.core.manifest import NEXT
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
@@ -73,7 +74,7 @@ def run_rank_zero(
                 job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
                 _note_epochs(job)
                 _check_estimate(job)
-                _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step)))
+                _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step, subfolder=run.subfolder)))
             return run.finish()
 
 
@@ -89,6 +90,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
         spec: RunSpec | None = world.broadcast(None)
         if spec is None:
             return
+        output = storage.join(output, spec.subfolder) if spec.subfolder else output
         initial = _import_initial(init_from, recipe, tokens, _ignore)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
@@ -151,8 +153,10 @@ def _make_job(
     initial: ImportedModel | None,
     note: Callable[[str], None],
 ) -> TrainingJob:
+    # The command is for a later time, when the result has been moved to its place.
+    final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
     command = [
-        *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", storage.real_path(output)),
+        *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", final_output),
         *("--preset", config.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),

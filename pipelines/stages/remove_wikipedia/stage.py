@@ -44,7 +44,7 @@ def remove_wikipedia(
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
-            entries = run.map(_filter_shard, source.shards, (domains, output), total=source.records)
+            entries = run.map(_filter_shard, source.shards, (domains, run.output), total=source.records)
             without_url = sum(entry.counts["without_url"] for entry in entries)
             if without_url and without_url == sum(entry.counts["judged"] for entry in entries):
                 paths = documents if isinstance(documents, str) else ", ".join(documents)

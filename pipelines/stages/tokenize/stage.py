@@ -68,7 +68,7 @@ def tokenize(
                 engine=engine,
                 form=form,
                 shards=len(source.shards),
-                output=output,
+                output=run.output,
                 sizes=sizes,
             )
             encoded = _encode(source, context, run)
@@ -80,7 +80,7 @@ def tokenize(
             description = _describe(context, vocabulary_size(library), sha256)
             text = json.dumps({**description, "totals": _totals(encoded), "splits": splits}, indent=1, sort_keys=True)
             data = f"{text}\n".encode()
-            run.once("describe", lambda: TaskResult(files=(shards.write_file(output, "tokens.json", data),)))
+            run.once("describe", lambda: TaskResult(files=(shards.write_file(run.output, "tokens.json", data),)))
             return run.finish()
 
 
