@@ -109,11 +109,12 @@ class OutputFolder:
     def has_no_results(self) -> bool:
         """Return whether the run here has no manifest, no finished task and no work, so that nothing of worth is lost.
 
-        There may be files of a task that was killed, or of tasks that dropped all records.
+        There may be shards of a task that was killed, or of tasks that dropped all records; other files, such as
+        checkpoints, are worth keeping.
         """
         if has_manifest(self.path) or self._entry_names() or storage.list_folder(self.work):
             return False
-        return all(map(self._belongs_to_stage, self._result_names()))
+        return all(_SHARD.match(name) or ".tmp-" in name for name in self._result_names())
 
     def check_unclaimed(self) -> None:
         """Raise InputError if the folder, which has neither manifest nor journal, contains files."""
