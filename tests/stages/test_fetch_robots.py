@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from fetch_run import read_records, run_fetch
 from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb
+from protego import Protego
 
-from pipelines.stages.fetch import robots
-from pipelines.stages.fetch.robots import product_token
+from pipelines.stages.fetch import hosts, robots
+from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.robots import parse_rules, product_token
 
 _TEXT = b"<p>some text</p>"
 _PLAIN = {"Content-Type": "text/plain"}
@@ -170,3 +173,85 @@ def test_product_tokens(user_agent: str, product: str) -> None:
 def test_another_user_agent_gets_its_own_rules(tmp_path: Path) -> None:
     rules = Answer(b"User-agent: mybot\nDisallow: /a\n\nUser-agent: *\nDisallow: /b\n", 200, {"Content-Type": HTML})
     assert _outcomes(tmp_path, rules, ["/a", "/b"], user_agent="MyBot/1.0") == ["robots", "ok"]
+
+
+def test_agents_and_rules_are_not_multiplied() -> None:
+    agents = "".join(f"User-agent: bot{number}\n" for number in range(15_000))
+    rules = "".join(f"Disallow: /{number}\n" for number in range(30_000))
+    started = time.monotonic()
+    parsed = parse_rules(Response(200, "", "HTTP/1.1", (), body=f"{agents}{rules}".encode()), "webtext")
+    assert parsed.lines == b""
+    everyone = parse_rules(
+        Response(200, "", "HTTP/1.1", (), body=f"{agents}User-agent: *\n{rules}".encode()), "webtext"
+    )
+    assert len(everyone.lines) < robots.MAX_BYTES
+    assert everyone.check("http://example.org/29", "webtext") is not None
+    assert everyone.check("http://example.org/x", "webtext") is None
+    assert time.monotonic() - started < 20  # 2 s at rest; Protego alone did not finish in 150 s
+
+
+def test_many_wildcards_are_matched_in_bounded_time() -> None:
+    rules = "User-agent: *\n" + "".join(f"Disallow: /*a*a*a*b{number}$\n" for number in range(22_000))
+    parsed = parse_rules(Response(200, "", "HTTP/1.1", (), body=rules.encode()), "webtext")
+    started = time.monotonic()
+    assert parsed.check("http://example.org/" + "a" * 16_000, "webtext") is None
+    assert time.monotonic() - started < 10  # under 1 s at rest
+
+
+_GROUPS = [
+    "User-agent: *\nDisallow: /a\nUser-agent: webtext\nUser-agent: other\nDisallow: /b\nCrawl-delay: 3\n",
+    "User-agent: web\nDisallow: /a\n\nUser-agent: webt\nDisallow: /b\n",
+    "User-agent: webtext*\nDisallow: /a\nUser-agent: text\nDisallow: /b\n",
+    "User-agent: x\nSitemap: http://example.org/s\nHost: example.org\nUser-agent: webtext\nDisallow: /a\n",
+    "Disallow: /a\nUser agent webtext\ndisalow /b # why\nuseragent:*\nAllow: /b\n",
+    "User-agent:\nUser-agent: *\nDisallow: /a\nDisallow:\nno rule\nUser-agent: we\nx: 1\nUser-agent: *\nAllow: /b",
+    "USER-AGENT: WebText/1.0\nDisallow: /a\nUser-agent: webtext-images\nDisallow: /b\n",
+    "User-agent: **\nDisallow: /a\nUser-agent: *\nDisallow: /b$\nDisallow: /*?x\n",
+]
+
+
+@pytest.mark.parametrize("text", _GROUPS)
+@pytest.mark.parametrize("product", ["webtext", "web", "other", "*"])
+def test_the_groups_that_apply_are_those_of_protego(text: str, product: str) -> None:
+    expected = Protego.parse(text)
+    parsed = parse_rules(Response(200, "", "HTTP/1.1", (), body=text.encode()), product)
+    for path in ("/", "/a", "/b", "/b/c", "/c?x"):
+        allowed = parsed.check(f"http://example.org{path}", product) is None
+        assert allowed == expected.can_fetch(f"http://example.org{path}", product), path
+    assert parsed.crawl_delay_s == (expected.crawl_delay(product) or 0)
+
+
+def test_rules_above_the_memory_budget_are_requested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "_MAX_RULES_BYTES", 40)
+    rules = Answer(b"User-agent: *\nDisallow: /b\nDisallow: /padding\n", 200, _PLAIN)
+    with LocalWeb({"/robots.txt": rules, "/a": _TEXT, "/b": _TEXT, "/c": _TEXT}) as one, LocalWeb(one.pages) as two:
+        urls = [web.url(path) for path in ("/a", "/b", "/c") for web in (one, two)]
+        fetched = run_fetch(tmp_path, urls, per_host_delay=0.1)
+        assert [fetched.outcomes[url] for url in urls] == ["ok", "ok", "robots", "robots", "ok", "ok"]
+        counts = [[request.url for request in web.requests].count("/robots.txt") for web in (one, two)]
+        assert max(counts) > 1
+
+
+def test_rules_are_never_matched_in_the_thread_of_the_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    check = robots.RobotsRules.check
+
+    def recording(rules: robots.RobotsRules, url: str, product: str) -> object:
+        threads.append(threading.current_thread())
+        return check(rules, url, product)
+
+    monkeypatch.setattr(robots.RobotsRules, "check", recording)
+    rules = Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)
+    assert _outcomes(tmp_path, rules, ["/a", "/b"]) == ["ok", "robots"]
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_disallowed_pages_take_no_delay(tmp_path: Path) -> None:
+    pages = {f"/b{number}": _TEXT for number in range(50)} | {"/a": _TEXT}
+    with LocalWeb({**pages, "/robots.txt": Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)}) as web:
+        started = time.monotonic()
+        outcomes = run_fetch(tmp_path, [web.url(path) for path in pages], per_host_delay=0.5).outcomes
+        assert list(outcomes.values()) == ["robots"] * 50 + ["ok"]
+        assert time.monotonic() - started < 15  # 50 delays would be 25 s
+        assert web.paths() == ["/a"]

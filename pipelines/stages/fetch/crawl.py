@@ -19,11 +19,10 @@ from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import Failure, Outcome
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
-from pipelines.stages.fetch.robots import product_token
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.threads import Threads
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import End, Redirect, Retry, Step, Visit, run_step
+from pipelines.stages.fetch.visit import Disallowed, End, Redirect, Retry, Step, Visit, run_step
 
 _TICK_S = 0.25
 
@@ -66,7 +65,6 @@ class _Crawl:
         self._links = links
         self._config = config
         self._segments = segments
-        self._product = product_token(config.user_agent)
         self.open = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
@@ -135,9 +133,10 @@ class _Crawl:
                 visit = Visit(request_url(self._links[link]), link=link)
             if host.give_up is not None:
                 self._fail(visit, *host.give_up)
-            elif host.rules is not None and (failure := host.rules.check(visit.url, self._product)):
-                self._fail(visit, failure, None)
+            elif host.rules is not None and host.rules.refusal is not None:
+                self._fail(visit, host.rules.refusal, None)
             else:
+                visit.rules = host.rules
                 return visit
         return None
 
@@ -148,6 +147,10 @@ class _Crawl:
             self._record_unreached()
         delay_s = host.delay_s
         visit, following = step.visit, step.next
+        if isinstance(following, Disallowed):
+            self._fail(visit, following.failure, None)
+            self._queues.release(host, host.ready_at)  # nothing was requested, so there is no delay
+            return
         if isinstance(following, Retry):
             delay_s = max(delay_s, min(following.delay_s, self._config.max_wait))
             visit.failures += 1
@@ -168,8 +171,8 @@ class _Crawl:
 
     def _apply_rules(self, end: End, host: Host) -> None:
         assert end.rules is not None
-        host.rules, host.awaits_rules = end.rules, False
-        crawl_delay_s = min(end.rules.crawl_delay_s(self._product), self._config.max_wait)
+        self._queues.set_rules(host, end.rules)
+        crawl_delay_s = min(end.rules.crawl_delay_s, self._config.max_wait)
         host.delay_s = max(self._config.per_host_delay, crawl_delay_s)
         self._queues.enqueue(host)
 

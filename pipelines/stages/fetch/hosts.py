@@ -14,6 +14,8 @@ from pipelines.stages.fetch.visit import Visit
 
 # Hosts without work are remembered, with their rules, for later redirects to them.
 _REMEMBERED_HOSTS = 4096
+# Above this, the rules that were read first are forgotten; they are requested again if they are needed.
+_MAX_RULES_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -59,6 +61,8 @@ class HostQueues:
         self._idle: OrderedDict[str, Host] = OrderedDict()
         self._heap: list[tuple[float, int, Host]] = []
         self._counter = itertools.count()
+        self._with_rules: OrderedDict[str, Host] = OrderedDict()
+        self._rules_bytes = 0
 
     def acquire(self, now: float) -> Host | None:
         """Return a ready host and mark it busy, or None; `release` returns it to the queue."""
@@ -91,8 +95,23 @@ class HostQueues:
         elif not host.awaits_rules:
             self._idle[host.origin] = host
             if len(self._idle) > _REMEMBERED_HOSTS:
-                forgotten, _ = self._idle.popitem(last=False)
+                forgotten, idle = self._idle.popitem(last=False)
                 del self._hosts[forgotten]
+                self._forget_rules(idle)
+
+    def set_rules(self, host: Host, rules: RobotsRules) -> None:
+        """Set the rules that a host has been waiting for; forget the oldest rules of other hosts above the limit."""
+        self._forget_rules(host)
+        host.rules, host.awaits_rules = rules, False
+        self._with_rules[host.origin] = host
+        self._rules_bytes += len(rules.lines)
+        while self._rules_bytes > _MAX_RULES_BYTES and len(self._with_rules) > 1:
+            self._forget_rules(next(iter(self._with_rules.values())))
+
+    def _forget_rules(self, host: Host) -> None:
+        if self._with_rules.pop(host.origin, None) is not None and host.rules is not None:
+            self._rules_bytes -= len(host.rules.lines)
+            host.rules = None
 
     def get(self, origin: str) -> Host:
         """Return the host of an origin; open it if necessary."""

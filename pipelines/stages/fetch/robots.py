@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 from protego import Protego
@@ -20,25 +21,31 @@ _BAD_REDIRECTS = {"bad_redirect", "too_many_redirects"}
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)")
 _FIRST_TOKEN = re.compile(r"\s*([A-Za-z_-]+)")
 
+# Protego also accepts other spellings of the fields, and a space instead of the colon.
+_AGENT_LINE = re.compile(r"user(?:-|\s*)agent(?:\s*:|\s|$)\s*(.*)", re.IGNORECASE)
+_RULE_LINE = re.compile(r"(?!site-?maps?\b|host\b)(?:[^:]*:|allow|dis|crawl)", re.IGNORECASE)
+
+# Parsed rules take up to ~30 times the memory of their text. These limits keep them under ~130 MB per process; longer
+# texts, which are rare, are parsed for every page (500 KiB: ~0.2 s).
+_CACHED_PARSERS = 128
+_CACHED_TEXT_BYTES = 32 << 10
+
 
 @dataclasses.dataclass(frozen=True)
 class RobotsRules:
-    """The rules of a host; `refusal` is why nothing at all is allowed."""
+    """The rules of a host: the lines that apply to our user agent; `refusal` is why nothing at all is allowed."""
 
-    parsed: Protego | None = None
+    lines: bytes = b""
+    crawl_delay_s: float = 0.0
     refusal: Failure | None = None
 
     def check(self, url: str, product: str) -> Failure | None:
-        """Return why a page may not be requested, or None if it may."""
+        """Return why a page may not be requested, or None if it may; takes up to ~1 s for malicious rules."""
         if self.refusal is not None:
             return self.refusal
-        if self.parsed is None or self.parsed.can_fetch(url, product):
+        if not self.lines or _parser(self.lines).can_fetch(url, "*"):
             return None
         return Failure("robots", f"robots.txt disallows it for {product}")
-
-    def crawl_delay_s(self, product: str) -> float:
-        """Return the Crawl-delay of the host, 0 if there is none."""
-        return 0.0 if self.parsed is None else float(self.parsed.crawl_delay(product) or 0)
 
 
 def product_token(user_agent: str) -> str:
@@ -50,10 +57,43 @@ def product_token(user_agent: str) -> str:
     return match[1].lower() if match else "*"
 
 
-def parse_rules(response: Response) -> RobotsRules:
-    """Parse the rules in a successful response."""
+def parse_rules(response: Response, product: str) -> RobotsRules:
+    """Parse the rules for a product token in a successful response."""
     text = decode_prefix(response.body or b"", response.coding, MAX_BYTES).decode("utf-8", "replace")
-    return RobotsRules(Protego.parse(text.removeprefix("\ufeff")))
+    lines = applicable_lines(text.removeprefix("\ufeff"), product).encode()
+    return RobotsRules(lines, float(_parser(lines).crawl_delay("*") or 0))
+
+
+def applicable_lines(text: str, product: str) -> str:
+    """Return the rule lines of the groups that apply to a product token, in time linear in the text.
+
+    Protego would copy the rules of a group for each of its user agents: 15,000 user agents x 30,000 rules took more
+    than 3 GB. As in Protego, the longest name that the product begins with wins, and `*` stands for all other products.
+    """
+    groups: list[tuple[list[str], list[str]]] = []  # names and rule lines
+    for line in text.splitlines():
+        line = line.partition("#")[0].strip()
+        if agent := _AGENT_LINE.match(line):
+            if not groups or groups[-1][1]:
+                groups.append(([], []))
+            name = agent[1].lower()
+            groups[-1][0].append(name if name == "*" else name.replace("*", ""))
+        elif groups and _RULE_LINE.match(line):
+            groups[-1][1].append(line)
+    ranks = {name: len(name) for names, _ in groups for name in names if name and product.startswith(name)}
+    best = max(ranks, key=lambda name: ranks[name], default="*")
+    return "\n".join(line for names, lines in groups if best in names for line in lines)
+
+
+def _parser(lines: bytes) -> Protego:
+    return (_parse_and_cache if len(lines) <= _CACHED_TEXT_BYTES else _parse)(lines)
+
+
+def _parse(lines: bytes) -> Protego:
+    return Protego.parse(f"User-agent: *\n{lines.decode()}")
+
+
+_parse_and_cache = functools.lru_cache(maxsize=_CACHED_PARSERS)(_parse)
 
 
 def rules_without_file(failure: Failure, reached: bool) -> RobotsRules:

@@ -30,12 +30,13 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class Visit:
     """A link's page (`link` is its position) or a host's robots.txt (`robots_of` is its origin), with the next URL.
 
-    `history` are the URLs that redirected.
+    `history` are the URLs that redirected; `rules` are those of the host, checked before the request.
     """
 
     url: str
     link: int | None = None
     robots_of: str | None = None
+    rules: robots.RobotsRules | None = None
     history: list[str] = dataclasses.field(default_factory=list)
     failures: int = 0
     elapsed_s: float = 0.0
@@ -57,6 +58,13 @@ class Retry:
 
 
 @dataclasses.dataclass(frozen=True)
+class Disallowed:
+    """The visit has ended without a request, because robots.txt disallows it."""
+
+    failure: Failure
+
+
+@dataclasses.dataclass(frozen=True)
 class End:
     """The visit has ended: successfully, or with a failure. For a robots.txt, `rules` is set."""
 
@@ -70,17 +78,20 @@ class Step:
 
     visit: Visit
     exchange: Exchange
-    next: Redirect | Retry | End
+    next: Redirect | Retry | Disallowed | End
     records: bytes = b""
 
 
 def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
-    """Send the next request of a visit and decide what follows from the response."""
+    """Send the next request of a visit, if robots.txt allows it, and decide what follows from the response."""
+    product = robots.product_token(config.user_agent)
+    if visit.rules is not None and (failure := visit.rules.check(visit.url, product)) is not None:
+        return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), Disallowed(failure))
     remaining_s = max(0.1, config.timeout - visit.elapsed_s)
     if visit.robots_of is not None:
         limits = Limits(remaining_s, robots.MAX_BYTES, truncate=True)
         exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_robots_file)
-        following = _after_robots(visit, exchange, config)
+        following: Redirect | Retry | End = _after_robots(visit, exchange, config)
     else:
         limits = Limits(remaining_s, config.max_bytes)
         exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_page)
@@ -139,7 +150,7 @@ def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redi
     response = exchange.response
     assert response is not None
     if _is_robots_file(response):
-        return End(None, robots.parse_rules(response))
+        return End(None, robots.parse_rules(response, robots.product_token(config.user_agent)))
     failure = Failure(status_reason(response.status), f"status {response.status}")
     return End(None, robots.rules_without_file(failure, reached=True))
 
