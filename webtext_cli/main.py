@@ -109,7 +109,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
 
 
 def _explain_failure(error: Exception) -> int:
-    from pipelines.core.errors import WebtextError
+    from pipelines.core.errors import WebtextError, shorten_message
 
     if os.environ.get("WEBTEXT_DEBUG"):
         import traceback
@@ -121,7 +121,8 @@ def _explain_failure(error: Exception) -> int:
     if isinstance(error, MemoryError):
         click.echo("error: out of memory; try fewer --workers", err=True)
         return 1
-    click.echo(f"error: {type(error).__name__}: {error}; re-run with --debug for a traceback, and report it", err=True)
+    message = shorten_message(f"error: {type(error).__name__}: {error}")
+    click.echo(f"{message}; re-run with --debug for a traceback, and report it", err=True)
     return 1
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
+
+# Messages quote values of untrusted files, which may have megabytes.
+_MAX_MESSAGE_CHARACTERS = 2000
 
 
 class WebtextError(Exception):
     """Base class: the message names the cause and the remedy, and ends a command with exit code 1."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message; of a very long one the beginning, which names the file, and the end with the remedy."""
+        return shorten_message(super().__str__())
 
 
 class UsageError(WebtextError):
@@ -52,6 +60,31 @@ class StorageError(WebtextError):
 
 class TaskError(WebtextError):
     """A task failed; the message names it and the cause."""
+
+
+def shorten_message(message: str) -> str:
+    """Return a message with its middle left out if it is longer than 2,000 characters."""
+    half = _MAX_MESSAGE_CHARACTERS // 2
+    return message if len(message) <= 2 * half else f"{message[:half]} [...] {message[-half:]}"
+
+
+@contextlib.contextmanager
+def translate_format_errors(path: str, expected: str) -> Iterator[None]:
+    """Raise InputError, naming the file, for what Python raises if its content is not of the expected form.
+
+    `expected` completes "PATH: is not": "a description of token shards; re-run `webtext tokenize`".
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        what, semicolon, remedy = expected.partition(";")
+        raise InputError(f"{path}: is not {what} ({_describe(error)}){semicolon}{remedy}") from error
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of an error; the messages of these types alone are only a key or a value."""
+    message = next(iter(str(error).splitlines()), "")
+    return f"no {message}" if isinstance(error, KeyError) else message or type(error).__name__
 
 
 def exception_chain(error: BaseException) -> Iterator[BaseException]:

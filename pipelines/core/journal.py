@@ -11,13 +11,16 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
+
 from pipelines.core import storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import MANIFEST_FILE, NEXT, Identity, ShardEntry, has_manifest, read_manifest
+from pipelines.core.errors import InputError, translate_format_errors
+from pipelines.core.manifest import MANIFEST_FILE, NEXT, Identity, ShardEntry, has_manifest, read_entry, read_manifest
 
 JOURNAL = "_journal"
 WORK = "_work"
 _HEADER = "run.json"
+_REMEDY = "re-run the command with --overwrite, or delete"
 _SHARD_INPUTS = "inputs_of_tasks"
 _DECLARED = "files_in_folders"
 # The names of shards, including those that a killed run did not list yet.
@@ -49,8 +52,8 @@ class OutputFolder:
             return read_manifest(self.path).identity
         if not storage.exists(self._journal_path(_HEADER)):
             return None
-        fields = {field.name for field in dataclasses.fields(Identity)}
-        return Identity(**{key: value for key, value in self._header().items() if key in fields})
+        header = self._header()
+        return Identity(**{field.name: header[field.name] for field in dataclasses.fields(Identity)})
 
     def write_header(
         self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()
@@ -66,7 +69,7 @@ class OutputFolder:
 
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
-        return [ShardEntry.from_json(storage.read_json(self._journal_path(name))) for name in self._entry_names()]
+        return [read_entry(self._journal_path(name)) for name in self._entry_names()]
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task."""
@@ -204,8 +207,11 @@ class OutputFolder:
         return sorted(names - set(folders))
 
     def _header(self) -> dict[str, Any]:
-        header: dict[str, Any] = storage.read_json(self._journal_path(_HEADER))
-        return header
+        path = self._journal_path(_HEADER)
+        with translate_format_errors(path, f"the header of a run; {_REMEDY} {self.path}"):
+            header: dict[str, Any] = storage.read_json(path)
+            msgspec.convert(header, Identity)
+            return header
 
     def _entry_names(self) -> list[str]:
         return [name for name in storage.list_folder(storage.join(self.path, JOURNAL)) if name != _HEADER]

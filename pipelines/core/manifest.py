@@ -12,11 +12,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from pipelines.core import storage
 from pipelines.core.config import with_current_options
-from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.core.errors import DamagedShardError, InputError, translate_format_errors
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1
@@ -26,14 +28,21 @@ NEXT = "_next"
 # Written there before the new manifest: the names that belong to the old result.
 _REPLACED = ".replaced.json"
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
     """One file of a shard: its name in the folder, size and SHA-256."""
 
     name: str
-    size_bytes: int
+    size_bytes: Count
     sha256: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name that leads out of the folder."""
+        if self.name.startswith("/") or ".." in self.name.split("/"):
+            raise ValueError(f"the file {self.name[:100]!r} is not in the folder")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,22 +54,17 @@ class ShardEntry:
 
     phase: str
     name: str
-    records_in: int = 0
-    records_out: int = 0
-    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    records_in: Count = 0
+    records_out: Count = 0
+    dropped: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    # Not float alone, as which an integer would be read.
+    counts: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
     files: tuple[FileEntry, ...] = ()
     work: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as JSON values."""
         return dataclasses.asdict(self) | {"files": [dataclasses.asdict(file) for file in self.files]}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ShardEntry:
-        """Read an entry from JSON values."""
-        files = tuple(FileEntry(**file) for file in value["files"])
-        return cls(**{**value, "files": files})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +178,17 @@ def read_manifest(folder: str) -> Manifest:
         value = storage.read_json(path)
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from error
-    try:
+    with translate_format_errors(path, f"a manifest of webtext; {remedy}"):
         if value["format"] != FORMAT_VERSION:
             raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
-        identity = Identity(value["stage"], value["version"], value["config"], value["inputs"])
-        return Manifest(identity, tuple(ShardEntry.from_json(shard) for shard in value["shards"]))
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: is not a manifest of webtext; {remedy}") from error
+        identity = msgspec.convert(value, Identity)
+        return Manifest(identity, msgspec.convert(value["shards"], tuple[ShardEntry, ...]))
+
+
+def read_entry(path: str) -> ShardEntry:
+    """Read the entry of a finished task from a file of a journal; raise InputError if it is not one."""
+    with translate_format_errors(path, "the entry of a finished task; delete this file to run the task again"):
+        return msgspec.convert(storage.read_json(path), ShardEntry)
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:

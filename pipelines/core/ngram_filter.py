@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 
 from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, Bits
@@ -13,13 +14,23 @@ from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, read_he
 from pipelines.algorithms.ngrams import hashing
 from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
 from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, translate_format_errors
+from pipelines.core.manifest import Count
 
 STAGE_NAME = "overlap-index"
 INDEX, DESCRIPTION = "index.bloom", "index.json"
 BLOCKED, PYBLOOM_LIVE = "blocked", "pybloom-live"
 # Blocks per read when a filter is streamed: 16 MiB.
 PIECE_BLOCKS = 1 << 15
+
+
+class _Description(TypedDict):
+    format: str
+    n: Count
+    corpus: str
+    items: Count
+    error_rate: float
+    corpora: NotRequired[list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +84,11 @@ def open_filter_folder(folder: str) -> FilterFolder:
     stage = inputs.open_stage(folder, (STAGE_NAME,))
     description_file, file = stage.file(DESCRIPTION), stage.file(INDEX)
     description_file.verify()
-    description = storage.read_json(description_file.path)
-    kind = description.get("format")
+    with translate_format_errors(description_file.path, "a description of an index; re-run `webtext overlap-index`"):
+        description = storage.read_json(description_file.path)
+        msgspec.convert(description, _Description)
+        msgspec.convert(description, Normalization)
+    kind = description["format"]
     if kind not in (BLOCKED, PYBLOOM_LIVE):
         raise InputError(f"{description_file.path}: unknown format {kind!r}; use a newer version of webtext")
     header = _read_header(file.path) if kind == BLOCKED else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -139,7 +140,7 @@ def read_batches(
         try:
             # One thread: every core has its own worker already, and further threads only cost system time.
             yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
@@ -174,7 +175,10 @@ def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordB
 
 def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file as dictionaries."""
+    rows = 0
     for batch in read_batches(path, columns):
+        check_values(path, batch, rows)
+        rows += batch.num_rows
         yield from batch.to_pylist()
 
 
@@ -182,7 +186,7 @@ def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
     """Open a stream as Parquet; raise InputError if it is not."""
     try:
         return pq.ParquetFile(stream)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
 
 
@@ -191,6 +195,33 @@ def require_columns(path: str, present: list[str], required: list[str]) -> None:
     for name in required:
         if name not in present:
             raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}")
+    require_distinct(path, [name for name in present if name in required])
+
+
+def require_distinct(path: str, columns: Sequence[str]) -> None:
+    """Raise InputError for a column that occurs twice."""
+    for name, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")
+
+
+def check_values(path: str, batch: pa.RecordBatch, first_row: int, except_column: str | None = None) -> None:
+    """Raise InputError, with the row (from 0) and column, for a text that is not UTF-8, which Parquet can contain."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name == except_column or _is_valid(column):
+            continue
+        row = next(row for row in range(len(column)) if not _is_valid(column.slice(row, 1)))
+        raise InputError(
+            f"{path}: row {first_row + row} has a value in column {field.name!r} that is not UTF-8; repair or remove it"
+        )
+
+
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
+_MAX_JSON_BYTES = 1 << 30
 _READ_BYTES = 1 << 20
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
@@ -206,8 +207,10 @@ def read_array(path: str) -> npt.NDArray[Any]:
 def read_json(path: str) -> Any:
     """Return the JSON value in a file; raise InputError if it is not valid JSON."""
     try:
+        if size_bytes(path) > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: has more than {_MAX_JSON_BYTES:,} bytes, too many for a file of this name")
         return json.loads(read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not valid JSON ({error})") from error
 
 

@@ -32,9 +32,12 @@ JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
 
 def document_fields(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
     """Return the schema of the documents of a Parquet file: its columns, with `id`, and its text as `text`."""
+    shards.require_distinct(path, schema.names)
     kind = schema.field(text_field).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         raise InputError(f"{path}: column {text_field!r} is {kind}, not text; choose another with --text-field")
+    if "id" in schema.names and pa.types.is_nested(schema.field("id").type):
+        raise InputError(f"{path}: column 'id' is {schema.field('id').type}, not text or a number; rename or remove it")
     fields = [pa.field("id", pa.string(), nullable=False)] + [field for field in schema if field.name != "id"]
     renamed = [
         pa.field("text", pa.string(), nullable=False) if field.name == text_field else field
@@ -53,15 +56,24 @@ def read_parquet(
     row, batches = _parquet_batches(path, row_groups, batch_bytes)
     for batch in batches:
         schema = schema or document_fields(batch.schema, text_field, path)
+        shards.check_values(path, batch, row, except_column=text_field)
         columns = {field.name: batch.column(field.name) for field in batch.schema}
         texts = columns.pop(text_field).cast(pa.string())
         default_ids = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
         row += batch.num_rows
-        ids = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else default_ids
+        ids = _read_ids(path, columns.pop("id")) if "id" in columns else default_ids
         ids = [default if id is None else id for id, default in zip(ids, default_ids, strict=True)]
         columns |= {"id": pa.array(ids, pa.string()), "text": texts}
         documents = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
         yield drop_invalid_text(documents, drops)
+
+
+def _read_ids(path: str, ids: pa.Array) -> list[str | None]:
+    try:
+        texts: list[str | None] = ids.cast(pa.string()).to_pylist()
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{path}: column 'id' is {ids.type} and cannot be written as text ({error})") from error
+    return texts
 
 
 def _parquet_batches(

@@ -11,7 +11,9 @@ import dataclasses
 import hashlib
 import json
 import struct
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from pipelines.algorithms.bloom.blocked import BLOCK_BYTES
 
@@ -34,14 +36,14 @@ class Header:
     of indexed documents, `corpus` their fingerprint, `bits_sha256` the checksum of the bits in hexadecimal.
     """
 
-    n: int
+    n: Annotated[int, msgspec.Meta(ge=1)]
     normalisation: dict[str, str]
     ngram_hash: str
     seed: int
     error_rate: float
     sketch_items: int
-    blocks: int
-    k: int
+    blocks: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    k: Annotated[int, msgspec.Meta(ge=1, le=255)]
     items: int
     fill: float
     error_bound: float
@@ -75,17 +77,12 @@ def read_header(data: bytes, size_bytes: int) -> Header:
     header_bytes = data[:HEADER_BYTES]
     if hashlib.sha256(header_bytes[:_CHECKED_BYTES]).digest() != header_bytes[_CHECKED_BYTES:]:
         raise ValueError("has a damaged header; copy the file again or rebuild it")
-    header = Header(**_fields(header_bytes[_START.size : _START.size + length]))
+    try:
+        header = msgspec.convert(json.loads(header_bytes[_START.size : _START.size + length]), Header)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"has an invalid header ({error}); rebuild the file") from error
     expected = HEADER_BYTES + header.blocks * BLOCK_BYTES
     if size_bytes != expected:
         what = "is truncated" if size_bytes < expected else "has bytes behind its end"
         raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it again")
     return header
-
-
-def _fields(text: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(text)
-    names = {field.name for field in dataclasses.fields(Header)}
-    if fields.keys() != names:
-        raise ValueError(f"has a header with other fields than format {FORMAT_VERSION}; rebuild the file")
-    return fields

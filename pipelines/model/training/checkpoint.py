@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from pipelines.core import shards, storage
@@ -131,12 +132,12 @@ def _read_checkpoint(path: str, step: int) -> Checkpoint:
     state_path = storage.join(path, _STATE_FILE)
     try:
         state = storage.read_json(state_path)
-        files = tuple(FileEntry(**file) for file in state["files"])
+        files = msgspec.convert(state["files"], tuple[FileEntry, ...])
         damage = None if state["step"] == step else f"{state_path}: is damaged (step {state['step']})"
         return Checkpoint(path, step, files, damage)
     except InputError as error:
         return Checkpoint(path, step, (), f"{error}; the checkpoint is damaged")
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         return Checkpoint(path, step, (), f"{state_path}: is damaged ({error!r})")
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
+from pipelines.core.token_description import read_token_description
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4
@@ -137,7 +138,7 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     if verify:
         with ThreadPoolExecutor(_VERIFYING_THREADS) as threads:
             list(threads.map(inputs.InputFile.verify, folder.files("")))
-    description = storage.read_json(folder.file("tokens.json").path)
+    description = read_token_description(folder)
     return TokenFolder(
         path=path,
         fingerprint=folder.fingerprint,

@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 
+import msgspec
 import pyarrow as pa
 
 from pipelines.core import shards, storage
@@ -148,8 +149,8 @@ def _read_intact(folder: str, name: str) -> Segment | None:
     if not name.endswith(_CHECKSUMS):
         return None
     try:
-        files = tuple(FileEntry(**entry) for entry in storage.read_json(storage.join(folder, name)))
-    except (InputError, TypeError):
+        files = msgspec.convert(storage.read_json(storage.join(folder, name)), tuple[FileEntry, ...])
+    except (InputError, ValueError):
         return None
     if any(check_file(folder, file) for file in files):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipelines.core import progress, storage
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import ShardEntry, check_file
+from pipelines.core.manifest import ShardEntry, check_file, read_entry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
@@ -107,7 +107,7 @@ def _read_result(path: str, output: str) -> TaskResult | None:
     if not storage.exists(path):
         return None
     try:
-        entry = ShardEntry.from_json(storage.read_json(path))
+        entry = read_entry(path)
     except InputError:
         return None
     if any(check_file(output, file) for file in entry.files):

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
+from pipelines.core.token_description import TOKENS, read_token_description
 from pipelines.tokenizers.formats import TOKENIZER, parse_tokenizer, read_tokenizer
 
 _CONTEXT_TOKENS = 24
@@ -50,7 +51,8 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     path, position = _parse_location(location)
     folder_path, _, name = path.rpartition("/")
     folder = inputs.open_stage(folder_path or ".", ("tokenize",))
-    description = storage.read_json(_verified(folder, "tokens.json"))
+    _verified(folder, TOKENS)
+    description = read_token_description(folder)
     shard = _shard_of(description, name, path)
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has the tokens 0 to {shard['tokens'] - 1}")
