@@ -142,8 +142,9 @@ def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
             matches = [file for file in storage.walk_files(path) if strip_compression(file).endswith(tuple(suffixes))]
             problem = f"contains no {', '.join('*' + suffix for suffix in suffixes)} files (compressed or not)"
         else:
-            matches = [path] if storage.exists(path) else []
-            problem = "no such file or folder"
+            # Inputs are read more than once, first for their fingerprint, which would wait for a pipe forever.
+            matches = [path] if storage.is_file(path) else []
+            problem = "is not a regular file; save it as one" if storage.exists(path) else "no such file or folder"
         if not matches:
             raise InputError(f"{path}: {problem}")
         files.extend(matches)

@@ -97,6 +97,12 @@ def is_folder(path: str) -> bool:
     return bool(file_system.isdir(plain))
 
 
+def is_file(path: str) -> bool:
+    """Return whether a regular file exists: not a folder, pipe or device."""
+    file_system, plain = _file_system(path)
+    return bool(file_system.isfile(plain))
+
+
 def size_bytes(path: str) -> int:
     """Return the size of a file in bytes."""
     file_system, plain = _file_system(path)

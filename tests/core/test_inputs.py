@@ -215,6 +215,12 @@ def test_unreadable_inputs_are_named(tmp_path: Path, name: str, message: str) ->
         _read([str(tmp_path / name)])
 
 
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match=r"pipe\.txt: is not a regular file; save it as one"):
+        inputs.open_documents(str(tmp_path / "pipe.txt"))
+
+
 def test_the_fingerprint_is_of_names_and_contents_not_of_folders(tmp_path: Path) -> None:
     for folder, text in (("one", "x"), ("two", "x"), ("three", "y")):
         (tmp_path / folder).mkdir()

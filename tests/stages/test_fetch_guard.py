@@ -33,8 +33,12 @@ class _TlsServer:
                 body = b"" if self.path == "/robots.txt" else _TEXT
                 self.send_response(404 if self.path == "/robots.txt" else 200)
                 self.send_header("Content-Type", HTML)
+                if self.path not in ("/cut", "/closed"):
+                    self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+                if self.path == "/closed":
+                    self.connection.unwrap()  # sends close_notify, which the server itself does not
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -78,6 +82,15 @@ def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             tmp_path, [good, self_signed, wrong_name, no_tls], allow_private_addresses=not guarded
         ).outcomes
     assert outcomes == {good: "ok", self_signed: "tls", wrong_name: "tls", no_tls: "tls"}
+
+
+def test_tls_bodies_without_a_length_end_with_close_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted = trustme.CA()
+    trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    with _TlsServer(_tls_context(trusted, "127.0.0.1")) as server:
+        fetched = run_fetch(tmp_path, [f"{server}cut", f"{server}closed", f"{server}length"])
+    assert list(fetched.outcomes.values()) == ["incomplete", "ok", "ok"]
 
 
 def test_public_certificate_authorities_are_the_default(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,9 @@ def test_lists_of_urls_in_every_format(tmp_path: Path) -> None:
 
 
 def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match=r"pipe\.txt: is not a regular file"):
+        open_links(str(tmp_path / "pipe.txt"))
     with pytest.raises(InputError, match=r"missing\.txt: no such file"):
         open_links(str(tmp_path / "missing.txt"))
     pq.write_table(pa.table({"link": ["http://e.example/"]}), tmp_path / "no-url.parquet")

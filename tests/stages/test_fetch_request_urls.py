@@ -35,6 +35,15 @@ def test_urls_that_cannot_be_requested(url: str) -> None:
         request_url(url)
 
 
+def test_a_url_that_does_not_fit_into_a_line_of_warc_is_refused() -> None:
+    assert len(request_url("http://example.org/" + "a" * 15_900)) < 16_000
+    for url in ("http://example.org/" + "a" * 16_000, "http://example.org/" + "ä" * 5_000):
+        with pytest.raises(BadUrlError, match="has more than 16000 bytes"):
+            request_url(url)
+    with pytest.raises(BadUrlError):
+        redirect_url("http://example.org/", "/" + "a" * 16_000)
+
+
 @given(st.one_of(st.text(), st.text().map("http://{}".format), st.text().map("https://example.org/{}".format)))
 def test_any_text_is_refused_or_becomes_stable_ascii(text: str) -> None:
     try:

@@ -18,6 +18,7 @@ from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
 from pipelines.core.errors import StorageError, WebtextError
 from pipelines.stages.fetch import crawl, visit
+from pipelines.stages.fetch.transport import _POOLS
 
 _TEXT = b"<p>" + b"some words " * 50 + b"</p>"
 
@@ -193,6 +194,69 @@ def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
     assert len(set(fetched.outcomes.values())) > 5
     assert not [row for row in read_rows(fetched.folder, "dropped") if "unexpected" in row["detail"]]
     assert read_records(fetched.folder / "pages-00000.warc.gz")
+
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+_BODY = b"\r\n<p>hello</p>"
+_FRAMINGS = {
+    b"Content-Length: 12\r\nContent-Length: 12\r\n" + _BODY: "ok",
+    b"Content-Length:\r\n" + _BODY: "ok",
+    b"Transfer-Encoding: identity\r\n" + _BODY: "ok",
+    b"Transfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\nc\r\n<p>hello</p>\r\n0\r\n\r\n": "ok",
+    b"Content-Length: " + b"9" * 5_000 + b"\r\n" + _BODY: "bad_response",
+    b"Content-Length: 99999999999999999999\r\n" + _BODY: "bad_response",
+    b"Content-Length: 999999999999\r\n" + _BODY: "too_large",
+    b"Content-Length: -5\r\n" + _BODY: "bad_response",
+    b"Content-Length: 12\r\nContent-Length: 5\r\n" + _BODY: "bad_response",
+    b"Content-Length: 12, 5\r\n" + _BODY: "bad_response",
+    b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n": "bad_response",
+    b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 5_000 + b"\r\nhello\r\n0\r\n\r\n": "bad_response",
+    b"Transfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n": "unsupported_encoding",
+    b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n": "unsupported_encoding",
+    b"Transfer-Encoding: identity, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n": "unsupported_encoding",
+}
+
+
+def test_framings_that_readers_disagree_about_are_dropped(tmp_path: Path) -> None:
+    pages = {f"/{number}": raw(_OK + answer) for number, answer in enumerate(_FRAMINGS)}
+    with LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [web.url(path) for path in pages])
+        assert dict(zip(_FRAMINGS, fetched.outcomes.values(), strict=True)) == _FRAMINGS
+    assert b"<p>hello</p>" in {payload for _, _, payload in read_records(fetched.folder / "pages-00000.warc.gz")}
+
+
+def test_a_late_response_is_not_taken_for_the_next_page(tmp_path: Path) -> None:
+    def answers_twice(handler: http.server.BaseHTTPRequestHandler) -> None:
+        for number in range(2):
+            handler.wfile.write(_OK + b"Content-Length: 6\r\n\r\nfirst%d" % number)
+            time.sleep(0.1)
+
+    with LocalWeb({"/1": answers_twice, "/2": b"second"}) as web:
+        fetched = run_fetch(tmp_path, [web.url("/1"), web.url("/2")], per_host_delay=0.5)
+        payloads = {path: fetched.record(web.url(path)).content_stream().read() for path in ("/1", "/2")}
+    assert payloads == {"/1": b"first0", "/2": b"second"}
+
+
+def test_a_connection_with_unread_tls_data_is_not_reused() -> None:
+    class _Socket:
+        def __init__(self, unread: int) -> None:
+            self.unread = unread
+
+        def pending(self) -> int:
+            return self.unread
+
+        def fileno(self) -> int:
+            return idle.fileno()
+
+    idle, peer = socket.socketpair()
+    connection = _POOLS["https"].ConnectionCls("example.org")
+    with idle, peer:
+        for unread, is_connected in ((0, True), (5, False)):
+            connection.sock = _Socket(unread)  # type: ignore[assignment]
+            assert connection.is_connected is is_connected
+        peer.send(b"x")
+        connection.sock = _Socket(0)  # type: ignore[assignment]
+        assert not connection.is_connected
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -> None:

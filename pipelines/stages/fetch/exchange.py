@@ -31,6 +31,8 @@ _ERRORS = (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HT
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
 _TLS_ERRORS = (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
 _BAD_URLS = (UnicodeError, http.client.InvalidURL, requests.exceptions.InvalidURL, LocationValueError)
+_BAD_RESPONSES = (requests.exceptions.InvalidHeader, urllib3.exceptions.InvalidHeader)
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 # The value of WARC-Truncated by drop reason.
@@ -56,6 +58,11 @@ class Response:
     def header(self, name: str) -> str | None:
         """Return the first value of a header, given in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
+
+    def values(self, name: str) -> set[str]:
+        """Return the distinct values of a header, given in lower case, as lower-case texts; empty ones are left out."""
+        values = {value.strip().lower() for key, value in self.headers if key.lower() == name}
+        return values - {""}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +150,8 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
     if is_any(socket.gaierror):
         errno = next(cause.errno for cause in chain if isinstance(cause, socket.gaierror))
         return Failure("dns", detail, errno == socket.EAI_AGAIN)
+    if is_any(_BAD_RESPONSES):
+        return Failure("bad_response", detail)
     if is_any(_BAD_URLS):
         return Failure("bad_url", detail)
     # urllib3 counts a refused connection among its timeouts.
@@ -172,13 +181,15 @@ def _read_head(answer: requests.Response) -> Response:
 def _read_body(answer: requests.Response, head: Response, attempt: Attempt, limits: Limits) -> Response:
     """Return the response with its body; raise if it is too large, too slow or truncated."""
     coding = content_coding(head.header("content-encoding"))
-    length = head.header("content-length") or ""
-    if not limits.truncate and length.isdecimal() and int(length) > limits.max_bytes:
+    length, chunked = _framing(head)
+    if not limits.truncate and length is not None and length > limits.max_bytes:
         raise BodyError(Failure("too_large", f"Content-Length: {length}"))
     decoder = BodyDecoder(coding)
     chunks: list[bytes] = []
     received = 0
     truncated = None
+    if length is None and not chunked:
+        attempt.require_close_notify()
     for chunk in _chunks(answer.raw, attempt):
         chunks.append(chunk)
         received += len(chunk)
@@ -196,9 +207,29 @@ def _read_body(answer: requests.Response, head: Response, attempt: Attempt, limi
     )
 
 
+def _framing(head: Response) -> tuple[int | None, bool]:
+    """Return the length of a body, None if it ends with the connection, and whether it is chunked (RFC 9112, 6.3).
+
+    Raises BodyError for what readers disagree about, so that no framing is stored as text.
+    """
+    codings, lengths = head.values("transfer-encoding"), head.values("content-length")
+    if codings == {"chunked"}:
+        return None, True
+    if codings - {"identity"}:
+        raise BodyError(Failure("unsupported_encoding", f"Transfer-Encoding: {', '.join(sorted(codings))[:200]}"))
+    if len(lengths) > 1 or any(not _LENGTH.fullmatch(length) for length in lengths):
+        raise BodyError(Failure("bad_response", f"Content-Length: {' and '.join(sorted(lengths))[:200]}"))
+    return next(map(int, lengths), None), False
+
+
 def _chunks(raw: Any, attempt: Attempt) -> Iterator[bytes]:
-    while chunk := raw.read(_CHUNK_BYTES, decode_content=False):
-        yield chunk
+    try:
+        while chunk := raw.read(_CHUNK_BYTES, decode_content=False):
+            yield chunk
+    except urllib3.exceptions.SSLError as error:
+        if attempt.is_overdue or not any(isinstance(cause, ssl.SSLEOFError) for cause in exception_chain(error)):
+            raise
+        raise BodyError(Failure("incomplete", "TLS connection closed without close_notify", True)) from error
     # A body without a length ends where the connection ends, also when it was cut at the deadline.
     if attempt.is_overdue:
         raise TimeoutError

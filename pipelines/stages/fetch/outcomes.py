@@ -22,7 +22,7 @@ REASONS = {
     "bad_response": "the response is not HTTP, or caused an unexpected error, named in `detail`",
     "incomplete": "the body ended too early",
     "too_large": "more than --max-bytes",
-    "unsupported_encoding": "a content encoding other than gzip and deflate",
+    "unsupported_encoding": "a content encoding other than gzip and deflate, or a transfer encoding other than chunked",
     "bad_encoding": "the body is not in its declared content encoding",
     "unsupported_content_type": "neither HTML nor plain text",
     "too_many_redirects": "more than --max-redirects, or a redirect loop",

@@ -9,6 +9,8 @@ import requests
 from requests.utils import urldefragauth
 
 _SCHEMES = ("http://", "https://")
+# warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
+_MAX_URL_BYTES = 16_000
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -32,6 +34,8 @@ def request_url(url: str) -> str:
         raise BadUrlError(str(error)) from error
     if not encoded.isascii():
         raise BadUrlError("cannot be written in ASCII")
+    if len(encoded) > _MAX_URL_BYTES:
+        raise BadUrlError(f"has more than {_MAX_URL_BYTES} bytes ({len(encoded)})")
     return encoded
 
 

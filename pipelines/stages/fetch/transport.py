@@ -7,6 +7,7 @@ is therefore an `Attempt` that knows its socket; `Client.abort_overdue`, called 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import socket
 import ssl
@@ -64,6 +65,14 @@ class Attempt:
         self._socket, self.connected, self.peer = connected, True, peer
         if self._aborted:
             self.abort()
+
+    def require_close_notify(self) -> None:
+        """Make a read raise SSLEOFError if the TLS connection ends without the message that says so.
+
+        Otherwise, whoever can break the connection can cut a body without a length.
+        """
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.suppress_ragged_eofs = False  # type: ignore[attr-defined]
 
     def abort(self) -> None:
         """Make every read from the socket return at once."""
@@ -156,12 +165,30 @@ def _current_attempt() -> Attempt | None:
     return cast(Attempt | None, getattr(_thread, "attempt", None))
 
 
+class _HttpResponse(http.client.HTTPResponse):
+    """Refuses negative sizes of chunks, and sizes that are not even plausible."""
+
+    def _read_next_chunk_size(self) -> int:
+        size = int(super()._read_next_chunk_size())  # type: ignore[misc]
+        if not 0 <= size < 1 << 60:
+            raise http.client.HTTPException(f"chunk size {hex(size)[:40]}")
+        return size
+
+
 class _Connection(HTTPConnection):
     """Reports its socket to the thread's attempt, and connects to public addresses only if the attempt requires it.
 
     It resolves the name itself, so that the address that was checked is the one that is connected to. Connections to a
     proxy are not checked, because the user has named the proxy.
     """
+
+    response_class = _HttpResponse
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection can be reused: whatever is readable now, also in the TLS layer, answers no request."""
+        pending = getattr(self.sock, "pending", None)
+        return super().is_connected and not (pending is not None and pending())
 
     def connect(self) -> None:
         super().connect()
