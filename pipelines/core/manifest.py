@@ -41,8 +41,7 @@ class FileEntry:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a name that leads out of the folder."""
-        if self.name.startswith("/") or ".." in self.name.split("/"):
-            raise ValueError(f"the file {self.name[:100]!r} is not in the folder")
+        _check_inside(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +207,12 @@ def replace_result(folder: str, old_names: Iterable[str], manifest: Manifest) ->
     complete_replacement(folder)
 
 
+def _check_inside(name: str) -> None:
+    """Raise ValueError for the name of a file that is not in its folder: a folder from elsewhere may name any file."""
+    if not name or name.startswith("/") or {".", ".."} & {*name.split("/")}:
+        raise ValueError(f"{name[:100]!r} is not in the folder")
+
+
 def complete_replacement(folder: str) -> None:
     """Move a complete new result over the old one, if there is one; the caller holds the lock."""
     source = storage.join(folder, NEXT)
@@ -215,7 +220,11 @@ def complete_replacement(folder: str) -> None:
     if not storage.exists(storage.join(source, MANIFEST_FILE)):
         return
     if storage.exists(replaced):
-        for name in storage.read_json(replaced):
+        with translate_format_errors(replaced, f"a list of replaced files; delete {source}"):
+            names = msgspec.convert(storage.read_json(replaced), list[str])
+            for name in names:
+                _check_inside(name)
+        for name in names:
             storage.remove(storage.join(folder, name))
         storage.remove(replaced)
     for name in storage.list_folder(source):

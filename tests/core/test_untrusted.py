@@ -17,7 +17,15 @@ from pipelines.core import inputs
 from pipelines.core.drops import Drops
 from pipelines.core.errors import DamagedShardError, InputError, WebtextError
 from pipelines.core.inputs import StageFolder
-from pipelines.core.manifest import FileEntry, Identity, Manifest, ShardEntry, read_manifest, write_manifest
+from pipelines.core.manifest import (
+    FileEntry,
+    Identity,
+    Manifest,
+    ShardEntry,
+    complete_replacement,
+    read_manifest,
+    write_manifest,
+)
 from pipelines.core.ngram_filter import open_filter_folder
 from pipelines.core.shards import read_rows, write_file
 from pipelines.core.token_description import read_token_description
@@ -213,3 +221,15 @@ def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"manifest.json: is not valid JSON"):
         read_manifest(str(tmp_path))
+
+
+def test_a_list_of_replaced_files_cannot_name_others(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    folder = tmp_path / "corpus"
+    write_manifest(str(folder / "_next"), _MANIFEST)
+    (folder / "_next" / ".replaced.json").write_text('["a.bin", "../other"]')
+    (folder / "a.bin").write_text("old")
+    with pytest.raises(InputError, match=r"replaced.json: is not a list of replaced files \('../other' is not in"):
+        complete_replacement(str(folder))
+    assert (tmp_path / "other").exists()
+    assert (folder / "a.bin").exists()
