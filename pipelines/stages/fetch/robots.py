@@ -25,10 +25,11 @@ _FIRST_TOKEN = re.compile(r"\s*([A-Za-z_-]+)")
 _AGENT_LINE = re.compile(r"user(?:-|\s*)agent(?:\s*:|\s|$)\s*(.*)", re.IGNORECASE)
 _RULE_LINE = re.compile(r"(?!site-?maps?\b|host\b)(?:[^:]*:|allow|dis|crawl)", re.IGNORECASE)
 
-# Parsed rules take up to ~30 times the memory of their text. These limits keep them under ~130 MB per process; longer
-# texts, which are rare, are parsed for every page (500 KiB: ~0.2 s).
-_CACHED_PARSERS = 128
-_CACHED_TEXT_BYTES = 32 << 10
+# Parsed rules take up to ~30 times the memory of their text. These limits keep them under ~200 MB per process; rules
+# that are not in their cache are parsed again (500 KiB: ~0.2 s). Few files have more than 32 KiB for a crawler.
+_SMALL_BYTES = 32 << 10
+_CACHED_SMALL = 128
+_CACHED_LARGE = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +87,15 @@ def applicable_lines(text: str, product: str) -> str:
 
 
 def _parser(lines: bytes) -> Protego:
-    return (_parse_and_cache if len(lines) <= _CACHED_TEXT_BYTES else _parse)(lines)
+    return (_parse_small if len(lines) <= _SMALL_BYTES else _parse_large)(lines)
 
 
 def _parse(lines: bytes) -> Protego:
     return Protego.parse(f"User-agent: *\n{lines.decode()}")
 
 
-_parse_and_cache = functools.lru_cache(maxsize=_CACHED_PARSERS)(_parse)
+_parse_small = functools.lru_cache(maxsize=_CACHED_SMALL)(_parse)
+_parse_large = functools.lru_cache(maxsize=_CACHED_LARGE)(_parse)
 
 
 def rules_without_file(failure: Failure, reached: bool) -> RobotsRules:
