@@ -44,6 +44,12 @@ class InputFile:
     entry: FileEntry | None = None
     stage: str | None = None
     row_groups: tuple[int, ...] | None = None
+    relative_path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The path below the common folder of the input, with which generated ids begin."""
+        return self.relative_path or storage.basename(self.path)
 
     def verify(self) -> None:
         """Raise DamagedShardError if the file does not match its manifest."""
@@ -128,27 +134,51 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     return StageFolder(folder, manifest)
 
 
-def expand_paths(paths: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+def expand_paths(paths: Sequence[str], suffixes: Sequence[str], *, check_types: bool = True) -> list[str]:
     """Return the files that names, folders and globs refer to, in order; raise InputError for one that matches none.
 
-    `suffixes` (without compression) select the files of a folder.
+    `suffixes` (without compression) select the files of a folder; with `check_types`, other named files are refused.
     """
     files: list[str] = []
-    for path in paths:
-        if storage.is_glob(path):
-            matches = storage.glob(path)
-            problem = "matches no files"
-        elif storage.is_folder(path):
+    for path in expand_globs(paths):
+        if storage.is_folder(path):
             matches = [file for file in storage.walk_files(path) if strip_compression(file).endswith(tuple(suffixes))]
-            problem = f"contains no {', '.join('*' + suffix for suffix in suffixes)} files (compressed or not)"
-        else:
+            if not matches:
+                patterns = ", ".join("*" + suffix for suffix in suffixes)
+                raise InputError(f"{path}: contains no {patterns} files (compressed or not)")
+            files.extend(matches)
+        elif not storage.exists(path):
+            raise InputError(f"{path}: no such file or folder")
+        elif not storage.is_file(path):
             # Inputs are read more than once, first for their fingerprint, which would wait for a pipe forever.
-            matches = [path] if storage.is_file(path) else []
-            problem = "is not a regular file; save it as one" if storage.exists(path) else "no such file or folder"
+            raise InputError(f"{path}: is not a regular file; save it as one")
+        elif check_types and not strip_compression(path).endswith(tuple(suffixes)):
+            raise InputError(f"{path}: unknown file type; supported are {', '.join(suffixes)} (compressed or not)")
+        else:
+            files.append(path)
+    # A file that is named twice, also by two spellings of its path, is read once.
+    return list({storage.absolute_path(file): file for file in reversed(files)}.values())[::-1]
+
+
+def expand_globs(paths: Sequence[str]) -> list[str]:
+    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing."""
+    expanded: list[str] = []
+    for path in paths:
+        matches = storage.glob(path) if storage.is_glob(path) else [path]
         if not matches:
-            raise InputError(f"{path}: {problem}")
-        files.extend(matches)
-    return list(dict.fromkeys(files))
+            raise InputError(f"{path}: matches no files")
+        expanded.extend(matches)
+    return expanded
+
+
+def separate_stages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the folders of stages, finished or not, among paths and the matches of globs; and the other paths."""
+    expanded = list({storage.absolute_path(path): path for path in expand_globs(paths)}.values())
+    is_stage = [storage.is_folder(path) and (has_manifest(path) or is_unfinished(path)) for path in expanded]
+    return (
+        [path for path, stage in zip(expanded, is_stage, strict=True) if stage],
+        [path for path, stage in zip(expanded, is_stage, strict=True) if not stage],
+    )
 
 
 def size_on_disk(files: Sequence[InputFile]) -> int:

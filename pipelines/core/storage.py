@@ -17,7 +17,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -48,6 +48,20 @@ def basename(path: str) -> str:
     """Return the last part of a path; bytes of a name that are not UTF-8 are written as `\\xe9`."""
     name = path.rstrip("/").rsplit("/", 1)[-1]
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def absolute_path(path: str) -> str:
+    """Return a local path as an absolute one without `.` and `..`; a URL as it is."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def names_below_common_folder(paths: Sequence[str]) -> list[str]:
+    """Return the part of each path below the folder that all of them have in common, so that no two are equal."""
+    parts = [absolute_path(path).split("/") for path in paths]
+    levels = zip(*(folders for *folders, _ in parts), strict=False)
+    shared = len(list(itertools.takewhile(lambda names: len(set(names)) == 1, levels)))
+    # `basename` of each part, since it escapes what is not UTF-8 so that a document can contain it.
+    return ["/".join(map(basename, names[shared:])) for names in parts]
 
 
 def is_local(path: str) -> bool:

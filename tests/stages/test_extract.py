@@ -258,6 +258,8 @@ def test_a_damaged_foreign_warc_is_refused_with_its_position(tmp_path):
     [
         ("example.warc.gz", 1, {}),
         ("example.warc", 1, {}),
+        ("example.arc", 1, {}),
+        ("example.arc.gz", 1, {}),
         ("example-iana.org-chunked.warc", 1, {}),
         ("example-wget-bad-target-uri.warc.gz", 1, {}),
     ],
@@ -296,3 +298,87 @@ def test_the_network_is_not_used(corpus, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     assert run(pages, tmp_path / "out", links).records_out == 4
+
+
+def _two_fetches(tmp_path):
+    robots = ("http://a.example/robots.txt", b"User-agent: *\nDisallow:\n", [("Content-Type", "text/plain")])
+    for name in ("one", "two"):
+        page = (f"http://a.example/{name}", html_page(name).encode(), HTML_HEADERS)
+        folder = write_pages(tmp_path / name / "fetch", [[page]])
+        data, _ = warc_bytes([page, robots])
+        # The record of robots.txt has no row in pages-00000.parquet.
+        write_stage(
+            folder,
+            "fetch",
+            [
+                *(file for file in manifest.read_manifest(str(folder)).files if file.name.endswith(".parquet")),
+                shards.write_file(str(folder), "pages-00000.warc.gz", data),
+            ],
+            1,
+        )
+    return [tmp_path / "one" / "fetch", tmp_path / "two" / "fetch"]
+
+
+def test_several_fetch_folders_stay_fetch_folders_and_name_their_warcs(tmp_path):
+    folders = _two_fetches(tmp_path)
+    summary = run(folders, tmp_path / "out")
+    assert (summary.records_in, summary.records_out) == (2, 2)
+    documents = rows(tmp_path / "out", "documents")
+    assert [(row["url"], row["warc_file"]) for row in documents] == [
+        ("http://a.example/one", "one/fetch/pages-00000.warc.gz"),
+        ("http://a.example/two", "two/fetch/pages-00000.warc.gz"),
+    ]
+    assert run(str(tmp_path / "*" / "fetch"), tmp_path / "globbed").records_out == 2
+    # A single folder has the same result as ever.
+    run([folders[0], str(folders[0]) + "/"], tmp_path / "single")
+    assert [row["warc_file"] for row in rows(tmp_path / "single", "documents")] == ["pages-00000.warc.gz"]
+
+
+def test_robots_txt_of_a_warc_is_not_a_document(tmp_path):
+    folders = _two_fetches(tmp_path)
+    summary = run([f"{folder}/*.warc.gz" for folder in folders], tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (4, {"robots_txt": 2})
+    assert [row["warc_file"] for row in rows(tmp_path / "out", "documents")] == [
+        "one/fetch/pages-00000.warc.gz",
+        "two/fetch/pages-00000.warc.gz",
+    ]
+
+
+def test_the_target_of_a_redirected_robots_txt_is_not_a_document(tmp_path):
+    page, url = html_page("home").encode(), "http://a.example/"
+    data, _ = warc_bytes(
+        [(f"{url}robots.txt", b"", [("Location", "/home")]), *[(f"{url}home", page, HTML_HEADERS)] * 2]
+    )
+    data = gzip.compress(gzip.decompress(data).replace(b"HTTP/1.1 200 OK\r\nLocation", b"HTTP/1.1 301 OK\r\nLocation"))
+    (tmp_path / "crawl.warc").write_bytes(gzip.decompress(data))
+    summary = run([tmp_path / "crawl.warc"], tmp_path / "out")
+    assert (summary.records_in, dict(summary.dropped)) == (3, {"robots_txt": 2})
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_arc_files_are_read(tmp_path, compressed):
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + html_page("arc").encode()
+    version = b"1 0 webtext\nURL IP-address Archive-date Content-type Archive-length\n"
+    head = b"filedesc://x.arc 0.0.0.0 20140101000000 text/plain %d\n" % len(version)
+    records = [
+        head + version + b"\n",
+        b"http://a.example/ 127.0.0.1 20140102030405 text/html %d\n" % len(page) + page + b"\n",
+    ]
+    path = tmp_path / ("x.arc.gz" if compressed else "x.arc")
+    path.write_bytes(b"".join(map(gzip.compress, records) if compressed else records))
+    run([path], tmp_path / "out")
+    [document] = rows(tmp_path / "out", "documents")
+    assert (document["url"], document["warc_file"]) == ("http://a.example/", path.name)
+    assert document["fetched_at"].isoformat().startswith("2014-01-02T03:04:05")
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "good.parquet", "notes.txt.gz"])
+def test_files_of_unknown_types_are_refused_by_name(tmp_path, name):
+    (tmp_path / name).write_bytes(b"MIT License, and many words")
+    with pytest.raises(InputError, match=rf"{name}: unknown file type; supported are \.html, .*\.warc, \.arc"):
+        run([tmp_path / name], tmp_path / "out")
+    with pytest.raises(InputError, match=rf"{name}: unknown file type"):
+        run(str(tmp_path / "*"), tmp_path / "out")
+    (tmp_path / "x.arc").write_bytes(b"one two three four 5\n")
+    with pytest.raises(InputError, match=r"x\.arc: is not an ARC file"):
+        run([tmp_path / "x.arc"], tmp_path / "out")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import InputError
+from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.pages import read_pages
 
 _MIB = 1 << 20
@@ -43,7 +44,7 @@ def test_headers_without_end_are_refused_before_they_fill_the_memory(
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match=r"crawl.warc.gz: is damaged .*headers .* more than 1,048,576"):
-            list(read_pages(str(path)))
+            list(read_pages(InputFile(str(path), 0)))
         assert tracemalloc.get_traced_memory()[1] < 60 * _MIB
     finally:
         tracemalloc.stop()
@@ -54,4 +55,4 @@ def test_headers_are_bounded_for_each_record(tmp_path: Path) -> None:
     record = _RECORD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n"
     path = tmp_path / "crawl.warc"
     path.write_bytes(record * 5)
-    assert len(list(read_pages(str(path)))) == 5
+    assert len(list(read_pages(InputFile(str(path), 0)))) == 5

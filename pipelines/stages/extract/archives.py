@@ -13,10 +13,13 @@ MAX_HEADER_BYTES = 1 << 20
 
 
 class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
-    """Yields records; raises ArchiveLoadFailed for one whose headers, of the record and of HTTP, exceed 1 MiB."""
+    """Yields records, those of ARC as of WARC.
 
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__(stream)
+    Raises ArchiveLoadFailed for one whose headers, of the record and of HTTP, exceed 1 MiB.
+    """
+
+    def __init__(self, stream: BinaryIO, is_arc: bool = False) -> None:
+        super().__init__(stream, arc2warc=is_arc)
         self.reader = _HeaderLineReader(self.fh)
 
     def _next_record(self, next_line: bytes | None) -> Any:

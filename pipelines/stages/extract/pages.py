@@ -10,13 +10,15 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from pipelines.core import storage
-from pipelines.core.compression import open_decompressed
+from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
+from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.archives import BoundedArchiveIterator
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_links
@@ -24,6 +26,9 @@ from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_lin
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
+# Crawlers archive the robots.txt of a host next to its pages.
+_ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
+_ARC_START = b"filedesc://"
 # warcio's messages quote the file.
 _REASON_CHARACTERS = 200
 # What warcio raises for an invalid record (AttributeError: it has no target URI).
@@ -48,7 +53,7 @@ def read_pages(source: Source) -> Iterator[SourcePage]:
     """Yield the pages of a source in order."""
     if isinstance(source, FetchedShard):
         yield from _read_fetched(source)
-    elif isinstance(source, str):
+    elif isinstance(source, InputFile):
         yield from _read_warc(source)
     else:
         yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
@@ -62,17 +67,17 @@ def id_of_url(url: str) -> str:
 def _read_fetched(source: FetchedShard) -> Iterator[SourcePage]:
     for file in (source.pages, *source.warcs):
         file.verify()
-    paths = {storage.basename(file.path): file.path for file in source.warcs}
+    warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
         for row, link in rows_with_links(source):
             if row["outcome"] != "ok":
                 continue
             name = row["warc_file"]
-            if name not in paths:
+            if name not in warcs:
                 raise InputError(f"{source.pages.path}: names {name}, which the manifest of {source.folder} lacks")
             if name not in streams:
-                streams[name] = open_files.enter_context(storage.open_read(paths[name]))
+                streams[name] = open_files.enter_context(storage.open_read(warcs[name].path))
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
@@ -80,7 +85,7 @@ def _read_fetched(source: FetchedShard) -> Iterator[SourcePage]:
                 link=link,
                 final_url=row["final_url"],
                 fetched_at=row["fetched_at"],
-                warc_file=name,
+                warc_file=warcs[name].name,
                 warc_offset=row["warc_offset"],
             )
 
@@ -123,18 +128,25 @@ def _response(record: Any, url: str | None) -> RawPage | PageText:
     return RawPage(data=data, content_type=content_type, url=url, encodings=encodings, plain=is_plain)
 
 
-def _read_warc(path: str) -> Iterator[SourcePage]:
-    """Yield every response record of a WARC; raise InputError, with the offset, if the file is damaged."""
-    name = storage.basename(path)
+def _read_warc(file: InputFile) -> Iterator[SourcePage]:
+    """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged."""
+    path = file.path
+    robots: set[str] = set()
+    is_arc = strip_compression(path).endswith(".arc")
+    if is_arc:
+        # warcio takes any line of five words for the header of an ARC record.
+        with open_decompressed(path) as start:
+            if start.read(len(_ARC_START)) != _ARC_START:
+                raise InputError(f"{path}: is not an ARC file (it does not begin with {_ARC_START.decode()})")
     with storage.open_read(path) as stream:
-        records = BoundedArchiveIterator(stream)
+        records = BoundedArchiveIterator(stream, is_arc)
         offset = 0
         while True:
             try:
                 record = next(records, None)
                 if record is None:
                     return
-                page = _page_of_record(record) if record.rec_type == "response" else None
+                page = _page_of_record(record, robots) if record.rec_type == "response" else None
                 offset = records.get_record_offset()
             except _DAMAGE as error:
                 advice = "repair it with `warcio recompress`, or omit it"
@@ -145,7 +157,7 @@ def _read_warc(path: str) -> Iterator[SourcePage]:
                 raise InputError(
                     f"{path}: is truncated after byte {offset} ({page.content.detail}); check that the copy is complete"
                 )
-            yield dataclasses.replace(page, warc_file=name, warc_offset=offset)
+            yield dataclasses.replace(page, warc_file=file.name, warc_offset=offset)
 
 
 def _reason(error: Exception) -> str:
@@ -154,10 +166,20 @@ def _reason(error: Exception) -> str:
     return next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
 
 
-def _page_of_record(record: Any) -> SourcePage:
+def _page_of_record(record: Any, robots: set[str]) -> SourcePage:
+    """Return the page of a response record; `robots` are the URLs to which a robots.txt was redirected."""
     url = record.rec_headers.get_header("WARC-Target-URI")
     status = record.http_headers.get_statuscode() if record.http_headers else None
-    content = _response(record, url) if status == "200" else PageText(problem="http_status", detail=status)
+    is_robots = url in robots or _ROBOTS_URL.fullmatch(url or "") is not None
+    robots.discard(url)  # a page can have the same URL; the crawler requests it later
+    if is_robots:
+        location = record.http_headers.get_header("Location") if record.http_headers else None
+        if location:
+            with contextlib.suppress(ValueError):
+                robots.add(urljoin(url, location))
+        content: RawPage | PageText = PageText(problem="robots_txt")
+    else:
+        content = _response(record, url) if status == "200" else PageText(problem="http_status", detail=status)
     fetched_at = None
     with contextlib.suppress(ValueError):
         fetched_at = dt.datetime.fromisoformat(record.rec_headers.get_header("WARC-Date") or "")

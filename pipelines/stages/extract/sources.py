@@ -33,8 +33,8 @@ class FetchedShard:
     in_order: bool = False
 
 
-# A shard of a fetch, the path of a WARC from elsewhere, or HTML files as pairs of path and document id.
-Source = FetchedShard | str | tuple[tuple[str, str], ...]
+# A shard of a fetch, a WARC from elsewhere, or HTML files as pairs of path and document id.
+Source = FetchedShard | InputFile | tuple[tuple[str, str], ...]
 
 
 def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:

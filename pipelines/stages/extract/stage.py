@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
-from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -27,7 +25,7 @@ from pipelines.stages.extract.sources import FetchedShard, Source
 STAGE = Stage("extract", 2)
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-_WARC_SUFFIXES = (".warc",)
+_ARCHIVE_SUFFIXES = (".warc", ".arc")
 _HTML_FILES_PER_TASK = 1000
 # The `extractor` of plain text, which is kept as it is.
 _PLAIN = "plain"
@@ -38,7 +36,7 @@ class _Input:
     sources: tuple[Source, ...]
     fingerprints: dict[str, str]
     records: int | None
-    note: str | None = None
+    notes: list[str]
 
 
 def extract(
@@ -46,7 +44,7 @@ def extract(
 ) -> Summary:
     """Write a document for every page with text, and a list of the other pages.
 
-    `pages` is the folder of `webtext fetch`, or files, folders or globs of `.warc`, `.warc.gz`, `.html` and `.htm`;
+    `pages` are folders of `webtext fetch`, and files, folders or globs of `.warc`, `.arc` (also compressed) and HTML;
     `links` is the folder of `webtext scrape` that was fetched, for score, submissions and title (None: unknown).
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
@@ -56,8 +54,8 @@ def extract(
     fingerprints = {**source.fingerprints, "extractor": extractor_version(config.extractor)}
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
-            if source.note is not None:
-                run.note(source.note)
+            for note in source.notes:
+                run.note(note)
             items = list(enumerate(source.sources))
             run.map(
                 _extract_source,
@@ -75,52 +73,62 @@ def reads_scrape(folder: str) -> bool:
 
 
 def _open_input(paths: list[str], links: str | None) -> _Input:
-    if len(paths) == 1 and not storage.is_glob(paths[0]) and (has_manifest(paths[0]) or is_unfinished(paths[0])):
-        return _open_fetch(paths[0], links)
-    files = inputs.expand_paths(paths, (*_HTML_SUFFIXES, *_WARC_SUFFIXES))
-    warcs = [path for path in files if strip_compression(path).endswith(_WARC_SUFFIXES)]
-    html = _with_ids([path for path in files if path not in set(warcs)])
-    groups = [html[start : start + _HTML_FILES_PER_TASK] for start in range(0, len(html), _HTML_FILES_PER_TASK)]
-    sources: list[Source] = [*warcs, *map(tuple, groups)]
-    ids = hashlib.sha256(json.dumps([id for _, id in html]).encode()).hexdigest()
-    fingerprint = f"{inputs.fingerprint_files(files)} {ids}" if html else inputs.fingerprint_files(files)
-    return _Input(tuple(sources), {"pages": fingerprint}, None if warcs else len(html))
+    folders, others = inputs.separate_stages(paths)
+    fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
+    scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
+    files = inputs.expand_paths(others, (*_HTML_SUFFIXES, *_ARCHIVE_SUFFIXES))
+    fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
+    all_names = storage.names_below_common_folder([*fetched, *files])
+    names = dict(zip([*fetched, *files], all_names, strict=True))
+    warcs = [path for path in files if strip_compression(path).endswith(_ARCHIVE_SUFFIXES)]
+    html = [(path, names[path]) for path in files if not strip_compression(path).endswith(_ARCHIVE_SUFFIXES)]
+    sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
+    sources += [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in warcs]
+    sources += [
+        tuple(html[start : start + _HTML_FILES_PER_TASK]) for start in range(0, len(html), _HTML_FILES_PER_TASK)
+    ]
+    pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
+    if len(fetches) != 1 or files:
+        # The names are ids and values of `warc_file`.
+        pages.append(hashlib.sha256(json.dumps(all_names).encode()).hexdigest())
+    fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.fingerprint} if scrape else {})
+    records = None if warcs else len(html) + sum(fetch.manifest.records_out for fetch in fetches)
+    return _Input(tuple(sources), fingerprints, records, [note for fetch in fetches for note in _notes(fetch, scrape)])
 
 
-def _with_ids(paths: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each path with its part below the folder that all paths have in common."""
-    parts = [path.split("/") for path in paths]
-    levels = zip(*(folders for *folders, _ in parts), strict=False)
-    shared = len(list(itertools.takewhile(lambda names: len(set(names)) == 1, levels)))
-    # `basename` of each part, since it escapes what is not UTF-8 so that a document can contain it.
-    return [(path, "/".join(map(storage.basename, names[shared:]))) for path, names in zip(paths, parts, strict=True)]
+def _warcs_of(fetch: inputs.StageFolder) -> list[inputs.InputFile]:
+    return [*fetch.files("pages-", ".warc.gz"), *fetch.files("pages-", ".warc")]
 
 
-def _open_fetch(folder: str, links: str | None) -> _Input:
-    fetch = inputs.open_stage(folder, ["fetch"])
-    scrape = inputs.open_stage(links, ["scrape"]) if links is not None else None
+def _fetched_shards(
+    fetch: inputs.StageFolder, scrape: inputs.StageFolder | None, names: dict[str, str]
+) -> Iterator[FetchedShard]:
+    warcs = [dataclasses.replace(file, relative_path=names[file.path]) for file in _warcs_of(fetch)]
     link_files = scrape.files("links-", ".parquet") if scrape else []
-    # A fetch of links has a shard for each shard of links; a fetch of a list of URLs is divided differently.
-    fetched_links = fetch.manifest.identity.inputs.get("links")
-    in_order = scrape is not None and fetched_links == scrape.fingerprint
-    warcs = [*fetch.files("pages-", ".warc.gz"), *fetch.files("pages-", ".warc")]
-    sources = tuple(
-        FetchedShard(
-            folder=folder,
+    in_order = scrape is not None and _is_fetch_of(fetch, scrape)
+    for file in fetch.files("pages-", ".parquet"):
+        yield FetchedShard(
+            folder=fetch.path,
             pages=file,
             warcs=tuple(_with_number(warcs, file)),
             links=tuple(_with_number(link_files, file) if in_order else link_files),
             in_order=in_order,
         )
-        for file in fetch.files("pages-", ".parquet")
-    )
-    note = None
-    if fetched_links is not None and links is None:
-        note = f"{folder}: was fetched from links of scrape; without --links documents have no score and no submissions"
-    elif fetched_links is not None and not in_order:
-        note = f"{links}: the pages were fetched from other links; pages without a link are counted"
-    fingerprints = {"pages": fetch.fingerprint} | ({"links": scrape.fingerprint} if scrape else {})
-    return _Input(sources, fingerprints, fetch.manifest.records_out, note)
+
+
+def _is_fetch_of(fetch: inputs.StageFolder, scrape: inputs.StageFolder) -> bool:
+    """Return whether a fetch has a shard for each shard of these links; one of a URL list is divided differently."""
+    return fetch.manifest.identity.inputs.get("links") == scrape.fingerprint
+
+
+def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iterator[str]:
+    if "links" not in fetch.manifest.identity.inputs:
+        return
+    if scrape is None:
+        missing = "without --links documents have no score and no submissions"
+        yield f"{fetch.path}: was fetched from links of scrape; {missing}"
+    elif not _is_fetch_of(fetch, scrape):
+        yield f"{scrape.path}: the pages were fetched from other links; pages without a link are counted"
 
 
 def _with_number(files: Sequence[inputs.InputFile], like: inputs.InputFile) -> list[inputs.InputFile]:

@@ -69,7 +69,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
-    return _open_lists(inputs.expand_paths(paths, _SUFFIXES), shard_bytes)
+    return _open_lists(inputs.expand_paths(paths, _SUFFIXES, check_types=False), shard_bytes)
 
 
 def read_links(shard: LinkShard) -> list[str]:

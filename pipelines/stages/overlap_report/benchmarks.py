@@ -167,7 +167,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
         return _with_paper(
             Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub), entry
         )
-    files = inputs.expand_paths([path], SUFFIXES)
+    files = inputs.expand_paths([path], SUFFIXES, check_types=False)
     if field is not None and all(file_kind(file) == "txt" for file in files):
         raise UsageError(
             f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other than "
