@@ -151,6 +151,8 @@ def status(corpus: str, verify: bool) -> list[StageStatus]:
 
 def check_corpus(corpus: str) -> None:
     """Raise InputError if a corpus folder does not exist."""
+    if storage.exists(corpus) and not storage.is_folder(corpus):
+        raise InputError(f"{corpus}: is a file; --corpus takes a folder")
     if not storage.is_folder(corpus):
         raise InputError(f"{corpus}: no such folder; run `webtext init {corpus}` to create a corpus")
 

@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
-from pipelines.core.config import OptionSpec, spec_of
+from pipelines.core.config import OptionSpec, describe_range, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
 _HEAD = """\
@@ -65,9 +65,8 @@ def _example(spec: OptionSpec) -> Any:
 def _range(spec: OptionSpec) -> str:
     if spec.choices:
         return f" One of: {', '.join(spec.choices)}."
-    minimum = [] if spec.minimum is None else [f"at least {spec.minimum:.10g}"]
-    maximum = [] if spec.maximum is None else [f"at most {spec.maximum:.10g}"]
-    return f" ({', '.join(minimum + maximum)})" if minimum or maximum else ""
+    limits = describe_range(spec)
+    return f" ({limits})" if limits else ""
 
 
 def _toml_value(value: Any) -> str:

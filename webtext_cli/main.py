@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -120,6 +121,10 @@ def _explain_failure(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, MemoryError):
         click.echo("error: out of memory; try fewer --workers", err=True)
+        return 1
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO):
+        # Of files this is a WebtextError already.
+        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
         return 1
     message = shorten_message(f"error: {type(error).__name__}: {error}")
     click.echo(f"{message}; re-run with --debug for a traceback, and report it", err=True)

@@ -104,11 +104,21 @@ def read_tables(path: str) -> dict[str, dict[str, Any]]:
     return parsed
 
 
+def describe_range(spec: OptionSpec) -> str:
+    """Return the limits of an option in words, empty without limits."""
+    limits = {"at least": spec.minimum, "at most": spec.maximum}
+    numbers = {word: number for word, number in limits.items() if number is not None}
+    return " and ".join(
+        f"{word} {number:,}" if isinstance(number, int) else f"{word} {number:g}" for word, number in numbers.items()
+    )
+
+
 def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
     """Raise UsageError for an unknown name, naming the nearest known one."""
     if name in known:
         return
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    abbreviated = [key for key in known if name == "".join(word[:1] for word in key.split("_"))]
+    near = abbreviated or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
 
@@ -152,11 +162,7 @@ def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -
         too_small = spec.minimum is not None and isinstance(item, int | float) and item < spec.minimum
         too_large = spec.maximum is not None and isinstance(item, int | float) and item > spec.maximum
         if too_small or too_large:
-            low = "" if spec.minimum is None else f"at least {spec.minimum:g}"
-            high = "" if spec.maximum is None else f"at most {spec.maximum:g}"
-            raise UsageError(
-                f"{where}: {field.name} = {item!r} is out of range ({' and '.join(filter(None, (low, high)))})"
-            )
+            raise UsageError(f"{where}: {field.name} = {item!r} is out of range ({describe_range(spec)})")
     return converted
 
 

@@ -11,7 +11,8 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import msgspec
@@ -22,6 +23,7 @@ from pipelines.core.errors import DamagedShardError, InputError, translate_forma
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1
+_CHECKSUM_THREADS = 4
 
 # A result that replaces a finished one is built in this folder inside it, and moved when it is complete.
 NEXT = "_next"
@@ -253,6 +255,16 @@ def check_file(folder: str, file: FileEntry) -> str | None:
     if storage.sha256_of(path) != file.sha256:
         return f"{path}: is damaged (its SHA-256 does not match the manifest)"
     return None
+
+
+def check_entries(folder: str, entries: Sequence[ShardEntry]) -> list[str | None]:
+    """Return for each entry the first problem of its files, None if all are intact."""
+
+    def problem(entry: ShardEntry) -> str | None:
+        return next(filter(None, (check_file(folder, file) for file in entry.files)), None)
+
+    with ThreadPoolExecutor(_CHECKSUM_THREADS) as threads:
+        return list(threads.map(problem, entries))
 
 
 def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:

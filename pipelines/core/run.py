@@ -15,12 +15,11 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import identity_of
-from pipelines.core.errors import ChangedRunError, InputError, WebtextError
+from pipelines.core.errors import ChangedRunError, InputError, StorageError, WebtextError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.format import format_bytes, plural
 from pipelines.core.journal import WORK, OutputFolder
@@ -31,7 +30,7 @@ from pipelines.core.manifest import (
     Identity,
     Manifest,
     ShardEntry,
-    check_file,
+    check_entries,
     complete_replacement,
     has_manifest,
     read_manifest,
@@ -39,8 +38,6 @@ from pipelines.core.manifest import (
     write_manifest,
 )
 from pipelines.core.progress import Progress, Silent, show_progress
-
-_CHECKSUM_THREADS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,17 +278,15 @@ class StageRun:
         self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
 
     def _check_may_replace(self, differences: str) -> None:
-        may_replace = self._options.overwrite and (self._options.discard_pages or not self._stage.is_irreplaceable)
-        if not may_replace:
-            content = "a different result" if has_manifest(self.output) else "an unfinished run that differs"
-            how = (
-                "--overwrite --discard-pages to delete its pages and fetch again"
-                if self._stage.is_irreplaceable
-                else "--overwrite to replace it"
-            )
-            raise ChangedRunError(
-                f"{self.output}: contains {content}: {differences}. Use {how}, or choose another --output or --corpus"
-            )
+        options, how = self._options, "--overwrite to replace it"
+        if self._stage.is_irreplaceable:
+            how = "--overwrite --discard-pages to delete its pages and fetch again"
+        if options.overwrite and (options.discard_pages or not self._stage.is_irreplaceable):
+            return
+        content = "a different result" if has_manifest(self.output) else "an unfinished run that differs"
+        raise ChangedRunError(
+            f"{self.output}: contains {content}: {differences}. Use {how}, or choose another --output or --corpus"
+        )
 
     def _write_header(self) -> None:
         self._folder.write_header(self._identity, self._shard_inputs)
@@ -329,15 +324,11 @@ class StageRun:
 
     def _intact(self, entries: list[ShardEntry]) -> list[ShardEntry]:
         """Return the entries whose files match their checksums; name the files of the others."""
-        with ThreadPoolExecutor(_CHECKSUM_THREADS) as threads:
-            problems = list(threads.map(self._problem, entries))
+        problems = check_entries(self.output, entries)
         for entry, problem in zip(entries, problems, strict=True):
             if problem and not (entry.work and "missing" in problem):
                 self.note(f"{problem}; it will be rebuilt")
         return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
-
-    def _problem(self, entry: ShardEntry) -> str | None:
-        return next(filter(None, (check_file(self.output, file) for file in entry.files)), None)
 
     def _check_counts(self, manifest: Manifest) -> None:
         name, records_in, records_out = self._identity.stage, manifest.records_in, manifest.records_out
@@ -396,8 +387,14 @@ def stage_run(
     """
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
-    with storage.folder_lock(output):
-        complete_replacement(output)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(storage.folder_lock(output))
+            complete_replacement(output)
+        except StorageError:
+            # Where nothing can be written, a finished result can still be verified.
+            if not has_manifest(output):
+                raise
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
         yield run

@@ -187,11 +187,9 @@ def move(source: str, target: str) -> None:
     file_system, plain = _file_system(source)
     _, final = _file_system(target)
     with _translate_os_errors(target, "write"):
-        if isinstance(file_system, LocalFileSystem):
-            os.replace(plain, final)
-        else:
-            for name in file_system.find(plain):
-                file_system.mv(name, final + name[len(plain) :])
+        names = [plain] if isinstance(file_system, LocalFileSystem) else file_system.find(plain)
+        for name in names:
+            _rename(file_system, name, final + name[len(plain) :])
 
 
 def open_read(path: str) -> BinaryIO:
@@ -349,12 +347,9 @@ def folder_lock(folder: str) -> Iterator[None]:
     """
     make_folder(folder)
     owner = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    if is_local(folder):
-        with _local_lock(folder, owner):
-            yield
-    else:
-        with _object_lock(folder, owner):
-            yield
+    lock = _local_lock if is_local(folder) else _object_lock
+    with lock(folder, owner):
+        yield
 
 
 @contextlib.contextmanager
@@ -417,9 +412,9 @@ def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) 
 def _translate_os_errors(path: str, verb: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file or folder") from error
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and verb == "read":
+            raise InputError(f"{path}: no such file or folder") from error
         reason = error.strerror or str(error)
         remedies = {"No space left on device": "; free some space and re-run the same command to resume"}
         raise StorageError(f"{path}: cannot {verb}: {reason}{remedies.get(reason, '')}") from error

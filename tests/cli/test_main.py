@@ -301,3 +301,21 @@ def test_ctrl_c_explains_how_to_resume(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr("pipelines.build.build", interrupt)
     assert main(["build"]) == 130
     assert "re-run the same command to resume" in capsys.readouterr().err
+
+
+def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "webtext_cli", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode != 0
+    assert "error: cannot write the output: No space left on device" in done.stderr
+    assert "report it" not in done.stderr
+
+
+def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "links.txt").write_text("http://example.com/\n")
+    assert main(["status", "--corpus", str(tmp_path / "links.txt")]) == 1
+    assert "is a file; --corpus takes a folder" in capsys.readouterr().err

@@ -41,6 +41,7 @@ def test_keys_may_be_written_with_dashes_and_lists_become_tuples() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
+        ({"ms": 1}, r"webtext.toml \[scrape\]: unknown option 'ms'; did you mean min_score\?"),
         ({"min_scores": 1}, r"webtext.toml \[scrape\]: unknown option 'min_scores'; did you mean min_score\?"),
         ({"zzz": 1}, "unknown option 'zzz'; known: min_score"),
         ({"min_score": "3"}, "min_score = '3' is not a whole number"),

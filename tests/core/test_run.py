@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,14 @@ import pytest
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.config import option
-from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, LockedError, WebtextError
+from pipelines.core.errors import (
+    ChangedRunError,
+    DamagedShardError,
+    InputError,
+    LockedError,
+    StorageError,
+    WebtextError,
+)
 from pipelines.core.inputs import open_stage
 from pipelines.core.manifest import check_file, read_manifest
 from pipelines.core.progress import Silent
@@ -270,6 +278,7 @@ def test_an_overwrite_that_is_killed_at_any_moment_leaves_one_whole_result(
                 break
             except _Killed:
                 pass
+        gc.collect()  # a process that is really killed releases its lock
         # As a next stage reads it, and as a repeated command finds it.
         reader = tmp_path / f"reader-{step}"
         shutil.copytree(out, reader)
@@ -638,3 +647,19 @@ def test_a_task_can_note_what_it_waits_for(tmp_path: Path) -> None:
         run.once("listing", wait)
     progress.note("nobody listens")
     assert notes.notes == ["no answer; tries again"]
+
+
+def test_a_finished_result_is_verified_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run(tmp_path / "out")
+
+    def refuse(folder: str) -> Any:
+        raise StorageError(f"{folder}: cannot write: Read-only file system")
+
+    monkeypatch.setattr(storage, "folder_lock", refuse)
+    assert _run(tmp_path / "out")[1] == []
+    with pytest.raises(ChangedRunError):
+        _run(tmp_path / "out", version=2)
+    with pytest.raises(StorageError, match="Read-only file system"):
+        _run(tmp_path / "new")
