@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -663,3 +664,24 @@ def test_a_finished_result_is_verified_where_nothing_can_be_written(
         _run(tmp_path / "out", version=2)
     with pytest.raises(StorageError, match="Read-only file system"):
         _run(tmp_path / "new")
+
+
+def test_an_overwrite_in_an_object_store_moves_files_one_by_one() -> None:
+    out = f"memory://overwrite-{os.getpid()}"
+
+    def run(version: int, names: tuple[str, ...]) -> None:
+        def write() -> TaskResult:
+            files = [shards.write_file(run_.output, name, f"{version}".encode()) for name in names]
+            return TaskResult(1, 1, files=tuple(files))
+
+        stage, options = Stage("numbers", version, ("own",)), RunOptions(overwrite=True)
+        with stage_run(stage, _Config(), inputs={}, output=out, options=options) as run_:
+            run_.declare_outputs([name for name in names if "/" in name])
+            run_.once("write", write)
+            run_.finish()
+
+    run(1, ("own/x/a.txt", "own/b.txt"))
+    run(2, ("own/x/a.txt", "own/y/c.txt", "numbers-00000.json"))
+    names = [path.partition(out.rpartition("/")[2])[2].lstrip("/") for path in storage.walk_files(out)]
+    assert names == ["manifest.json", "numbers-00000.json", "own/x/a.txt", "own/y/c.txt"]
+    assert storage.read_bytes(f"{out}/own/x/a.txt") == b"2"
