@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ class DocumentShard:
     @functools.cached_property
     def file_names(self) -> frozenset[str]:
         """The names with which generated ids begin; computed once, since each of 100,000 small files is a batch."""
-        return frozenset(storage.basename(file.path) for file in self.files)
+        return frozenset(file.name for file in self.files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,14 +186,15 @@ def size_on_disk(files: Sequence[InputFile]) -> int:
     return sum({file.path: file.size_bytes for file in files}.values())
 
 
-def fingerprint_files(paths: Sequence[str]) -> str:
-    """Return a hash of foreign files: their names (without folders) and contents, in order.
+def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:
+    """Return a hash of foreign files: their `names` (None: without folders) and contents, in order.
 
     The order matters because shards are numbered by it.
     """
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:
         contents = list(threads.map(storage.content_fingerprint, paths))
-    parts = [[storage.basename(path), content] for path, content in zip(paths, contents, strict=True)]
+    names = names or [storage.basename(path) for path in paths]
+    parts = [[name, content] for name, content in zip(names, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -222,9 +223,10 @@ def open_documents(
                 f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
             )
     files = expand_paths(paths, TEXT_SUFFIXES)
-    groups = _group_files(files, text_field, group_bytes, part_bytes)
+    names = storage.names_below_common_folder(files)
+    groups = _group_files(zip(files, names, strict=True), text_field, group_bytes, part_bytes)
     document_shards = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
-    return DocumentInput(document_shards, fingerprint_files(files), None)
+    return DocumentInput(document_shards, fingerprint_files(files, names), None)
 
 
 def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -236,20 +238,21 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     """
     for is_plain, files in itertools.groupby(shard.files, lambda file: _kind(file.path) == ".txt"):
         if is_plain:
-            yield from read_plain_text((file.path for file in files), drops)
+            yield from read_plain_text(((file.path, file.name) for file in files), drops)
             continue
         for file in files:
             file.verify()
             if _kind(file.path) == ".parquet":
                 yield from read_parquet(
                     file.path,
+                    file.name,
                     file.row_groups,
                     text_field=shard.text_field,
                     drops=drops,
                     batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
                 )
             else:
-                yield from read_jsonl(file.path, shard.text_field, drops)
+                yield from read_jsonl(file.path, file.name, shard.text_field, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
@@ -286,19 +289,24 @@ def _kind(path: str) -> str:
     raise InputError(f"{path}: unknown file type; supported are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
 
 
-def _group_files(paths: Sequence[str], text_field: str, group_bytes: int, part_bytes: int) -> Iterator[list[InputFile]]:
+def _group_files(
+    files: Iterable[tuple[str, str]], text_field: str, group_bytes: int, part_bytes: int
+) -> Iterator[list[InputFile]]:
     """Group files into tasks: small text files together, each Parquet file alone or in parts."""
     group: list[InputFile] = []
     size_bytes = 0
-    for path in paths:
+    for path, name in files:
         size = storage.size_bytes(path)
         if _kind(path) == ".parquet":
-            yield from ([part] for part in _parquet_parts(path, size, text_field, part_bytes))
+            yield from (
+                [dataclasses.replace(part, relative_path=name)]
+                for part in _parquet_parts(path, size, text_field, part_bytes)
+            )
             continue
         if group and size_bytes + size > group_bytes:
             yield group
             group, size_bytes = [], 0
-        group.append(InputFile(path, size))
+        group.append(InputFile(path, size, relative_path=name))
         size_bytes += size
     if group:
         yield group

@@ -242,3 +242,28 @@ def test_a_folder_of_small_files_is_read_in_few_batches_and_its_names_are_collec
     assert keys == [f"document {number}" for number in range(1500) if number != 700]
     # One set for all batches: 100,000 files must not be listed again for each batch.
     assert shard.file_names is shard.file_names
+
+
+def test_files_of_equal_names_in_different_folders_have_different_ids(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "part-0.jsonl").write_text('{"text": "one"}\n')
+        (tmp_path / folder / "c.txt").write_text("two")
+        pq.write_table(pa.table({"text": ["three"]}), tmp_path / folder / "d.parquet")
+    ids = ["a/c.txt", "a/d.parquet:0", "a/part-0.jsonl:1", "b/c.txt", "b/d.parquet:0", "b/part-0.jsonl:1"]
+    assert sorted(row["id"] for row in _read(tmp_path)[0]) == ids
+    # However the files are named, and each once.
+    folders = [str(tmp_path / "a"), os.path.relpath(tmp_path / "b"), str(tmp_path / "a" / ".." / "b" / "c.txt")]
+    assert sorted(row["id"] for row in _read(folders)[0]) == ids
+    assert sorted(row["id"] for row in _read(tmp_path / "b")[0]) == ["c.txt", "d.parquet:0", "part-0.jsonl:1"]
+    (shard, *_) = inputs.open_documents(str(tmp_path)).shards
+    for batch in inputs.read_documents(shard, Drops()):
+        assert document_keys(batch, shard) == batch.column("text").to_pylist()
+
+
+def test_the_paths_below_the_common_folder_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    for folder in ("one/a", "one/b", "two/a", "two/c"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.txt").write_text("x")
+    one, two = (inputs.open_documents(str(tmp_path / name)).fingerprint for name in ("one", "two"))
+    assert one != two
