@@ -141,7 +141,7 @@ def _from_tokenizer_json(path: str) -> bytes:
     data = storage.read_bytes(path)
     try:
         settings = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not a tokenizer.json ({error}); known forms: {_FORMS}") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise InputError(

@@ -242,6 +242,7 @@ def test_a_prompt_given_twice_is_refused(trained: Path) -> None:
     [
         ("[]", "not the config of a GPT-2"),
         ('{"format": "webtext-gpt2"}', "not a complete model config"),
+        ('{"format": "webtext-gpt2", "architecture": [], "end_of_text": 1}', "config .Expected `object`, got `array`"),
         (
             '{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 3, "n_positions": 4, "vocab_size": 9, '
             '"eos_token_id": 8}',

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+import msgspec
 from tokenizers import Tokenizer
 
 from pipelines.core import inputs, storage
@@ -121,8 +122,8 @@ def _is_exported(config: dict[str, Any]) -> bool:
 
 def _read_own_config(config: dict[str, Any], path: str) -> tuple[Architecture, int]:
     try:
-        return Architecture(**config["architecture"]), config["end_of_text"]
-    except (KeyError, TypeError) as error:
+        return msgspec.convert(config["architecture"], Architecture), msgspec.convert(config["end_of_text"], int)
+    except (KeyError, ValueError) as error:
         raise InputError(f"{path}: not a complete model config ({error}); re-run `webtext pretrain`") from error
 
 
