@@ -116,9 +116,11 @@ def read_jsonl(path: str, name: str, text_field: str, drops: Drops) -> Iterator[
     """Yield the documents of a JSONL file; raise InputError if no record has the text field."""
     rows: list[dict[str, Any]] = []
     pending_bytes = kept = lines = 0
+    first_line = b""
     with open_decompressed(path) as stream:
         for number, line in numbered_lines(stream):
             lines += 1
+            first_line = line if lines == 1 else first_line
             row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
             if row is None:
                 continue
@@ -132,8 +134,22 @@ def read_jsonl(path: str, name: str, text_field: str, drops: Drops) -> Iterator[
         yield _batch(rows)
     if lines and not kept:
         raise InputError(
-            f"{path}: none of its {lines:,} records has the field {text_field!r}; choose another with --text-field"
+            f"{path}: none of its {lines:,} records has a text in the field {text_field!r}; the first "
+            f"{_describe_record(first_line, text_field)} (--text-field chooses another field)"
         )
+
+
+def _describe_record(line: bytes, text_field: str) -> str:
+    """Return why a line has no text."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is not valid JSON: {error}"
+    if not isinstance(record, dict):
+        return "is not a JSON object"
+    if text_field in record:
+        return f"has {json.dumps(record[text_field])[:80]} there"
+    return f"has the fields {', '.join(map(repr, record))}"
 
 
 def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,29 @@ def test_the_folder_of_a_stage_is_not_mixed_with_other_inputs(tmp_path: Path) ->
         inputs.open_documents([str(tmp_path), str(tmp_path / "a.txt")])
 
 
-def test_a_file_in_which_no_record_has_the_field_fails_loudly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "problem"),
+    [
+        ('{"body": "one", "n": 1}', "has the fields 'body', 'n'"),
+        ('{"text": 5, "body": "one"}', "has 5 there"),
+        ('{"body": "one"', "is not valid JSON: Expecting"),
+        ("[1]", "is not a JSON object"),
+    ],
+)
+def test_a_file_without_texts_is_refused_with_what_its_first_record_has(
+    tmp_path: Path, first: str, problem: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{first}\n{{"body": "two"}}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl: none of its 2 records has a text in the field 'text'; the first "):
+        _read(path)
+    with pytest.raises(InputError, match=re.escape(problem)):
+        _read(path)
+
+
+def test_another_field_may_have_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "one"}\n{"body": "two"}\n')
-    with pytest.raises(
-        InputError, match=r"a\.jsonl: none of its 2 records has the field 'text'; choose another with --text-field"
-    ):
-        _read(path)
     assert [row["text"] for row in _read(path, "body")[0]] == ["one", "two"]
 
 
