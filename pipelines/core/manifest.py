@@ -20,6 +20,7 @@ import msgspec
 from pipelines.core import storage
 from pipelines.core.config import with_current_options
 from pipelines.core.errors import DamagedShardError, InputError, translate_format_errors
+from pipelines.core.folder_lock import folder_lock
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1
@@ -240,7 +241,7 @@ def complete_replacement(folder: str) -> None:
 
 def _complete_interrupted_replacement(folder: str) -> None:
     if storage.exists(storage.join(folder, NEXT, MANIFEST_FILE)):
-        with storage.folder_lock(folder):
+        with folder_lock(folder):
             complete_replacement(folder)
 
 

@@ -21,6 +21,7 @@ from pipelines.core import storage
 from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, InputError, StorageError, WebtextError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.format import format_bytes, plural
 from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
@@ -389,7 +390,7 @@ def stage_run(
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(storage.folder_lock(output))
+            stack.enter_context(folder_lock(output))
             complete_replacement(output)
         except StorageError:
             # Where nothing can be written, a finished result can still be verified.

@@ -14,19 +14,16 @@ import itertools
 import json
 import os
 import shutil
-import socket
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-import filelock
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.core.errors import InputError, LockedError, StorageError
+from pipelines.core.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,14 +84,14 @@ def real_path(path: str) -> str:
 def local_copy(path: str) -> Iterator[str]:
     """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         file_system.info(plain)
     if isinstance(file_system, LocalFileSystem):
         yield plain
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = join(folder, basename(plain))
-        with _translate_os_errors(path, "read"):
+        with translate_os_errors(path, "read"):
             file_system.get_file(plain, copy)
         yield copy
 
@@ -120,7 +117,7 @@ def is_file(path: str) -> bool:
 def size_bytes(path: str) -> int:
     """Return the size of a file in bytes."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         return int(file_system.size(plain))
 
 
@@ -137,14 +134,14 @@ def free_bytes(path: str) -> int | None:
 def make_folder(path: str) -> None:
     """Create a folder and its parents if they do not exist."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "write"):
+    with translate_os_errors(path, "write"):
         file_system.makedirs(plain, exist_ok=True)
 
 
 def list_folder(path: str) -> list[str]:
     """List the names in a folder, sorted; a missing folder is empty."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         if not file_system.isdir(plain):
             return []
         file_system.invalidate_cache(plain)
@@ -154,7 +151,7 @@ def list_folder(path: str) -> list[str]:
 def walk_files(path: str) -> list[str]:
     """List every file below a folder as full paths, sorted, without hidden files."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         names = [str(name) for name in file_system.find(plain)]
     visible = [
         name for name in names if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)
@@ -165,7 +162,7 @@ def walk_files(path: str) -> list[str]:
 def glob(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted."""
     file_system, plain = _file_system(pattern)
-    with _translate_os_errors(pattern, "read"):
+    with translate_os_errors(pattern, "read"):
         return sorted(_with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
 
 
@@ -177,7 +174,7 @@ def is_glob(path: str) -> bool:
 def remove(path: str) -> None:
     """Remove a file, or a folder with its contents; a missing one is not an error."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "remove"):
+    with translate_os_errors(path, "remove"):
         if file_system.exists(plain):
             file_system.rm(plain, recursive=True)
 
@@ -186,7 +183,7 @@ def move(source: str, target: str) -> None:
     """Move a file, or a folder with its contents; after an interruption, the same call completes it."""
     file_system, plain = _file_system(source)
     _, final = _file_system(target)
-    with _translate_os_errors(target, "write"):
+    with translate_os_errors(target, "write"):
         names = [plain] if isinstance(file_system, LocalFileSystem) else file_system.find(plain)
         for name in names:
             _rename(file_system, name, final + name[len(plain) :])
@@ -195,7 +192,7 @@ def move(source: str, target: str) -> None:
 def open_read(path: str) -> BinaryIO:
     """Open a file for reading bytes; raise InputError if it does not exist."""
     file_system, plain = _file_system(path)
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         if file_system.isdir(plain):
             raise InputError(f"{path}: is a folder, expected a file")
         return cast(BinaryIO, file_system.open(plain, "rb"))
@@ -203,7 +200,7 @@ def open_read(path: str) -> BinaryIO:
 
 def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
-    with open_read(path) as stream, _translate_os_errors(path, "read"):
+    with open_read(path) as stream, translate_os_errors(path, "read"):
         return stream.read()
 
 
@@ -211,7 +208,7 @@ def read_array(path: str) -> npt.NDArray[Any]:
     """Return the array of a `.npy` file: memory-mapped and read-only if the file is local, else read."""
     import numpy as np  # deferred: it would slow the start of every command
 
-    with _translate_os_errors(path, "read"):
+    with translate_os_errors(path, "read"):
         try:
             if is_local(path):
                 mapped: npt.NDArray[Any] = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
@@ -250,7 +247,7 @@ class HashingWriter(io.BufferedIOBase):
     def write(self, data: ReadableBuffer) -> int:
         """Write bytes; raise StorageError, naming the file, if the file system refuses."""
         view = memoryview(data).cast("B")
-        with _translate_os_errors(self._path, "write"):
+        with translate_os_errors(self._path, "write"):
             self._raw.write(view)
         if self._hash is not None:
             self._hash.update(view)
@@ -278,13 +275,13 @@ def atomic_write(path: str, *, durable: bool = True, hashed: bool = True) -> Ite
     """
     file_system, plain = _file_system(path)
     temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
-    with _translate_os_errors(path, "write"):
+    with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         raw = cast(BinaryIO, file_system.open(temporary, "wb"))
     writer = HashingWriter(raw, path, hashed)
     try:
         yield writer
-        with _translate_os_errors(path, "write"):
+        with translate_os_errors(path, "write"):
             raw.flush()
             if durable and isinstance(file_system, LocalFileSystem):
                 os.fsync(raw.fileno())
@@ -312,7 +309,7 @@ def write_json(path: str, value: Any) -> None:
 def sha256_of(path: str) -> str:
     """Return the hex SHA-256 of a file's bytes."""
     digest = hashlib.sha256()
-    with open_read(path) as stream, _translate_os_errors(path, "read"):
+    with open_read(path) as stream, translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -324,7 +321,7 @@ def content_fingerprint(path: str) -> str:
     if size <= _SAMPLED_ABOVE_BYTES:
         return sha256_of(path)
     digest = hashlib.sha256(str(size).encode())
-    with open_read(path) as stream, _translate_os_errors(path, "read"):
+    with open_read(path) as stream, translate_os_errors(path, "read"):
         for window in range(_SAMPLE_WINDOWS):
             stream.seek((size - _READ_BYTES) * window // (_SAMPLE_WINDOWS - 1))
             digest.update(stream.read(_READ_BYTES))
@@ -336,54 +333,6 @@ def remove_temporaries(folder: str) -> None:
     for name in list_folder(folder):
         if ".tmp-" in name:
             remove(join(folder, name))
-
-
-@contextlib.contextmanager
-def folder_lock(folder: str) -> Iterator[None]:
-    """Lock a folder for this process; raise LockedError if another process holds it.
-
-    On a local disk the operating system releases the lock when its holder dies, even by `kill -9`. A remote store has
-    no such lock: there a lock object is written, which has to be removed by hand after a kill.
-    """
-    make_folder(folder)
-    owner = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    lock = _local_lock if is_local(folder) else _object_lock
-    with lock(folder, owner):
-        yield
-
-
-@contextlib.contextmanager
-def _local_lock(folder: str, owner: str) -> Iterator[None]:
-    lock_path = os.path.join(local_path(folder), ".lock")
-    owner_path = os.path.join(local_path(folder), ".lock-owner")
-    lock = filelock.FileLock(lock_path, timeout=0)
-    with _translate_os_errors(folder, "write"):
-        try:
-            lock.acquire()
-        except filelock.Timeout:
-            holder = read_bytes(owner_path).decode() if os.path.exists(owner_path) else "another process"
-            raise LockedError(
-                f"{folder}: {holder} is writing it; wait until it finishes, or choose another --output"
-            ) from None
-    try:
-        write_bytes(owner_path, owner.encode())
-        yield
-    finally:
-        remove(owner_path)
-        lock.release()
-
-
-@contextlib.contextmanager
-def _object_lock(folder: str, owner: str) -> Iterator[None]:
-    lock_path = join(folder, ".lock")
-    if exists(lock_path):
-        holder = read_bytes(lock_path).decode()
-        raise LockedError(f"{folder}: {holder} is writing it; if that process is dead, remove {lock_path}")
-    write_bytes(lock_path, owner.encode())
-    try:
-        yield
-    finally:
-        remove(lock_path)
 
 
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -409,7 +358,8 @@ def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) 
 
 
 @contextlib.contextmanager
-def _translate_os_errors(path: str, verb: str) -> Iterator[None]:
+def translate_os_errors(path: str, verb: str) -> Iterator[None]:
+    """Raise what the operating system reports as InputError (a missing file that is read) or StorageError."""
     try:
         yield
     except OSError as error:

@@ -17,10 +17,11 @@ from contract_cases import CASES, leftovers, outcome, run_stage, stage_names
 
 from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.core.executor import LocalExecutor
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import folder_lock, join, sha256_of
+from pipelines.core.storage import join, sha256_of
 from pipelines.pipeline import BY_NAME
 
 _ALL_STAGES = pytest.mark.parametrize("name", stage_names())

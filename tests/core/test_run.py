@@ -658,7 +658,7 @@ def test_a_finished_result_is_verified_where_nothing_can_be_written(
     def refuse(folder: str) -> Any:
         raise StorageError(f"{folder}: cannot write: Read-only file system")
 
-    monkeypatch.setattr(storage, "folder_lock", refuse)
+    monkeypatch.setattr("pipelines.core.run.folder_lock", refuse)
     assert _run(tmp_path / "out")[1] == []
     with pytest.raises(ChangedRunError):
         _run(tmp_path / "out", version=2)

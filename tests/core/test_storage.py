@@ -16,6 +16,7 @@ import pytest
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, LockedError, StorageError
+from pipelines.core.folder_lock import folder_lock
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -143,17 +144,17 @@ def test_no_space_left_says_that_a_rerun_resumes(monkeypatch: pytest.MonkeyPatch
 
 def test_a_second_writer_of_a_folder_is_refused(folder: str) -> None:
     with (
-        storage.folder_lock(folder),
+        folder_lock(folder),
         pytest.raises(LockedError, match=f"process {os.getpid()} on "),
-        storage.folder_lock(folder),
+        folder_lock(folder),
     ):
         pass
-    with storage.folder_lock(folder):
+    with folder_lock(folder):
         pass
 
 
 def _hold_lock(folder: str, ready: multiprocessing.synchronize.Event) -> None:  # type: ignore[name-defined]
-    with storage.folder_lock(folder):
+    with folder_lock(folder):
         ready.set()
         signal.pause()
 
@@ -164,11 +165,11 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process = context.Process(target=_hold_lock, args=(str(tmp_path), ready))
     process.start()
     assert ready.wait(20)
-    with pytest.raises(LockedError), storage.folder_lock(str(tmp_path)):
+    with pytest.raises(LockedError), folder_lock(str(tmp_path)):
         pass
     process.kill()
     process.join()
-    with storage.folder_lock(str(tmp_path)):
+    with folder_lock(str(tmp_path)):
         pass
 
 

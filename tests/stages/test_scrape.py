@@ -19,11 +19,11 @@ from compressed_files import write_compressed
 
 from pipelines.core.errors import ChangedRunError, InputError, LockedError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.records import LINK_SCHEMA
 from pipelines.core.run import RunOptions, Summary
-from pipelines.core.storage import folder_lock
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 

@@ -15,6 +15,7 @@ import zstandard
 from pipelines.core import storage
 from pipelines.core.compression import COMPRESSION_MAGIC, SUFFIXES, strip_compression
 from pipelines.core.errors import InputError
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
 from pipelines.core.url_lists import PLAIN_SUFFIX, TABLE_SUFFIXES
@@ -111,7 +112,7 @@ def with_standard_input(paths: Sequence[str], output: str) -> Iterator[list[str]
         return
     folder = output.rstrip("/") + "-stdin"
     spool = storage.join(folder, _SPOOL_FILE)
-    with storage.folder_lock(folder):
+    with folder_lock(folder):
         storage.remove_temporaries(folder)
         try:
             _spool(sys.stdin.buffer, spool)
