@@ -2,7 +2,7 @@
 
     with stage_run(STAGE, config, inputs={"documents": fingerprint}, output=output, options=options) as run:
         if not run.finished:
-            run.map(filter_shard, source.shards, output, total=source.records)
+            run.map(filter_shard, source.shards, run.output, total=source.records)
         return run.finish()
 
 A task's files are published first, then its entry in the journal, the manifest last. A re-run does the tasks that have
@@ -243,8 +243,7 @@ class StageRun:
 
     def open(self, config: Any, global_phases: Sequence[str]) -> None:
         """Resume what the folder contains, or start; raise ChangedRunError if it was built differently."""
-        recorded = self._folder.recorded_identity()
-        if recorded is not None:
+        if (recorded := self._folder.recorded_identity()) is not None:
             recorded = recorded.with_current_options(config)
         if recorded is not None and self._only_shard_inputs_changed(recorded):
             self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
@@ -391,11 +390,11 @@ def stage_run(
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(folder_lock(output))
-            complete_replacement(output)
-        except StorageError:
-            # Where nothing can be written, a finished result can still be verified.
+        except StorageError:  # where nothing can be written, a finished result can still be verified
             if not has_manifest(output):
                 raise
+        else:
+            complete_replacement(output)
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
         yield run

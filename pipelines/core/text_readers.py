@@ -120,7 +120,7 @@ def read_jsonl(path: str, name: str, text_field: str, drops: Drops) -> Iterator[
     with open_decompressed(path) as stream:
         for number, line in numbered_lines(stream):
             lines += 1
-            first_line = line if lines == 1 else first_line
+            first_line = first_line or line
             row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
             if row is None:
                 continue

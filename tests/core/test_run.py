@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -106,6 +107,12 @@ def _run(
         return run.finish(), done
 
 
+def _run_to(output: Path, finished: bool) -> None:
+    """Finish a run, or interrupt it after two of its four tasks."""
+    with contextlib.nullcontext() if finished else pytest.raises(KeyboardInterrupt):
+        _run(output, stop_after=None if finished else 2)
+
+
 def _bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -156,11 +163,7 @@ def test_a_different_result_is_refused_unless_overwritten(
     tmp_path: Path, finished: bool, change: dict[str, Any], message: str
 ) -> None:
     out = tmp_path / "out"
-    if finished:
-        _run(out)
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            _run(out, stop_after=2)
+    _run_to(out, finished)
     content = "a different result" if finished else "an unfinished run that differs"
     with pytest.raises(ChangedRunError, match=f"contains {content}: {message}. Use --overwrite"):
         _run(out, **change)
@@ -176,11 +179,7 @@ class _ConfigWithNewOption(_Config):
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_result_older_than_an_option_counts_as_built_with_its_default(tmp_path: Path, finished: bool) -> None:
     out = tmp_path / "out"
-    if finished:
-        _run(out)
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            _run(out, stop_after=2)
+    _run_to(out, finished)
     with pytest.raises(ChangedRunError, match="most was 99, is now 50"):
         _run(out, _ConfigWithNewOption(most=50))
     assert len(_run(out, _ConfigWithNewOption())[1]) == (0 if finished else 2)
@@ -320,11 +319,7 @@ def test_an_overwrite_in_which_everything_is_dropped_keeps_the_old_result(tmp_pa
 @pytest.mark.parametrize("finished", [True, False])
 def test_overwrite_never_removes_files_of_others(tmp_path: Path, finished: bool) -> None:
     out = tmp_path / "out"
-    if finished:
-        _run(out)
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            _run(out, stop_after=2)
+    _run_to(out, finished)
     (out / "my-notes.txt").write_text("mine")
     before = _bytes(out)
     with pytest.raises(InputError, match=r"my-notes\.txt: was not written by this stage, so --overwrite keeps it"):
@@ -685,3 +680,24 @@ def test_an_overwrite_in_an_object_store_moves_files_one_by_one() -> None:
     names = [path.partition(out.rpartition("/")[2])[2].lstrip("/") for path in storage.walk_files(out)]
     assert names == ["manifest.json", "numbers-00000.json", "own/x/a.txt", "own/y/c.txt"]
     assert storage.read_bytes(f"{out}/own/x/a.txt") == b"2"
+
+
+def test_a_replacement_that_cannot_be_completed_is_no_lock_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run(tmp_path / "out")
+
+    def stop(*_: object) -> None:
+        raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.core.manifest.complete_replacement", stop)
+        with pytest.raises(_Killed):
+            _run(tmp_path / "out", version=2, options=RunOptions(overwrite=True))
+
+    def refuse(source: str, target: str) -> None:
+        raise StorageError(f"{target}: cannot write: No space left on device")
+
+    monkeypatch.setattr(storage, "move", refuse)
+    with pytest.raises(StorageError, match="No space left on device"):
+        _run(tmp_path / "out", version=2)
