@@ -228,11 +228,6 @@ def _fit_to_terminal(headings: list[str], rows: list[list[str]]) -> list[list[st
     return [[shorten(row[0], width), *row[1:]] for row in rows]
 
 
-def printable(text: str) -> str:
-    """Replace characters that could control the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def shorten(text: str, width: int) -> str:
     """Shorten a text that is longer than a width by an ellipsis in its middle."""
     if len(text) <= width:

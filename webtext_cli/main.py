@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -134,6 +135,8 @@ def _explain_failure(error: Exception) -> int:
 def run() -> None:
     """Run from the console script; SIGTERM is handled like Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal without UTF-8 lacks is shown as an escape
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())
 
 

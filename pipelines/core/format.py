@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -72,3 +73,11 @@ def format_rounded(number: float) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: `1 file`, `2 files`, `3 entries` (with `nouns` given)."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
+    """Write characters without a glyph, such as ESC and no-break spaces, as `\\x1b`, except those in `keep`."""
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )

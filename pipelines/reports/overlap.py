@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from pipelines.core.format import escape_unprintable
 from pipelines.reports import overlap_text
 from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
 from pipelines.reports.overlap_columns import shown_columns
-from pipelines.reports.render import escape_unprintable, render
+from pipelines.reports.render import render
 
 Report = Mapping[str, Any]
 

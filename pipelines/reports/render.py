@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipelines.core.format import (
+    escape_unprintable,
     format_bytes,
     format_count,
     format_decimal,
@@ -23,14 +23,6 @@ from pipelines.core.format import (
 def render(template: str, **values: Any) -> str:
     """Return the page of a template; the same values give the same bytes."""
     return ENVIRONMENT.get_template(template).render(values)
-
-
-def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
-    """Write characters without a glyph, such as ESC and directional overrides, as `\\x1b`, except those in `keep`."""
-    return "".join(
-        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def content_hash(content: str) -> str:

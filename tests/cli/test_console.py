@@ -153,3 +153,12 @@ def test_brief_progress_shows_only_work_in_progress(
     assert len(note) < 120
     assert note.endswith(" ...")
     assert line.startswith("fetch: shards: 50 of 100 records (50%)")
+
+
+def test_a_terminal_without_utf_8_shows_escapes(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"url": "http://a.com/", "text": "x"}\n')
+    command = [sys.executable, "-m", "webtext_cli", "remove-wikipedia", "-i", "docs.jsonl", "-o", "\u03b1", "-q"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout.splitlines()[0].endswith(rb"in \u03b1")

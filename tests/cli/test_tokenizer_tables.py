@@ -43,9 +43,9 @@ def test_a_card_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["entries", "1,000", "50,257"] in lines
     assert "entries used, held out 50.0% 50.0%".split() in lines
     assert "Rényi efficiency, alpha 2.5 0.410 –".split() in lines
-    assert ["site4?", "2.00", "1.00"] in lines
+    assert [r"site4\x1b", "2.00", "1.00"] in lines
     # The groups are those of the sample and follow its figure.
-    assert lines.index("bytes per token, sample 2.00 1.00".split()) + 1 == lines.index(["site0?", "2.00", "1.00"])
+    assert lines.index("bytes per token, sample 2.00 1.00".split()) + 1 == lines.index([r"site0\x1b", "2.00", "1.00"])
     assert "site5" not in shown
     assert "controls 12 (\\u{200B})" in shown
     assert "longest: - ×80" in shown

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.core.format import (
+    escape_unprintable,
     format_bytes,
     format_count,
     format_decimal,
@@ -52,3 +53,9 @@ def test_numbers_and_quantities() -> None:
         "1,234,567 records",
     ]
     assert format_quantity(1_500_000, "bytes") == "1.5 MB"
+
+
+def test_characters_without_a_glyph_are_escaped() -> None:
+    text = "a b\u00a0c\u3000\u200b\u202e\x1b\ufffd\u00e9"
+    assert escape_unprintable(text) == "a b\\xa0c\\u3000\\u200b\\u202e\\x1b\ufffd\u00e9"
+    assert escape_unprintable("a\n\x1b", keep="\n") == "a\n\\x1b"

@@ -208,7 +208,14 @@ def test_a_batch_is_printed_as_json(folder: TokenFolder, capsys: pytest.CaptureF
 def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str]) -> None:
     pieces = (
         Piece(
-            "d1", "https://example.com/\x1b[31m", "train", "train-00002.bin", 1500, 1510, 2000, "first\n\tred \x1b[31m"
+            "d1",
+            "https://example.com/\x1b[31m",
+            "train",
+            "train-00002.bin",
+            1500,
+            1510,
+            2000,
+            "first\n\tred \x1b[31m, no\u00a0break",
         ),
         Piece("d2", None, "train", "train-00002.bin", 1510, 1513, 0, f"no URL{END_OF_TEXT}"),
         Piece("", None, "train", "train-00003.bin", 0, 4, None, "unknown"),
@@ -218,9 +225,9 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines() == [
         "step 12,000, 1 of 1: block 4,711",
         "  train-00002.bin, tokens 1,500 to 1,509: document d1 from its token 2,000",
-        "  https://example.com/?[31m",
+        r"  https://example.com/\x1b[31m",
         "    first",
-        "        red ?[31m",
+        r"        red \x1b[31m, no\xa0break",
         "  train-00002.bin, tokens 1,510 to 1,512: document d2 from its beginning",
         "    no URL<|endoftext|>",
         "  train-00003.bin, tokens 0 to 3: a document that starts earlier",

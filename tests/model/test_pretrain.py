@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from pipelines.core.run import RunOptions
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 
+BATCH_TOKENS = 64
 FILES = {"config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"}
 
 
@@ -36,7 +38,7 @@ class StopsAtStep(Silent):
 
     def __init__(self, steps: int | None = None) -> None:
         self.steps = steps
-        self.advanced = 0
+        self.advanced = self.trained = 0
         self.total: int | None = None
         self.notes: list[str] = []
 
@@ -46,6 +48,9 @@ class StopsAtStep(Silent):
 
     def advance(self, units: int) -> None:
         self.advanced += units
+        if units != BATCH_TOKENS:  # of an evaluation
+            return
+        self.trained += units
         if self.steps is not None:
             self.steps -= 1
             if self.steps == 0:
@@ -119,7 +124,10 @@ def test_a_run_interrupted_at_any_step_gives_the_same_bytes(
     # Ctrl-C came at the end of a step, before its checkpoint.
     # A checkpoint is written every second step, and before the evaluation of the third.
     resumed_at = {1: 0, 2: 0, 3: 2, 4: 3, 5: 4, 6: 4}[step]
-    assert progress.advanced == progress.total == (6 - resumed_at) * 64
+    assert progress.trained == (6 - resumed_at) * BATCH_TOKENS
+    assert progress.total is not None
+    # Every batch of an evaluation is rounded down.
+    assert 0 <= progress.total - progress.advanced < 5
     assert (f"resuming from the checkpoint of step {resumed_at}" in progress.notes) == (resumed_at > 0)
 
 
@@ -131,7 +139,7 @@ class Signals(StopsAtStep):
         self._left, self._number = steps, number
 
     def advance(self, units: int) -> None:
-        self._left -= 1
+        self._left -= units == BATCH_TOKENS
         if self._left == 0:
             os.kill(os.getpid(), self._number)
 
@@ -204,7 +212,7 @@ def test_kill_9_loses_no_complete_checkpoint(
 ) -> None:
     progress = StopsAtStep()
     train_small(tokens, killed[point], options=RunOptions(progress=progress))
-    assert progress.total == (6 - resumed_at) * 64
+    assert progress.trained == (6 - resumed_at) * BATCH_TOKENS
     own, reference = contents(killed[point]), contents(trained)
     assert {name: own[name] for name in (*FILES, "manifest.json")} == {
         name: reference[name] for name in (*FILES, "manifest.json")
@@ -293,6 +301,21 @@ def test_the_last_held_out_loss_covers_every_token(
     assert last["held_out_loss"] == pytest.approx(nats / (len(ids) - 1), rel=1e-5)
     size_bytes = len("".join(documents[36:]).encode()) - len(tokenizer.decode([ids[0]]).encode())
     assert last["held_out_bits_per_byte"] == pytest.approx(nats / math.log(2) / size_bytes, rel=1e-5)
+
+
+def test_the_time_left_includes_the_evaluations(tokens: str, tmp_path: Path) -> None:
+    progress = StopsAtStep()
+    train_small(tokens, tmp_path / "out", "eval_blocks=0", options=RunOptions(progress=progress), log_every=1)
+    held_out = metrics(tmp_path / "out")[-1]["held_out_tokens"]
+    announced = [note for note in progress.notes if "evaluating on all" in note]
+    assert announced == [f"step {step}: evaluating on all {held_out:,} held-out tokens" for step in (0, 3, 6)]
+    # A forward pass is a third of the work of a step.
+    assert progress.total == 6 * BATCH_TOKENS + 3 * held_out // 3
+    assert progress.trained == 6 * BATCH_TOKENS
+    assert progress.advanced > 0.9 * progress.total
+    timing = [json.loads(line)["seconds"] for line in (tmp_path / "out" / "timing.jsonl").read_text().splitlines()]
+    left = next(float(note.split()[-3]) for note in progress.notes if note.startswith("step 6 of 6"))
+    assert left == pytest.approx(statistics.median(timing) * held_out / 3 / BATCH_TOKENS, abs=0.06)
 
 
 def test_a_held_out_split_shorter_than_a_block_is_measured(

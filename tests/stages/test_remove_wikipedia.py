@@ -58,6 +58,14 @@ def write_documents(folder: Path, urls_by_shard: list[list[str | None]]) -> Path
     return folder
 
 
+def test_the_text_is_the_column_text_of_the_output_whatever_the_input_calls_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"content": ["one"], "url": ["http://a.com/"]}), tmp_path / "in.parquet")
+    run([tmp_path / "in.parquet"], tmp_path / "first", text_field="content")
+    run(tmp_path / "first", tmp_path / "second", text_field="content")
+    (row,) = pq.read_table(tmp_path / "second" / "documents-00000.parquet").to_pylist()
+    assert row == {"id": "in.parquet:0", "text": "one", "url": "http://a.com/"}
+
+
 def run(documents, output: Path, workers: int = 1, domains_file: str | None = None, **settings):
     paths = [str(path) for path in documents] if isinstance(documents, list) else str(documents)
     return remove_wikipedia(

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from webtext_cli.console import printable, say
+from pipelines.core.format import escape_unprintable
+from webtext_cli.console import say
 
 if TYPE_CHECKING:
     from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece
@@ -22,10 +23,10 @@ def print_batch(blocks: Sequence[BatchBlock], step: int, as_json: bool) -> None:
         for piece in block.pieces:
             say(f"  {_describe_origin(piece)}")
             if piece.url is not None:
-                say(f"  {printable(piece.url)}")
+                say(f"  {escape_unprintable(piece.url)}")
             # Only line feeds end a line: Python splits at more characters than a terminal does.
             for line in piece.text.split("\n"):
-                say(f"    {printable(line.expandtabs(4))}")
+                say(f"    {escape_unprintable(line.expandtabs(4))}")
         say("")
 
 
@@ -33,6 +34,6 @@ def _describe_origin(piece: Piece) -> str:
     tokens = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
     if piece.document_start is None:
         return f"{tokens}: a document that starts earlier"
-    document = f"document {printable(piece.id)}" if piece.id else "a document"
+    document = f"document {escape_unprintable(piece.id)}" if piece.id else "a document"
     start = "its beginning" if piece.document_start == 0 else f"its token {piece.document_start:,}"
     return f"{tokens}: {document} from {start}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import format_count, format_decimal, format_number, plural
+from pipelines.core.format import escape_unprintable, format_count, format_decimal, format_number, plural
 from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
     PAPER_MEAN,
@@ -23,7 +23,7 @@ from pipelines.reports.overlap_text import (
     percent,
     ranges,
 )
-from webtext_cli.console import print_table, printable, say, say_wrapped, shorten
+from webtext_cli.console import print_table, say, say_wrapped, shorten
 
 _NAME_CHARACTERS = 18
 _COMMON_NGRAMS = 10
@@ -87,7 +87,7 @@ def _print_benchmarks(report: Report) -> None:
 
 def _benchmark_rows(benchmark: Row) -> list[list[str]]:
     """Return the row of a benchmark, and below it the figures of the paper."""
-    split = "not named" if benchmark["split"] is None else printable(benchmark["split"])
+    split = "not named" if benchmark["split"] is None else escape_unprintable(benchmark["split"])
     values = [(column, column.read(benchmark)) for column in _SHOWN]
     cells = [percent(value) if column.is_percent else format_count(value) for column, value in values]
     rows = [[_short_name(benchmark["name"]), split, *cells]]
@@ -109,7 +109,7 @@ def _print_sensitivity(report: Report) -> None:
         _print_settings(report, benchmarks[first : first + _BENCHMARKS_PER_TABLE])
     say("* the lowest and the highest share of a benchmark; > the options of this report")
     for sentence in describe_ranges(settings):
-        say_wrapped(printable(sentence))
+        say_wrapped(escape_unprintable(sentence))
 
 
 def _print_settings(report: Report, benchmarks: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ def _print_settings(report: Report, benchmarks: Sequence[int]) -> None:
 def _print_self_test(self_test: Row) -> None:
     rows = [
         [
-            printable(kind["kind"]),
+            escape_unprintable(kind["kind"]),
             format_count(kind["planted"]),
             format_count(kind["found"]),
             format_decimal(100 * kind["recall"] if kind["planted"] else None, 1),
@@ -161,13 +161,13 @@ def _print_scores(benchmark: Row) -> None:
     parts = ("all", "clean", "overlapping", "not_tested")
     rows = [
         [
-            printable(score["metric"]),
+            escape_unprintable(score["metric"]),
             *(f"{format_number(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
         ]
         for score in benchmark["scores"]
     ]
     headings = ["metric (examples)", "all", "clean", "overlapping", "not tested"]
-    print_table(headings, rows, title=f"Scores on {printable(label(benchmark))}")
+    print_table(headings, rows, title=f"Scores on {escape_unprintable(label(benchmark))}")
 
 
 def _print_boilerplate(report: Report) -> None:
@@ -176,7 +176,7 @@ def _print_boilerplate(report: Report) -> None:
         say_wrapped(f"ignored: {ignored}")
     rows = [
         [
-            shorten(printable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
+            shorten(escape_unprintable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
             f"{common['documents']:,}",
             f"{common['count']:,}",
         ]
@@ -190,13 +190,13 @@ def _print_boilerplate(report: Report) -> None:
 def _print_longest_passage(benchmark: Row) -> None:
     """Print the longest passage of a benchmark on one line, shortened, with a document that contains it."""
     passage = benchmark["passages"][0]
-    text = shorten(printable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
-    sources = "".join(f", in {printable(source['url'] or source['id'])}" for source in passage["sources"][:1])
+    text = shorten(escape_unprintable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
+    sources = "".join(f", in {escape_unprintable(source['url'] or source['id'])}" for source in passage["sources"][:1])
     say_wrapped(
-        f"longest in {printable(label(benchmark))}: {plural(passage['words'], 'word')}, "
-        f"{printable(passage['place'])}{sources}: {text}"
+        f"longest in {escape_unprintable(label(benchmark))}: {plural(passage['words'], 'word')}, "
+        f"{escape_unprintable(passage['place'])}{sources}: {text}"
     )
 
 
 def _short_name(name: str) -> str:
-    return shorten(printable(name), _NAME_CHARACTERS)
+    return shorten(escape_unprintable(name), _NAME_CHARACTERS)

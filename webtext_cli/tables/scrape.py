@@ -6,13 +6,13 @@ import datetime as dt
 import json
 from collections.abc import Sequence
 
-from pipelines.core.format import plural
+from pipelines.core.format import escape_unprintable, plural
 from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, outcome_counts
 from pipelines.stages.scrape.link_lookup import LinkInResult
 from pipelines.stages.scrape.lint import FileReport, LintReport
 from pipelines.stages.scrape.month_reports import MonthReport
 from pipelines.stages.scrape.months import SCORE_LABELS, MonthCounts
-from webtext_cli.console import print_table, printable, say, say_wrapped
+from webtext_cli.console import print_table, say, say_wrapped
 
 _MAX_SUBMISSIONS = 50
 _MAX_CHARACTERS = 60
@@ -56,8 +56,8 @@ def _submission_row(submission: ExplainedSubmission) -> list[str]:
     return [
         submission.file,
         f"{submission.line:,}",
-        printable(submission.id),
-        printable(submission.subreddit),
+        escape_unprintable(submission.id),
+        escape_unprintable(submission.subreddit),
         dt.datetime.fromtimestamp(submission.created_utc, dt.UTC).strftime("%Y-%m-%d"),
         "null" if submission.score is None else f"{submission.score:,}",
         submission.outcome,
@@ -106,7 +106,7 @@ def _print_file(file: FileReport) -> None:
         say_wrapped(file.problem)
     if file.bad_lines and file.first_bad:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file.bad_reasons.items())
-        text = printable(file.first_bad["text"])
+        text = escape_unprintable(file.first_bad["text"])
         text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
         say_wrapped(f"{file.file}: bad lines: {reasons}; the first, line {file.first_bad['line']:,}: {text}")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
-from pipelines.core.format import format_decimal, format_percent
+from pipelines.core.format import escape_unprintable, format_decimal, format_percent
 from pipelines.reports.tokenizer import describe_run
-from webtext_cli.console import print_table, printable, say_wrapped, shorten
+from webtext_cli.console import print_table, say_wrapped, shorten
 
 _GROUPS = 5
 _EXAMPLES = 6
@@ -46,7 +46,7 @@ def _figures(card: Mapping[str, Any]) -> list[list[str]]:
         rows.append(["bytes per token, sample", *_sample_bytes_per_token(card["groups"])])
     for group in card["groups"][:_GROUPS]:
         keys = ("bytes_per_token", "reference_bytes_per_token")
-        name = shorten(printable(group["group"]), _GROUP_CHARACTERS)
+        name = shorten(escape_unprintable(group["group"]), _GROUP_CHARACTERS)
         rows.append([f"  {name}", *(format_decimal(group[key]) for key in keys)])
     shares = [format_percent(figures.get("share_used")) for figures in (held_out, reference_held_out)]
     return [

@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pipelines.core import progress
 from pipelines.model.device import accumulator_dtype
 from pipelines.model.training.data import Split, spread_evenly, token_bytes
 from pipelines.model.training.job import TrainingJob
+
+# The forward pass has a third of the FLOPs of a training step (2 of 6 per parameter and token).
+_FORWARD_SHARE = 3
 
 
 def held_out_batches(split: Split, context: int, micro_batch: int, limit: int | None) -> list[Sequence[int]]:
@@ -26,6 +30,20 @@ def held_out_batches(split: Split, context: int, micro_batch: int, limit: int | 
     ]
     rest = split.tokens - 1 - blocks * context
     return [*batches, [blocks]] if rest > 0 and (limit is None or blocks == 0) else batches
+
+
+def held_out_tokens(split: Split, context: int, limit: int | None) -> int:
+    """Return the number of tokens in these batches, without the first token, which is not predicted."""
+    blocks = split.blocks(context)
+    return max(0, split.tokens - 1) if limit is None or blocks == 0 else min(limit, blocks) * context
+
+
+def evaluation_work(job: TrainingJob, step: int) -> int:
+    """Return how many tokens of training take as long as the evaluations from a step to the end."""
+    recipe, split = job.recipe, job.tokens.held_out
+    evaluations = (recipe.steps - 1) // recipe.eval_every - (step - 1) // recipe.eval_every
+    sampled = held_out_tokens(split, recipe.context, recipe.eval_blocks or None)
+    return (evaluations * sampled + held_out_tokens(split, recipe.context, None)) // _FORWARD_SHARE
 
 
 @torch.no_grad()
@@ -55,6 +73,7 @@ def held_out_loss(loss_of: Callable[[Tensor], Tensor], job: TrainingJob, limit: 
             size_bytes = 0 if byte_lengths is None else int(byte_lengths[tokens[:, 1:]].sum())
             sums += torch.tensor([0, tokens[:, 1:].size, size_bytes], dtype=sums.dtype, device=device)
             sums[0] += nats
+        progress.advance(world.size * tokens[:, 1:].size // _FORWARD_SHARE)
     total_nats, total_tokens, total_bytes = world.sum(sums).tolist()
     result = {"held_out_loss": total_nats / round(total_tokens), "held_out_tokens": round(total_tokens)}
     if total_bytes:

@@ -15,6 +15,7 @@ from pipelines.model.diagnostics.flops import flops_per_token, utilization
 from pipelines.model.diagnostics.reference_losses import compare_loss, nearest_references
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
+from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
 from pipelines.reports.training import render_training_page
 
@@ -116,12 +117,13 @@ class TrainingLog:
     def _line(self, row: Row, timing: Row) -> str:
         steps = self._job.recipe.steps
         step_s = statistics.median(timing["seconds"] for timing in self._timing[-_RECENT_STEPS:])
+        evaluation_steps = evaluation_work(self._job, row["step"]) / self._job.recipe.batch_tokens
         mfu = timing["utilisation"]
         return (
             f"step {row['step']:,} of {steps:,}: loss {row['loss']:.4f}, gradient norm {row['gradient_norm']:.3g}, "
             f"learning rate {row['learning_rate']:.3g}, {timing['tokens_per_second']:,} tokens/s, "
             f"{'' if mfu is None else f'MFU {format_percent(mfu)}, '}"
-            f"{format_duration((steps - row['step']) * step_s)} left"
+            f"{format_duration((steps - row['step'] + evaluation_steps) * step_s)} left"
         )
 
     def _page(self) -> bytes:

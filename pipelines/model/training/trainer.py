@@ -40,7 +40,7 @@ from pipelines.model.training.checkpoint import (
 )
 from pipelines.model.training.data import BlockOrder
 from pipelines.model.training.engine import Engine
-from pipelines.model.training.held_out import held_out_loss
+from pipelines.model.training.held_out import held_out_loss, held_out_tokens
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
 from pipelines.model.training.optimizer import learning_rate
@@ -154,6 +154,9 @@ class _Trainer:
         if self.step > self._saved_at:
             self.save(log)  # an interrupted evaluation must not lose the weights
         limit = recipe.eval_blocks if recipe.eval_blocks and self.step < recipe.steps else None
+        if limit is None:
+            tokens = held_out_tokens(job.tokens.held_out, recipe.context, None)
+            job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
             self.rows[-1] |= held_out_loss(loss_of, job, limit)
         if log is not None:

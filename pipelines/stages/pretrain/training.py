@@ -18,6 +18,7 @@ from pipelines.model.io.import_weights import ImportedModel, check_compatible, i
 from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 from pipelines.model.training.data import TokenFolder, open_tokens, token_fingerprint
+from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.parallel import (
     RunSpec,
@@ -141,7 +142,8 @@ def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], No
         with translate_connection_errors(job.world):
             return train(job, checkpoint)
 
-    run.once("train", work, total=(job.recipe.steps - (step or 0)) * job.recipe.batch_tokens, unit="tokens")
+    tokens = (job.recipe.steps - (step or 0)) * job.recipe.batch_tokens + evaluation_work(job, step or 0)
+    run.once("train", work, total=tokens, unit="tokens")
 
 
 def _make_job(
