@@ -213,7 +213,7 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
     )
     assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
-    assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", imgur.shard, None)
+    assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", None, None)
     (only,) = imgur.submissions
     assert (only.file, only.line, only.id, only.score, only.outcome) == ("RS_2017-01", 3, "c", 1, "low_score")
     assert json.loads(json.dumps(imgur.to_json()))["submissions"][0]["outcome"] == "low_score"

@@ -24,7 +24,7 @@ def print_explanation(explanation: Explanation, as_json: bool) -> None:
         say(json.dumps(explanation.to_json(), ensure_ascii=False))
         return
     say(f"url     {explanation.canonical_url}")
-    say(f"domain  {explanation.domain}, in {explanation.shard}")
+    say(f"domain  {explanation.domain}{f', in {explanation.shard}' if explanation.shard else ''}")
     say(f"rule    {f'dropped by {explanation.rule}, whoever submits it' if explanation.rule else 'none drops the URL'}")
     if explanation.submissions:
         _print_submissions(explanation)

@@ -57,15 +57,15 @@ class ExplainedSubmission:
 class Explanation:
     """The outcome of a URL in a scrape.
 
-    `rule` is what drops the URL whoever submits it. `submissions` begins with those that make the link. `is_kept` is
-    None where it depends on scores that are not fetched yet. `near` has the number of submissions of each URL that
-    differs only in its scheme, `www.` or final slash.
+    `rule` is what drops the URL whoever submits it; `shard` is None if the URL does not become a link. `submissions`
+    begins with those that make the link. `is_kept` is None where it depends on scores that are not fetched yet. `near`
+    has the number of submissions of each URL that differs only in its scheme, `www.` or final slash.
     """
 
     url: str
     canonical_url: str
     domain: str
-    shard: str
+    shard: str | None
     rule: str | None
     source: str
     files: int
@@ -108,7 +108,7 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         url=url,
         canonical_url=canonical,
         domain=domain,
-        shard=shards.shard_name("links", bucket_of_domain(domain, config.shards)),
+        shard=None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
         rule=filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
         source=config.source,
         files=len(files),
