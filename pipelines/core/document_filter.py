@@ -43,13 +43,7 @@ def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: Documen
                     drops.add(reason.reason, id, url, reason.detail)
             kept.writer.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
             progress.advance(batch.num_rows)
-    out = kept.writer.records
-    return TaskResult(
-        records_in=inputs.count_records_in(drops, out),
-        records_out=out,
-        dropped=drops.counts,
-        files=(kept.entry, dropped.entry),
-    )
+    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry))
 
 
 def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:

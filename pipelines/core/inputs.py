@@ -243,7 +243,7 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
         for file in files:
             file.verify()
             if _kind(file.path) == ".parquet":
-                yield from read_parquet(
+                batches = read_parquet(
                     file.path,
                     file.name,
                     file.row_groups,
@@ -252,7 +252,11 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
                     batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
                 )
             else:
-                yield from read_jsonl(file.path, file.name, shard.text_field, drops)
+                batches = read_jsonl(file.path, file.name, shard.text_field, drops)
+            for batch in batches:
+                if file.stage is None:  # the ids in a folder of a stage were checked when they came in
+                    drops.check_ids(batch.column("id").to_pylist())
+                yield batch
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
@@ -265,11 +269,6 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
         schema = shards.open_parquet(stream, first.path).schema_arrow
     shards.require_columns(first.path, schema.names, [shard.text_field])
     return document_fields(schema, shard.text_field, first.path)
-
-
-def count_records_in(drops: Drops, kept: int) -> int:
-    """Return the number of records read: those dropped and those kept."""
-    return sum(drops.counts.values()) + kept
 
 
 def _stage_documents(folder: str) -> DocumentInput:

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ import msgspec
 
 from pipelines.core import storage
 from pipelines.core.config import with_current_options
-from pipelines.core.errors import DamagedShardError, InputError, translate_format_errors
+from pipelines.core.errors import DamagedShardError, InputError, WebtextError, translate_format_errors
 from pipelines.core.folder_lock import folder_lock
 
 MANIFEST_FILE = "manifest.json"
@@ -81,6 +81,10 @@ class Identity:
     def with_current_options(self, config: Any) -> Identity:
         """Return this recorded identity with the options of a config: see `config.with_current_options`."""
         return dataclasses.replace(self, config=with_current_options(self.config, config))
+
+    def without_inputs(self, names: Collection[str]) -> Identity:
+        """Return this identity without some of its inputs."""
+        return dataclasses.replace(self, inputs={name: self.inputs[name] for name in self.inputs if name not in names})
 
     def differences(self, other: Identity) -> list[str]:
         """Describe how this recorded identity differs from the requested one."""
@@ -147,6 +151,24 @@ class Manifest:
         for shard in self.shards:
             totals.update(shard.counts)
         return dict(sorted(totals.items()))
+
+    def check_records(self) -> None:
+        """Raise InputError if there were no records, and WebtextError if all were dropped or one was lost."""
+        name, records_in, records_out = self.identity.stage, self.records_in, self.records_out
+        dropped = sum(self.dropped.values())
+        if lost := records_in - records_out - dropped:
+            raise WebtextError(
+                f"{name}: {records_in:,} records in, {records_out:,} out and {dropped:,} dropped leave {lost:,} "
+                "unexplained; this is a bug in webtext, please report it"
+            )
+        if records_in == 0:
+            raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")
+        if records_out == 0:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(self.dropped.items())[:5])
+            raise WebtextError(
+                f"{name}: all {records_in:,} records were dropped ({reasons}); nothing remains for the next stage. "
+                "Change the options, or re-run the same command if the cause has passed"
+            )
 
     def fingerprint(self) -> str:
         """Return a hash of the identity of the folder and of every byte in it."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import identity_of
-from pipelines.core.errors import ChangedRunError, InputError, StorageError, WebtextError
+from pipelines.core.errors import ChangedRunError, StorageError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.format import format_bytes, plural
@@ -39,6 +39,9 @@ from pipelines.core.manifest import (
     write_manifest,
 )
 from pipelines.core.progress import Progress, Silent, show_progress
+from pipelines.core.repeated_ids import count_repeated_ids, write_id_hashes
+
+_IDS = "ids"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +73,14 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TaskResult:
-    """What a task reports: its counts and the files that it wrote into the output folder."""
+    """What a task reports: its counts, the files that it wrote into the output folder, and hashes of its ids."""
 
     records_in: int = 0
     records_out: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     files: tuple[FileEntry, ...] = ()
+    id_hashes: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +180,8 @@ class StageRun:
         with show_progress(progress, label, total, unit), finishing as results:
             for item, result in results:
                 fields = {**vars(result), "dropped": dict(sorted(result.dropped.items()))}
+                if hashes := fields.pop("id_hashes"):
+                    write_id_hashes(self.work, name(item), hashes)
                 entry = ShardEntry(phase=phase, name=name(item), work=work, **fields)
                 self._folder.write_entry(entry)
                 entries[entry.name] = entry
@@ -221,9 +227,14 @@ class StageRun:
 
         Raises InputError if the input had no records, and WebtextError if all were dropped or one was lost.
         """
+        if not self.finished:
+            self._check_ids()
         manifest = Manifest(self._identity, tuple(self._entries))
         if not self.finished:
-            self._check_counts(manifest)
+            if not manifest.records_out:
+                # Nothing is worth keeping, and the cause (a network that was down) may have passed.
+                self._folder.discard_all_entries()
+            manifest.check_records()
             if self._replaced is None:
                 write_manifest(self.output, manifest)
             else:
@@ -296,12 +307,7 @@ class StageRun:
         if not self._shard_inputs or has_manifest(self.output) or recorded == self._identity:
             return False
         names = {*self._shard_inputs, *self._folder.shard_inputs()}
-
-        def without_shard_inputs(identity: Identity) -> Identity:
-            inputs = {name: value for name, value in identity.inputs.items() if name not in names}
-            return dataclasses.replace(identity, inputs=inputs)
-
-        return without_shard_inputs(recorded) == without_shard_inputs(self._identity)
+        return recorded.without_inputs(names) == self._identity.without_inputs(names)
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
@@ -330,24 +336,16 @@ class StageRun:
                 self.note(f"{problem}; it will be rebuilt")
         return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
 
-    def _check_counts(self, manifest: Manifest) -> None:
-        name, records_in, records_out = self._identity.stage, manifest.records_in, manifest.records_out
-        dropped = sum(manifest.dropped.values())
-        if lost := records_in - records_out - dropped:
-            raise WebtextError(
-                f"{name}: {records_in:,} records in, {records_out:,} out and {dropped:,} dropped leave {lost:,} "
-                "unexplained; this is a bug in webtext, please report it"
+    def _check_ids(self) -> None:
+        """Add the number of documents whose id was read before, if there are any."""
+        entry = self.resumed_entry(_IDS, _IDS)  # of a result that was complete once: the hashes are gone
+        if entry is None and (repeated := count_repeated_ids(self.work)):
+            self.note(
+                f"{plural(repeated, 'record')} of the input with the id of another one: what is found or chosen by id "
+                "is ambiguous (duplicate_ids in the manifest)"
             )
-        if records_in == 0:
-            raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")
-        if records_out == 0:
-            # Nothing is worth keeping, and the cause (a network that was down) may have passed.
-            self._folder.discard_all_entries()
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(manifest.dropped.items())[:5])
-            raise WebtextError(
-                f"{name}: all {records_in:,} records were dropped ({reasons}); nothing remains for the next stage. "
-                "Change the options, or re-run the same command if the cause has passed"
-            )
+            entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
+        self._entries += [entry] if entry else []
 
 
 def result_files(entries: Sequence[ShardEntry]) -> TaskResult:

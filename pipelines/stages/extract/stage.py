@@ -149,9 +149,9 @@ def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]
         contextlib.closing(PageReader(EXTRACTORS[config.extractor], limits)) as reader,
     ):
         drops = Drops(dropped.writer)
-        pages = without_link = 0
+        without_link = 0
         for page in read_pages(source):
-            pages += 1
+            drops.check_ids([page.id])
             without_link += page.link is None
             extracted = page.content if isinstance(page.content, PageText) else reader.read(page.content)
             words = len(extracted.text.split())
@@ -162,13 +162,8 @@ def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]
                 drops.add(reason, page.id, page.url, detail)
             progress.advance()
     has_links = isinstance(source, FetchedShard) and bool(source.links)
-    return TaskResult(
-        records_in=pages,
-        records_out=kept.writer.records,
-        dropped=drops.counts,
-        counts={"without_link": without_link} if has_links else {},
-        files=(kept.entry, dropped.entry),
-    )
+    counts = {"without_link": without_link} if has_links else {}
+    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry), counts)
 
 
 def _drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:

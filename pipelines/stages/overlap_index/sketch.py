@@ -52,13 +52,8 @@ def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig,
     name = storage.join(WORK, f"{shard.name}{_SKETCH}")
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         stream.write(registers.data)
-    return TaskResult(
-        records_in=inputs.count_records_in(drops, documents),
-        records_out=documents,
-        dropped=drops.counts,
-        counts={"ngrams": ngrams},
-        files=(dropped.entry, FileEntry(name, stream.size_bytes, stream.sha256)),
-    )
+    files = (dropped.entry, FileEntry(name, stream.size_bytes, stream.sha256))
+    return drops.task_result(documents, files, {"ngrams": ngrams})
 
 
 def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, seconds: float | None) -> NgramCounts:

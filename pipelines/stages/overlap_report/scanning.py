@@ -111,17 +111,13 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         _write_found(context.output, found_name(shard.index, variant), found)
         for variant, found in enumerate(matches.found_in_variants, 1)
     ]
-    return TaskResult(
-        records_in=inputs.count_records_in(drops, matches.documents),
-        records_out=matches.documents,
-        dropped=drops.counts,
-        counts={
-            "corpus_ngrams": matches.ngrams,
-            "text_bytes": matches.text_bytes,
-            "overlapping_documents": matches.overlapping_documents,
-        },
-        files=(_write_matches(shard, context.indexes[0], matches), overlapping.entry, dropped.entry, *variants),
-    )
+    files = (_write_matches(shard, context.indexes[0], matches), overlapping.entry, dropped.entry, *variants)
+    counts = {
+        "corpus_ngrams": matches.ngrams,
+        "text_bytes": matches.text_bytes,
+        "overlapping_documents": matches.overlapping_documents,
+    }
+    return drops.task_result(matches.documents, files, counts)
 
 
 def read_corpus(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:

@@ -77,13 +77,8 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     files = runs.finish()
     counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
     counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
-    return TaskResult(
-        records_in=inputs.count_records_in(drops, documents),
-        records_out=documents,
-        dropped=drops.counts,
-        counts={**counts, "compared_documents": check.documents},
-        files=(*files, dropped.entry),
-    )
+    counts["compared_documents"] = check.documents
+    return drops.task_result(documents, (*files, dropped.entry), counts)
 
 
 def _encoded_documents(

@@ -89,13 +89,8 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
             documents += batch.num_rows
         words.finish()
     counts = FileEntry(work_file(shard.index), written.size_bytes, written.sha256)
-    return TaskResult(
-        records_in=inputs.count_records_in(drops, documents),
-        records_out=documents,
-        dropped=drops.counts,
-        counts={"text_bytes": words.text_bytes},
-        files=(sample.write(context.output, shard.index), dropped.entry, counts),
-    )
+    files = (sample.write(context.output, shard.index), dropped.entry, counts)
+    return drops.task_result(documents, files, {"text_bytes": words.text_bytes})
 
 
 def select_documents(
