@@ -1,7 +1,10 @@
-"""Runs stages in processes that kill themselves right before or after their n-th rename.
+"""Runs stages in processes that are killed at their n-th rename, or after a time.
 
-python killed_run.py CORPUS    reads lines of `STAGE OUTPUT N:before|after ...`, runs the stage once per moment, and
-                               answers each line with the number of runs that were killed
+python killed_run.py CORPUS    reads lines of `STAGE OUTPUT MOMENT ...`, runs the stage once per moment, and answers
+                               each line with the number of runs that were killed
+
+A moment is `N:before` or `N:after`: the run kills itself then. Or it is `SECONDS:base` or `SECONDS:changed`: a run with
+this config replaces what the folder contains, and is killed with all its processes after that time.
 
 The runs are forks of this process, which has imported what the stages import, also what they import only when they run:
 torch alone takes seconds. Nothing starts a thread before the forks.
@@ -13,12 +16,14 @@ import importlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from contract_cases import run_stage
+from contract_cases import CASES, run_stage
 
 from pipelines.core import storage
+from pipelines.core.executor import make_executor
 from pipelines.core.run import RunOptions
 from pipelines.pipeline import BY_NAME
 
@@ -46,17 +51,39 @@ def main() -> None:
 
 def _is_killed(corpus: Path, stage: str, output: Path, moment: str) -> bool:
     """Run the stage in a fork and return whether it killed itself; it may also have finished before that."""
+    number, kind = moment.split(":")
+    is_overwrite = kind in ("base", "changed")
     process = os.fork()
     if not process:
-        count, when = moment.split(":")
-        _kill_at(int(count), when)
-        run_stage(corpus, stage, output, RunOptions())
+        if is_overwrite:
+            os.setsid()
+            executor = make_executor(int(os.environ.get("WEBTEXT_TEST_WORKERS", "1")))
+            options = RunOptions(executor, overwrite=True, discard_pages=True)
+            run_stage(corpus, stage, output, options, **(CASES[stage].changed if kind == "changed" else {}))
+        else:
+            _kill_at(int(number), kind)
+            run_stage(corpus, stage, output, RunOptions())
         os._exit(0)
+    if is_overwrite:
+        _kill_after(float(number), process)
     _, status = os.waitpid(process, 0)
     exit_code = os.waitstatus_to_exitcode(status)
     if exit_code not in (0, -signal.SIGKILL):
         raise SystemExit(f"{stage} {moment}: exit code {exit_code}")
     return exit_code != 0
+
+
+def _kill_after(seconds: float, process: int) -> None:
+    """Kill a process and those that it started after a time, unless it has exited before."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        time.sleep(0.001)
+    try:
+        os.killpg(process, signal.SIGKILL)
+    except ProcessLookupError:  # it is not the leader of a session yet
+        os.kill(process, signal.SIGKILL)
 
 
 def _kill_at(count: int, when: str) -> None:

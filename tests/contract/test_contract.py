@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,13 +20,17 @@ from contract_cases import CASES, leftovers, outcome, run_stage, stage_names
 from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.folder_lock import folder_lock
-from pipelines.core.manifest import read_manifest
+from pipelines.core.manifest import Identity, check_entries, read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import join, sha256_of
 from pipelines.pipeline import BY_NAME
 
 _ALL_STAGES = pytest.mark.parametrize("name", stage_names())
+
+# How many times the overwrite of each stage is killed: together about two minutes. With WEBTEXT_TEST_WORKERS=2 the runs
+# have worker processes, which start for each of them.
+_KILLS = int(os.environ.get("WEBTEXT_TEST_KILLS", "8"))
 
 # Files next to a result that the manifest does not list: times, which differ from run to run, and checkpoints.
 _UNLISTED = {"pretrain": ("timing.jsonl", "training.html", "checkpoints"), "train-bpe": ("timing.json", "report.html")}
@@ -190,6 +196,40 @@ def test_killed_runs_resume_to_the_same_bytes(
     run_stage(corpus, name, output, RunOptions())
     assert outcome(output) == outcome(corpus / name)
     assert leftovers(output, _UNLISTED.get(name, ())) == []
+
+
+@pytest.mark.slow
+@_ALL_STAGES
+def test_an_overwrite_that_is_killed_at_random_moments_leaves_one_whole_result(
+    corpus: Path, name: str, tmp_path: Path, killed_runs: Callable[..., int]
+) -> None:
+    seed = int(os.environ.get("WEBTEXT_TEST_SEED", time.time_ns()))
+    output, random_source = tmp_path / name, random.Random(seed)
+    run_stage(corpus, name, tmp_path / "changed", RunOptions(), **CASES[name].changed)
+    results = {"base": _result(corpus / name), "changed": _result(tmp_path / "changed")}
+    shutil.copytree(tmp_path / "changed", output)
+    killed_runs(name, output, "600:base")  # with the imports of the stage
+    started = time.monotonic()
+    assert killed_runs(name, output, "600:changed") == 0
+    seconds = time.monotonic() - started
+    current, requested, killed, completed, moving = "changed", "base", 0, 0, 0
+    while killed < _KILLS:
+        killed += killed_runs(name, output, f"{random_source.uniform(0, 1.1 * seconds)}:{requested}")
+        moving += (output / "_next" / "manifest.json").exists()
+        manifest, where = read_manifest(str(output)), f"seed {seed}, kill {killed}"
+        assert not any(check_entries(str(output), manifest.final_shards)), where
+        assert _result(output) in (results[current], results[requested]), where
+        if _result(output) == results[requested]:
+            current, requested, completed = requested, current, completed + 1
+    print(f"{name}: {killed} kills, {moving} of them during the move; {completed} replacements were completed before")
+    assert killed_runs(name, output, f"600:{requested}") == 0
+    assert _result(output) == results[requested], f"seed {seed}"
+    assert leftovers(output, _UNLISTED.get(name, ())) == [], f"seed {seed}"
+    assert not list(output.glob("_*")), f"seed {seed}"
+
+
+def _result(folder: Path) -> tuple[Identity, dict[str, str]]:
+    return read_manifest(str(folder)).identity, outcome(folder)
 
 
 @_ALL_STAGES
