@@ -14,10 +14,10 @@ _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 524, 14, 248
 _LABEL_HEIGHT = 12
 # Horizontal bars: their height, and the room for their labels and values.
-_BAR_CHART_WIDTH, _BAR_HEIGHT, _LABEL_WIDTH, _VALUE_WIDTH = 720, 13, 210, 56
-_LABEL_CHARACTERS = 30
+_BAR_CHART_WIDTH, _BAR_HEIGHT, _LABEL_WIDTH, _VALUE_WIDTH = 480, 13, 170, 44
+_LABEL_CHARACTERS = 24
 # Histograms of percentages.
-_BINS_WIDTH, _BINS_HEIGHT, _BINS_TOP, _BINS_BOTTOM = 720, 190, 24, 150
+_BINS_WIDTH, _BINS_HEIGHT, _BINS_TOP, _BINS_BOTTOM = 540, 190, 24, 150
 
 Points = Sequence[Sequence[float]]
 
@@ -184,9 +184,9 @@ def percent_histogram(
             height = max(1.5, (_BINS_BOTTOM - _BINS_TOP) * count / max(counts))
             x, y, tooltip = index * width, _BINS_BOTTOM - height, f"{name}: {plural(count, noun)}"
             shapes.append(_rect(x + 2, y, width - 4, height, style="primary", tooltip=tooltip))
-            label = f"{count:,}" if count < 10_000 else _tick_label(float(f"{count:.2g}"), Axis())
+            label = f"{count}" if count < 1000 else _tick_label(float(f"{count:.2g}"), Axis())
             shapes.append(_text(x + width / 2, y - 5, label))
-    for percent in range(0, 101, 10):
+    for percent in range(0, 101, 20):
         anchor = {0: " anchor-start", 100: " anchor-end"}.get(percent, "")
         shapes.append(_text(_BINS_WIDTH * percent / 100, _BINS_BOTTOM + 15, f"{percent}%", f"tick{anchor}"))
     shapes.append(_text(_BINS_WIDTH / 2, _BINS_HEIGHT - 6, x_title, "tick"))

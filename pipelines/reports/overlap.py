@@ -61,7 +61,7 @@ def examples_chart(histogram: Sequence[int], n: int) -> Chart:
         f"Examples with any overlap, by the share of their {n}-grams that is in the corpus.",
         histogram[1:],
         noun="example",
-        x_title="share of an example’s n-grams in the corpus; above the bars, the number of examples",
+        x_title="share of an example’s n-grams; examples above the bars",
         thresholds=_THRESHOLDS,
     )
 

@@ -19,7 +19,12 @@ from typing import Any
 # Elements that overflow, other than those that are meant to scroll.
 CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((element) =>
   element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline"
-  && !element.closest("svg, .scroll, figure")).map((element) => element.outerHTML)"""
+  && !element.closest("svg, .scroll")).map((element) => element.outerHTML)"""
+# Shapes outside of their chart.
+OUTSIDE_OF_CHARTS = """[...document.querySelectorAll("svg :not(title, desc)")].filter((shape) => {
+  const box = shape.getBoundingClientRect(), all = shape.ownerSVGElement.getBoundingClientRect();
+  return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1
+    || box.bottom > all.bottom + 1; }).map((shape) => shape.outerHTML)"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TIMEOUT_S = 60
 # Chromium reads from file descriptor 3 and writes to 4.

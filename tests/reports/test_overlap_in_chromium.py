@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, Browser
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
 from small_overlap_report import benchmark, full_report
 
 from pipelines.reports.overlap import render_overlap_report
@@ -59,7 +59,7 @@ def test_passages_unfold(browser: Browser, page: Path) -> None:
     assert browser.run(visible.format(".more mark"))
 
 
-@pytest.mark.parametrize("width", [420, 1200])
+@pytest.mark.parametrize("width", [400, 800, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: str) -> None:
     browser.problems.clear()
@@ -67,6 +67,7 @@ def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: st
     browser.run("document.querySelectorAll('details').forEach((details) => details.open = true)")
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run(CUT_OFF) == []
+    assert browser.run(OUTSIDE_OF_CHARTS) == []
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)"
     )

@@ -193,7 +193,7 @@ def test_bar_heights_are_proportional_to_counts() -> None:
     page = Page(render_figure(examples_chart([7, *[0] * 9, 4, *[0] * 9, 2], 3)))
     bars = zip(page.numbers("rect", "x"), page.numbers("rect", "height"), strict=True)
     (half, half_height), (whole, whole_height) = bars
-    assert (half, whole) == (9 * 36 + 2, 19 * 36 + 2)
+    assert (half, whole) == (9 * 27 + 2, 19 * 27 + 2)
     assert half_height == 2 * whole_height
     assert "over 45% and up to 50%: 4; over 95% and up to 100%: 2" in page.text
     assert not examples_chart([9, *[0] * 20], 3).shapes
@@ -204,7 +204,7 @@ def test_bars_stay_inside(histogram: list[int]) -> None:
     page = Page(render_figure(examples_chart(histogram, 8)))
     columns = [page.numbers("rect", name) for name in ("x", "y", "width", "height")]
     for x, y, width, height in zip(*columns, strict=True):
-        assert 0 <= x <= x + width <= 720
+        assert 0 <= x <= x + width <= 540
         assert 20 <= y <= y + height <= 150.1
 
 

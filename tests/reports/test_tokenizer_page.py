@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page, render_figure
@@ -164,7 +166,7 @@ def test_bar_lengths_are_proportional_to_values() -> None:
     page = Page(render_figure(bar_chart("t", "a", series, groups)))
     first, second, third = page.numbers("rect", "width")
     assert first == 2 * second == 4 * third
-    assert "long name long name long name…" in page.text.replace(" …", "…")
+    assert "long name long name lon…" in page.text.replace(" …", "…")
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**12)), min_size=1, max_size=8), st.booleans())
@@ -196,3 +198,17 @@ def test_a_single_point_is_drawn(value: float) -> None:
     drawing = render_figure(line_chart("t", "a", [Series("s", [(5, value)])], _LOG, _PLAIN))
     assert drawing.count("<circle") == 1
     assert "nan" not in drawing
+
+
+@pytest.mark.parametrize("width", [400, 800, 1600])
+def test_no_chart_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int) -> None:
+    card = _card()
+    card["groups"].append(card["groups"][0] | {"group": "a-name-of-a-site-that-is-too-long.example.org"})
+    path = tmp_path / "report.html"
+    path.write_text(render_tokenizer_report(card), encoding="utf-8")
+    browser.problems.clear()
+    browser.open(path, width)
+    assert browser.problems == []
+    assert browser.run(CUT_OFF) == []
+    assert browser.run(OUTSIDE_OF_CHARTS) == []
+    assert browser.run("document.documentElement.scrollWidth") == width
