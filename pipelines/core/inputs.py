@@ -93,6 +93,7 @@ class DocumentShard:
     index: int
     files: tuple[InputFile, ...]
     text_field: str = "text"
+    max_document_bytes: int | None = None
 
     @property
     def name(self) -> str:
@@ -201,12 +202,14 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 def open_documents(
     paths: str | Sequence[str],
     text_field: str = "text",
+    max_document_mb: int | None = None,
     *,
     group_bytes: int = _GROUP_BYTES,
     part_bytes: int = _PARQUET_PART_BYTES,
 ) -> DocumentInput:
     """Open documents: the folder of a stage, or text inputs by name, folder or glob.
 
+    A line or text file of more than `max_document_mb` MiB (None: see `bounded`) will be dropped.
     Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
 
     Raises InputError if there are none, or if a Parquet file lacks the text column.
@@ -225,7 +228,10 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES)
     names = storage.names_below_common_folder(files)
     groups = _group_files(zip(files, names, strict=True), text_field, group_bytes, part_bytes)
-    document_shards = tuple(DocumentShard(index, tuple(group), text_field) for index, group in enumerate(groups))
+    max_bytes = max_document_mb << 20 if max_document_mb else None
+    document_shards = tuple(
+        DocumentShard(index, tuple(group), text_field, max_bytes) for index, group in enumerate(groups)
+    )
     return DocumentInput(document_shards, fingerprint_files(files, names), None)
 
 
@@ -238,7 +244,7 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     """
     for is_plain, files in itertools.groupby(shard.files, lambda file: _kind(file.path) == ".txt"):
         if is_plain:
-            yield from read_plain_text(((file.path, file.name) for file in files), drops)
+            yield from read_plain_text(((file.path, file.name) for file in files), drops, shard.max_document_bytes)
             continue
         for file in files:
             file.verify()
@@ -252,7 +258,7 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
                     batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
                 )
             else:
-                batches = read_jsonl(file.path, file.name, shard.text_field, drops)
+                batches = read_jsonl(file.path, file.name, shard.text_field, drops, shard.max_document_bytes)
             for batch in batches:
                 if file.stage is None:  # the ids in a folder of a stage were checked when they came in
                     drops.check_ids(batch.column("id").to_pylist())

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,7 @@ from pipelines.core.manifest import FileEntry
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
+_MAX_REPEATED_BYTES = 256 << 20
 _LENGTH_BYTES = 4  # the length that Parquet writes before each string
 
 
@@ -144,11 +145,39 @@ def read_batches(
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
-def rows_per_batch(metadata: pq.FileMetaData, row_groups: Sequence[int] | None, max_bytes: int) -> int:
-    """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows."""
+def rows_per_batch(
+    stream: BinaryIO, metadata: pq.FileMetaData, row_groups: Sequence[int] | None, max_bytes: int
+) -> int:
+    """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
+
+    The footer has only the mean size, so that a large value that a dictionary stores once may be in every row: even
+    then the rows have at most 256 MiB, or there is one.
+    """
     groups = [metadata.row_group(group) for group in row_groups or range(metadata.num_row_groups)]
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
-    return int(min(_READ_ROWS, max(1, max_bytes / max(1.0, largest))))
+    dictionaries = max((_dictionary_bytes(stream, group) for group in groups), default=0)
+    return int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest), _MAX_REPEATED_BYTES / max(1, dictionaries))))
+
+
+def _dictionary_bytes(stream: BinaryIO, group: pq.RowGroupMetaData) -> int:
+    """Return the size of the dictionary pages of a row group that are large enough to matter."""
+    total = 0
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if "BYTE_ARRAY" in chunk.physical_type and chunk.total_uncompressed_size > _MAX_REPEATED_BYTES // _READ_ROWS:
+            offsets = (chunk.dictionary_page_offset or 0, chunk.data_page_offset)
+            stream.seek(min((offset for offset in offsets if offset > 0), default=0))
+            # The header of a page in Thrift's compact protocol: its type (4: a dictionary), then its size as a zigzag
+            # varint, each after a byte 0x15.
+            header = stream.read(9)
+            if header[:2] == b"\x15\x04":
+                size = 0
+                for position, byte in enumerate(header[3:]):
+                    size |= (byte & 0x7F) << 7 * position
+                    if byte < 0x80:
+                        break
+                total += size >> 1
+    return total
 
 
 def estimate_text_bytes(metadata: pq.FileMetaData, name: str) -> int:

@@ -82,19 +82,21 @@ def _parquet_batches(
     groups = None if row_groups is None else list(row_groups)
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
+        rows = shards.rows_per_batch(stream, metadata, groups, batch_bytes)
     first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-    rows = shards.rows_per_batch(metadata, groups, batch_bytes)
     batches = shards.read_batches(path, row_groups=groups, rows=rows)
-    # The footer understates texts that repeat, which a dictionary stores once, and single large rows.
+    # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
     return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
 
 
-def read_plain_text(files: Iterable[tuple[str, str]], drops: Drops) -> Iterator[pa.RecordBatch]:
+def read_plain_text(
+    files: Iterable[tuple[str, str]], drops: Drops, max_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the documents of text files, pairs of path and id, in batches: one per file costs ~2 ms in every stage."""
     rows: list[dict[str, Any]] = []
     pending_bytes = 0
     for path, name in files:
-        limit = max_text_bytes(storage.size_bytes(path))
+        limit = max_bytes or max_text_bytes(storage.size_bytes(path))
         with open_decompressed(path) as stream:
             data = read_at_most(stream, limit)
         if data is None:
@@ -112,15 +114,21 @@ def read_plain_text(files: Iterable[tuple[str, str]], drops: Drops) -> Iterator[
         yield _batch(rows)
 
 
-def read_jsonl(path: str, name: str, text_field: str, drops: Drops) -> Iterator[pa.RecordBatch]:
+def read_jsonl(
+    path: str, name: str, text_field: str, drops: Drops, max_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a JSONL file; raise InputError if no record has the text field."""
+    max_line_bytes = max_bytes or MAX_LINE_BYTES
     rows: list[dict[str, Any]] = []
     pending_bytes = kept = lines = 0
     first_line = b""
     with open_decompressed(path) as stream:
-        for number, line in numbered_lines(stream):
+        for number, line in numbered_lines(stream, max_line_bytes):
             lines += 1
             first_line = first_line or line
+            if len(line) >= max_line_bytes:
+                drops.add("too_large", f"{name}:{number}", detail=f"a line of {max_line_bytes} bytes or more")
+                continue
             row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
             if row is None:
                 continue
@@ -154,9 +162,6 @@ def _describe_record(line: bytes, text_field: str) -> str:
 
 def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
     """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
-    if len(line) >= MAX_LINE_BYTES:
-        drops.add("too_large", default_id, detail=f"a line of {MAX_LINE_BYTES} bytes or more")
-        return None
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.core import bounded, inputs
+from pipelines.core import bounded, inputs, shards
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.url_lists import BadRow, read_urls
@@ -52,10 +54,10 @@ def _peak_mib(function: Callable[[], Any]) -> tuple[Any, float]:
         tracemalloc.stop()
 
 
-def _documents(path: Path) -> tuple[list[str], dict[str, int]]:
+def _documents(path: Path, max_document_mb: int | None = None) -> tuple[list[str], dict[str, int]]:
     drops = Drops()
     texts: list[str] = []
-    for shard in inputs.open_documents(str(path)).shards:
+    for shard in inputs.open_documents(str(path), max_document_mb=max_document_mb).shards:
         for batch in inputs.read_documents(shard, drops):
             texts += batch.column("text").to_pylist()
     return texts, dict(drops.counts)
@@ -81,6 +83,26 @@ def test_a_text_file_may_be_as_large_as_it_is_on_disk(tmp_path: Path) -> None:
     texts, drops = _documents(path)
     assert (len(texts[0]), drops) == (5 * _MIB, {})
     assert bounded.max_text_bytes(1 << 40) == 1 << 30
+
+
+def test_the_limits_of_lines_and_text_files_are_an_option(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("word " * _MIB)
+    (tmp_path / "y.jsonl").write_text(json.dumps({"text": "x" * 3 * _MIB}) + '\n{"text": "y"}\n')
+    for max_document_mb, kept in ((None, ["w", "y"]), (4, ["x", "y"]), (6, ["w", "x", "y"]), (1, ["y"])):
+        texts, drops = _documents(tmp_path, max_document_mb)
+        assert ([text[0] for text in texts], drops.get("too_large", 0)) == (kept, 3 - len(kept))
+
+
+def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 8 * _MIB)
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * (2 * _MIB - 4)]))
+    pq.write_table(pa.table({"text": values}), tmp_path / "x.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "x.parquet").stat().st_size < 10_000
+    (shard,) = inputs.open_documents(str(tmp_path)).shards
+    batches = inputs.read_documents(shard, Drops())
+    assert [next(batches).num_rows for _ in range(3)] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("name", ["x.txt.zst", "x.csv.zst", "x.tsv.zst", "x.jsonl.zst"])

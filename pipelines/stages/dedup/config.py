@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
+from pipelines.core.document_options import max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,4 +26,5 @@ class DedupConfig:
         maximum=1024,
     )
     seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
-    text_field: str = option("text", "Parquet column or JSONL field with the text.")
+    text_field: str = text_field_option()
+    max_document_mb: int | None = max_document_option()

@@ -51,7 +51,7 @@ def dedup(
     then of smallest id. `sizes` bounds the memory of a task and does not change the result. Raises InputError if there
     are no documents. Paper, section 2.1.
     """
-    source = inputs.open_documents(documents, config.text_field)
+    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
+from pipelines.core.document_options import max_document_option, text_field_option
 from pipelines.core.ngram_options import NgramConfig
 
 
@@ -33,4 +34,5 @@ class OverlapIndexConfig(NgramConfig):
         identity=False,
         minimum=1,
     )
-    text_field: str = option("text", "Parquet column or JSONL field with the text.")
+    text_field: str = text_field_option()
+    max_document_mb: int | None = max_document_option()

@@ -73,7 +73,7 @@ def overlap_index(
         return _merge_indexes(config, merge, output, options)
     if documents is None:
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
-    source = inputs.open_documents(documents, config.text_field)
+    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             ngrams = _count_ngrams(config, source, run)

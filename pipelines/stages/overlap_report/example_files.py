@@ -94,8 +94,8 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in batches of about so many bytes."""
     with storage.open_read(path) as stream:
-        metadata = shards.open_parquet(stream, path).metadata
-    for batch in shards.read_batches(path, columns, rows=shards.rows_per_batch(metadata, None, batch_bytes)):
+        rows = shards.rows_per_batch(stream, shards.open_parquet(stream, path).metadata, None, batch_bytes)
+    for batch in shards.read_batches(path, columns, rows=rows):
         yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
 

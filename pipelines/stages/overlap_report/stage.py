@@ -106,7 +106,7 @@ def overlap_report(
     elif documents is None:
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
-        source = inputs.open_documents(documents, config.text_field)
+        source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
         fingerprint = {"documents": source.fingerprint}
     fingerprints = audit.fingerprints()
     with stage_run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
+from pipelines.core.document_options import max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,4 +31,5 @@ class TokenizeConfig:
         "tokenizer.",
         choices=("auto", "gigatoken", "tokenizers"),
     )
-    text_field: str = option("text", "Column or field that contains the text.")
+    text_field: str = text_field_option()
+    max_document_mb: int | None = max_document_option()

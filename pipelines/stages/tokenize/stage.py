@@ -47,7 +47,7 @@ def tokenize(
     change the shards. Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if
     gigatoken's ids differ from those of `tokenizers`.
     """
-    source = inputs.open_documents(documents, config.text_field)
+    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
     with _workers(source, output, options):
         tokenizer_file = TokenizerFile(read_tokenizer(tokenizer), tokenizer)
         library = load_library(tokenizer_file)

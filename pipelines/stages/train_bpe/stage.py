@@ -51,7 +51,11 @@ def train_bpe(
     """
     _check_option_conflicts(config, counts)
     reference = _read_reference(compare) if compare else None
-    source = open_counts(counts, config.held_out) if counts else inputs.open_documents(documents, config.text_field)
+    source = (
+        open_counts(counts, config.held_out)
+        if counts
+        else inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    )
     fingerprints = {"counts" if counts else "documents": source.fingerprint}
     if reference:
         fingerprints["compare"] = hashlib.sha256(reference.tokenizer_json).hexdigest()
