@@ -1,8 +1,11 @@
-"""WARC files whose headers are gigabytes, in a few kilobytes of gzip."""
+"""Hostile and damaged WARC files: headers of gigabytes in a few kilobytes of gzip, wrong lengths, incomplete copies."""
 
 from __future__ import annotations
 
 import gzip
+import random
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -56,3 +59,51 @@ def test_headers_are_bounded_for_each_record(tmp_path: Path) -> None:
     path = tmp_path / "crawl.warc"
     path.write_bytes(record * 5)
     assert len(list(read_pages(InputFile(str(path), 0)))) == 5
+
+
+def _response(number: int, *, length_error: int = 0, size: int = 99) -> bytes:
+    text = random.Random(number).randbytes(size).hex()
+    body = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>text {text}"
+    length = len(body) + length_error
+    return (
+        _RECORD.replace(b"a.com/", b"a.com/a %d" % number) + f"Content-Length: {length}\r\n\r\n{body}\r\n\r\n".encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (
+            b"".join(_response(number, length_error=-9 * (number == 1)) for number in range(3)),
+            ["", "damaged_record", ""],
+        ),
+        (
+            b"".join(gzip.compress(_response(n, length_error=-9 * (n == 1))) for n in range(3)),
+            ["", "damaged_record", ""],
+        ),
+        (_response(0) + _response(1, length_error=20) + _response(2), "is damaged after byte"),
+        (gzip.compress(_response(0)) + gzip.compress(_response(1))[:-30], "the file ends within a compressed record"),
+        (gzip.compress(_response(0, size=99_000))[:-9] + b"x" * 9, "a compressed record cannot be read: Error -3"),
+        (b"no record, but more than five words\n", "a record has no URL"),
+    ],
+)
+def test_damage_is_a_counted_drop_or_an_error_and_never_a_warning_of_warcio(
+    tmp_path: Path, records: bytes, expected: list[str] | str
+) -> None:
+    path = tmp_path / ("crawl.warc.gz" if records.startswith(b"\x1f\x8b") else "crawl.warc")
+    path.write_bytes(records)
+    # In a process of its own: the handlers of pytest would hide a warning by `logging`.
+    code = (
+        "import sys\n"
+        "from pipelines.core.inputs import InputFile\n"
+        "from pipelines.stages.extract.pages import read_pages\n"
+        "try: print([getattr(page.content, 'problem', '') for page in read_pages(InputFile(sys.argv[1], 0))])\n"
+        "except Exception as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    if isinstance(expected, str):
+        assert expected in result.stdout
+        assert "check that the copy is complete" in result.stdout
+    else:
+        assert result.stdout == f"{expected}\n"

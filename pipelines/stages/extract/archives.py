@@ -1,7 +1,9 @@
-"""Iteration over the records of WARC and ARC files with bounded headers, which warcio reads whole."""
+"""Iteration over the records of WARC and ARC files by warcio, with bounded headers and without its own warnings."""
 
 from __future__ import annotations
 
+import logging
+import zlib
 from typing import Any, BinaryIO
 
 from warcio.archiveiterator import ArchiveIterator
@@ -11,9 +13,12 @@ from warcio.exceptions import ArchiveLoadFailed
 # Crawlers accept at most a quarter of this; every line becomes an object of a few hundred bytes.
 MAX_HEADER_BYTES = 1 << 20
 
+# warcio warns of spaces in a URL, which it replaces by %20.
+logging.getLogger("warcio").addHandler(logging.NullHandler())
+
 
 class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
-    """Yields records, those of ARC as of WARC.
+    """Yields records, those of ARC as of WARC. `err_count` is the number of records of another length than declared.
 
     Raises ArchiveLoadFailed for one whose headers, of the record and of HTTP, exceed 1 MiB.
     """
@@ -26,11 +31,37 @@ class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
         self.reader.header_bytes = len(next_line or b"")
         return super()._next_record(next_line)
 
+    def _consume_blanklines(self) -> tuple[bytes | None, int]:
+        """Return the line after the blank lines behind a record, and their size; see the method of warcio."""
+        size_bytes = 0
+        while line := self.reader.readline():
+            if line.strip() and size_bytes:
+                return line, size_bytes
+            self.err_count += bool(line.strip())
+            size_bytes += len(line)
+        return None, size_bytes
+
 
 class _HeaderLineReader(DecompressingBufferedReader):  # type: ignore[misc]
-    """Counts the bytes that are read as lines, which are the headers and the blank lines after a record."""
+    """Counts the bytes that are read as lines, which are the headers and the blank lines after a record.
+
+    Raises ArchiveLoadFailed where warcio prints a warning, or mistakes the end of an incomplete file for its end.
+    """
 
     header_bytes = 0
+
+    def _process_read(self, data: bytes) -> None:
+        if not data and self.decompressor and self.num_read and not self.decompressor.eof:
+            raise ArchiveLoadFailed("the file ends within a compressed record")
+        super()._process_read(data)
+
+    def _decompress(self, data: bytes) -> bytes:
+        if not self.decompressor or not self.num_block_read:
+            return bytes(super()._decompress(data))
+        try:
+            return bytes(self.decompressor.decompress(data))
+        except zlib.error as error:
+            raise ArchiveLoadFailed(f"a compressed record cannot be read: {error}") from error
 
     def readline(self, length: int | None = None) -> bytes:
         """Return a line; raise ArchiveLoadFailed if the record has had too many bytes of lines."""

@@ -147,9 +147,9 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                 if record is None:
                     return
                 page = _page_of_record(record, robots) if record.rec_type == "response" else None
-                offset = records.get_record_offset()
+                errors, offset = records.err_count, records.get_record_offset()
             except _DAMAGE as error:
-                advice = "repair it with `warcio recompress`, or omit it"
+                advice = "check that the copy is complete, repair it with `warcio recompress`, or omit it"
                 raise InputError(f"{path}: is damaged after byte {offset} ({_reason(error)}); {advice}") from error
             if page is None:
                 continue
@@ -157,11 +157,15 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                 raise InputError(
                     f"{path}: is truncated after byte {offset} ({page.content.detail}); check that the copy is complete"
                 )
+            if records.err_count > errors:
+                page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
             yield dataclasses.replace(page, warc_file=file.name, warc_offset=offset)
 
 
 def _reason(error: Exception) -> str:
     """Return the first printable line of an error message, or the type of the error if there is none."""
+    if isinstance(error, AttributeError):
+        return "a record has no URL"
     lines = ("".join(filter(str.isprintable, line)).strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
 
