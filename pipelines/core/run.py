@@ -82,6 +82,11 @@ class TaskResult:
     files: tuple[FileEntry, ...] = ()
     id_hashes: bytes = b""
 
+    def entry(self, phase: str, name: str, *, work: bool = False) -> ShardEntry:
+        """Return the entry of the task."""
+        fields = {field: value for field, value in vars(self).items() if field != "id_hashes"}
+        return ShardEntry(phase, name, work=work, **{**fields, "dropped": dict(sorted(self.dropped.items()))})
+
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
@@ -179,10 +184,9 @@ class StageRun:
         )
         with show_progress(progress, label, total, unit), finishing as results:
             for item, result in results:
-                fields = {**vars(result), "dropped": dict(sorted(result.dropped.items()))}
-                if hashes := fields.pop("id_hashes"):
-                    write_id_hashes(self.work, name(item), hashes)
-                entry = ShardEntry(phase=phase, name=name(item), work=work, **fields)
+                if result.id_hashes:
+                    write_id_hashes(self.work, name(item), result.id_hashes)
+                entry = result.entry(phase, name(item), work=work)
                 self._folder.write_entry(entry)
                 entries[entry.name] = entry
         ordered = [entries[key] for key in names]

@@ -97,7 +97,7 @@ def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResu
         "robots": "rfc9309",
     }
     result = write_shard_files(output, shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo)
-    storage.write_json(result_path, ShardEntry("shards", shard.name, **vars(result)).to_json())
+    storage.write_json(result_path, result.entry("shards", shard.name).to_json())
     storage.remove(folder)
     return result
 
