@@ -29,7 +29,7 @@ class Shared:
     """The values of the shared options."""
 
     corpus: str
-    workers: int
+    workers: int | None
     overwrite: bool
     as_json: bool
     quiet: bool
@@ -61,7 +61,11 @@ class Shared:
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
         return RunOptions(
-            make_executor(self.workers), self.overwrite, make_progress(self.quiet), discard_pages=self.discard_pages
+            make_executor(self.workers or default_workers()),
+            self.overwrite,
+            make_progress(self.quiet),
+            discard_pages=self.discard_pages,
+            serial_if_tiny=self.workers is None,
         )
 
 
@@ -152,8 +156,7 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
         click.option(
             "--workers",
             type=click.IntRange(1),
-            default=default_workers,
-            show_default="number of cores",
+            show_default="number of cores; 1 for documents below 1 MiB",
             help="Number of worker processes.",
         ),
         click.option(

@@ -58,17 +58,28 @@ class Stage:
     is_irreplaceable: bool = False
 
 
+# Starting workers takes about a second, as long as the tasks for so many bytes of documents.
+_TINY_BYTES = 1 << 20
+
+
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
     """How a stage is run; nothing here changes its result.
 
-    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`.
+    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`. With
+    `serial_if_tiny`, small inputs are read without worker processes.
     """
 
     executor: Executor = dataclasses.field(default_factory=SerialExecutor)
     overwrite: bool = False
     progress: Progress = dataclasses.field(default_factory=Silent)
     discard_pages: bool = False
+    serial_if_tiny: bool = False
+
+    def for_input(self, size_bytes: int) -> RunOptions:
+        """Return the options for an input of this size."""
+        is_tiny = self.serial_if_tiny and size_bytes < _TINY_BYTES
+        return dataclasses.replace(self, executor=SerialExecutor()) if is_tiny else self
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,12 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+from pipelines.core import executor
 from pipelines.core.config import make_config
 from pipelines.pipeline import PIPELINE, StageSpec
 from pipelines.template import config_template
@@ -319,3 +321,33 @@ def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "links.txt").write_text("http://example.com/\n")
     assert main(["status", "--corpus", str(tmp_path / "links.txt")]) == 1
     assert "is a file; --corpus takes a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["dedup", "remove-wikipedia", "overlap-index", "overlap-report"])
+def test_tiny_inputs_need_no_worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    lines = [json.dumps({"url": f"http://site{n}.com/", "text": f"{n} " * 20}) + "\n" for n in range(4)]
+    (tmp_path / "docs.jsonl").write_text("".join(lines))
+    started: list[object] = []
+
+    class Worker(executor._Worker):
+        def __init__(self, *arguments: Any) -> None:
+            started.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(executor, "_Worker", Worker)
+    monkeypatch.setattr("webtext_cli.options.default_workers", lambda: 2)
+    arguments = [stage, "-i", str(tmp_path / "docs.jsonl"), "-q", "-o"]
+    if stage == "overlap-report":
+        arguments[1:1] = ["--benchmark", f"docs={tmp_path / 'docs.jsonl'}"]
+    assert main([*arguments, str(tmp_path / "default")]) == 0
+    assert not started
+    assert main([*arguments, str(tmp_path / "two"), "--workers", "2"]) == 0
+    assert started
+    files = {path.name for path in (tmp_path / "default").iterdir()}
+    assert files == {path.name for path in (tmp_path / "two").iterdir()}
+    names = [name for name in sorted(files) if name not in ("report.html", "report.json")]
+    assert all((tmp_path / "two" / name).read_bytes() == (tmp_path / "default" / name).read_bytes() for name in names)
+    monkeypatch.setattr("pipelines.core.run._TINY_BYTES", 10)
+    started.clear()
+    assert main([*arguments, str(tmp_path / "large")]) == 0
+    assert started

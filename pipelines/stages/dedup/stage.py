@@ -52,6 +52,7 @@ def dedup(
     are no documents. Paper, section 2.1.
     """
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    options = options.for_input(inputs.size_on_disk(source.files))
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():

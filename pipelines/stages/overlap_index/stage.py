@@ -74,6 +74,7 @@ def overlap_index(
     if documents is None:
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    options = options.for_input(inputs.size_on_disk(source.files))
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
             ngrams = _count_ngrams(config, source, run)

@@ -107,6 +107,7 @@ def overlap_report(
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
         source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+        options = options.for_input(inputs.size_on_disk(source.files))
         fingerprint = {"documents": source.fingerprint}
     fingerprints = audit.fingerprints()
     with stage_run(

@@ -40,6 +40,7 @@ def remove_wikipedia(
     listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"))
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    options = options.for_input(inputs.size_on_disk(source.files))
     # The list is not an option, but it determines the result all the same.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:

@@ -48,6 +48,7 @@ def tokenize(
     gigatoken's ids differ from those of `tokenizers`.
     """
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    options = options.for_input(inputs.size_on_disk(source.files))
     with _workers(source, output, options):
         tokenizer_file = TokenizerFile(read_tokenizer(tokenizer), tokenizer)
         library = load_library(tokenizer_file)
