@@ -336,10 +336,14 @@ def remove_temporaries(folder: str) -> None:
 
 
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
+        return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     try:
         file_system, plain = url_to_fs(path)
-    except (ValueError, ImportError) as error:
-        raise StorageError(f"{path}: {error}") from error
+    except Exception as error:  # any, since it is that of a third-party file system
+        protocol, _, rest = path.partition("://")
+        url = f"{protocol}://{rest.partition('/')[0]}"  # the rest may be a name of ours, such as `_next/manifest.json`
+        raise StorageError(f"{url}: cannot access this storage ({error}); use a local path or another URL") from error
     return file_system, str(plain)
 
 

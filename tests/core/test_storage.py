@@ -101,8 +101,23 @@ def test_bad_json_is_named(folder: str) -> None:
 
 
 def test_an_unknown_protocol_is_named() -> None:
-    with pytest.raises(StorageError, match="nosuch://x"):
-        storage.exists("nosuch://x")
+    """With the part of the URL that the user must have given, not the name of a file of ours."""
+    with pytest.raises(
+        StorageError, match=r"^nosuch://x: cannot access this storage .*; use a local path or another URL"
+    ):
+        storage.exists("nosuch://x/folder/_next/manifest.json")
+
+
+def test_an_error_of_a_file_system_is_a_storage_error() -> None:
+    with pytest.raises(StorageError, match=r"^reference://x: cannot access this storage \(.*missing"):
+        storage.exists("reference://x")
+
+
+def test_colons_in_a_local_name_are_not_a_chain_of_urls(tmp_path: Path) -> None:
+    for name in ("::x", "a::b", "data:,x"):
+        storage.write_bytes(str(tmp_path / name), b"x")
+        assert storage.read_bytes(str(tmp_path / name)) == b"x"
+    assert storage.list_folder(str(tmp_path)) == ["::x", "a::b", "data:,x"]
 
 
 def test_relative_paths_give_relative_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
