@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_tables
 from pipelines.core.errors import InputError, UsageError
-from pipelines.core.journal import is_unfinished
+from pipelines.core.journal import OutputFolder, is_unfinished
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
 from pipelines.pipeline import BY_NAME, PIPELINE, StageSpec
@@ -100,7 +100,7 @@ class CorpusConfig:
 
 @dataclasses.dataclass(frozen=True)
 class StageStatus:
-    """The state of a stage's folder: `done`, `unfinished`, or `-` if there is none."""
+    """The state of a stage's folder: `done`, `unfinished`, or `-`; `replacement` describes an unfinished new result."""
 
     stage: str
     state: str
@@ -110,6 +110,7 @@ class StageStatus:
     shards: int = 0
     size_bytes: int = 0
     problems: tuple[str, ...] = ()
+    replacement: str | None = None
 
 
 def build(
@@ -178,6 +179,7 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         shards=len(manifest.final_shards),
         size_bytes=sum(file.size_bytes for file in manifest.files),
         problems=tuple(problems),
+        replacement=OutputFolder(folder).describe_replacement(),
     )
 
 

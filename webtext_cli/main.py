@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted; completed work is kept: re-run the same command to resume", err=True)
         return 130
     except Exception as error:  # noqa: BLE001 - top level: every failure ends as one line
-        return _explain_failure(error)
+        return _explain_failure(error, argv)
     return result if isinstance(result, int) else 0
 
 
@@ -110,7 +110,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     return error.exit_code
 
 
-def _explain_failure(error: Exception) -> int:
+def _explain_failure(error: Exception, argv: Sequence[str]) -> int:
     from pipelines.core.errors import WebtextError, shorten_message
 
     if os.environ.get("WEBTEXT_DEBUG"):
@@ -118,7 +118,9 @@ def _explain_failure(error: Exception) -> int:
 
         traceback.print_exc()
     if isinstance(error, WebtextError):
-        click.echo(f"error: {error}", err=True)
+        # Messages of stages name the option for the output; build and demo only have --corpus.
+        option = "--corpus" if argv[0] in ("build", "demo") else "--output"
+        click.echo(f"error: {str(error).replace('another --output', f'another {option}')}", err=True)
         return error.exit_code
     if isinstance(error, MemoryError):
         click.echo("error: out of memory; try fewer --workers", err=True)

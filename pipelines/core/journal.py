@@ -15,12 +15,12 @@ import msgspec
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, translate_format_errors
+from pipelines.core.format import format_bytes, plural
 from pipelines.core.manifest import MANIFEST_FILE, NEXT, Identity, ShardEntry, has_manifest, read_entry, read_manifest
 
 JOURNAL = "_journal"
 WORK = "_work"
 _HEADER = "run.json"
-_REMEDY = "re-run the command with --overwrite, or delete"
 _SHARD_INPUTS = "inputs_of_tasks"
 _DECLARED = "files_in_folders"
 # The names of shards, including those that a killed run did not list yet.
@@ -62,6 +62,20 @@ class OutputFolder:
         lists = {_SHARD_INPUTS: list(shard_inputs), _DECLARED: sorted(declared)}
         header = dataclasses.asdict(identity) | {key: names for key, names in lists.items() if names}
         storage.write_json(self._journal_path(_HEADER), header)
+
+    def describe_replacement(self) -> str | None:
+        """Describe the unfinished result, if there is one, that `--overwrite` builds to replace the finished one."""
+        folder = OutputFolder(storage.join(self.path, NEXT))
+        if not has_manifest(self.path) or (identity := folder.recorded_identity()) is None:
+            return None
+        differences = "; ".join(read_manifest(self.path).identity.differences(identity))
+        started = storage.modified_at(folder._journal_path(_HEADER)).astimezone()
+        tasks, size = plural(len(folder._entry_names()), "task"), format_bytes(storage.folder_bytes(folder.path))
+        return (
+            f"{folder.path}: unfinished replacement of the result ({differences}), started {started:%Y-%m-%d %H:%M}, "
+            f"{tasks} complete, {size}; to complete it, re-run the `webtext {identity.stage}` or `webtext build` "
+            "command that started it; to discard it, delete this folder"
+        )
 
     def shard_inputs(self) -> list[str]:
         """Return the names of the inputs that single tasks of the unfinished run read."""
@@ -129,7 +143,7 @@ class OutputFolder:
             )
         if names:
             raise InputError(
-                f"{self.path}: is not empty ({names[0]}, ...) and was not written by webtext; choose an empty --output"
+                f"{self.path}: is not empty ({names[0]}, ...) and was not written by webtext; choose another --output"
             )
 
     def empty(self) -> None:
@@ -208,7 +222,7 @@ class OutputFolder:
 
     def _header(self) -> dict[str, Any]:
         path = self._journal_path(_HEADER)
-        with translate_format_errors(path, f"the header of a run; {_REMEDY} {self.path}"):
+        with translate_format_errors(path, f"the header of a run; delete {self.path} and re-run the command"):
             header: dict[str, Any] = storage.read_json(path)
             msgspec.convert(header, Identity)
             return header

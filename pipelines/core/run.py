@@ -304,14 +304,20 @@ class StageRun:
         self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
 
     def _check_may_replace(self, differences: str) -> None:
-        options, how = self._options, "--overwrite to replace it"
-        if self._stage.is_irreplaceable:
-            how = "--overwrite --discard-pages to delete its pages and fetch again"
-        if options.overwrite and (options.discard_pages or not self._stage.is_irreplaceable):
+        irreplaceable = self._stage.is_irreplaceable
+        if self._options.overwrite and (self._options.discard_pages or not irreplaceable):
             return
-        content = "a different result" if has_manifest(self.output) else "an unfinished run that differs"
+        if has_manifest(self.output):
+            content = "a different result"
+            effect = "fetch all pages again and delete these" if irreplaceable else "rebuild all of it"
+            effect = f"{effect} (this result stays in use until the new one is complete)"
+        else:
+            content = "an unfinished run that differs"
+            effect = f"delete its {'pages' if irreplaceable else 'work'} and start from the beginning"
+        flags = "--overwrite --discard-pages" if irreplaceable and not self._options.discard_pages else "--overwrite"
         raise ChangedRunError(
-            f"{self.output}: contains {content}: {differences}. Use {how}, or choose another --output or --corpus"
+            f"{self.output}: contains {content}: {differences}. Use {flags} to {effect}, or choose another --output to "
+            "keep both"
         )
 
     def _write_header(self) -> None:
@@ -333,12 +339,22 @@ class StageRun:
             self._entries = list(manifest.shards)
             self.finished = True
             self.note(f"{self._identity.stage}: already complete; checksums verified")
+            self._note_replacement()
             return
         for entry in intact:
             self._folder.write_entry(entry)
         self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())
         storage.remove(storage.join(self.output, MANIFEST_FILE))
         self._resume(intact)
+
+    def _note_replacement(self) -> None:
+        """Name what `--overwrite` with other options left unfinished; remove it if nothing of worth is in it."""
+        folder = OutputFolder(storage.join(self.output, NEXT))
+        if folder.has_no_results():
+            with contextlib.suppress(StorageError):  # of a folder that cannot be written
+                storage.remove(folder.path)
+        elif replacement := self._folder.describe_replacement():
+            self.note(replacement)
 
     def _resume(self, entries: list[ShardEntry]) -> None:
         self._resumed = {(entry.phase, entry.name): entry for entry in entries}

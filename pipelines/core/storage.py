@@ -7,6 +7,7 @@ Every file is written under a temporary name and then renamed, so a reader never
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import glob as globbing
 import hashlib
 import io
@@ -119,6 +120,22 @@ def size_bytes(path: str) -> int:
     file_system, plain = _file_system(path)
     with translate_os_errors(path, "read"):
         return int(file_system.size(plain))
+
+
+def folder_bytes(path: str) -> int:
+    """Return the size of the files below a folder, without those that are removed meanwhile."""
+    total = 0
+    for file in walk_files(path):
+        with contextlib.suppress(InputError):
+            total += size_bytes(file)
+    return total
+
+
+def modified_at(path: str) -> dt.datetime:
+    """Return when a file was written."""
+    file_system, plain = _file_system(path)
+    with translate_os_errors(path, "read"):
+        return cast(dt.datetime, file_system.modified(plain))
 
 
 def free_bytes(path: str) -> int | None:

@@ -95,12 +95,46 @@ def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: p
     assert "re-run the stage" in printed.err
 
 
+def test_status_shows_a_replacement_that_is_not_complete(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["scrape", "--corpus", "corpus", "--workers", "1", "-q"]
+    assert main(command) == 0
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.core.run.replace_result", stop)
+        assert main([*command, "--overwrite", "--min-score", "5"]) == 130
+    capsys.readouterr()
+    assert main(["status", "--corpus", "corpus", "--json"]) == 0
+    scrape = next(stage for stage in _json(capsys)["stages"] if stage["stage"] == "scrape")
+    assert (scrape["state"], scrape["records_out"]) == ("done", 5)
+    assert main(["status", "--corpus", "corpus"]) == 0
+    message = capsys.readouterr().err
+    assert message == f"note: {scrape['replacement']}\n"
+    assert message.startswith(
+        "note: corpus/scrape/_next: unfinished replacement of the result (min_score was 3, is now 5), started 2"
+    )
+    assert " tasks complete, " in message
+    assert "re-run the `webtext scrape` or `webtext build` command that started it; to discard it, delete" in message
+    assert main([*command, "--overwrite", "--min-score", "5"]) == 0
+    capsys.readouterr()
+    assert main(["status", "--corpus", "corpus"]) == 0
+    assert "replacement" not in capsys.readouterr().err
+
+
 def test_a_changed_option_is_refused_and_overwrite_rebuilds(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     text = (corpus / "webtext.toml").read_text()
     (corpus / "webtext.toml").write_text(text.replace("shards = 2", "shards = 3"))
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 1
-    assert "shards was 2, is now 3" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "shards was 2, is now 3. Use --overwrite to rebuild all of it (this result stays in use until" in message
+    assert "choose another --corpus to keep both" in message, "build has no --output"
+    assert main(["scrape", "--corpus", "corpus", "--workers", "1", "-q"]) == 1
+    assert "choose another --output to keep both" in capsys.readouterr().err
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q", "--overwrite"]) == 0
     assert (corpus / "scrape" / "links-00002.parquet").exists()
 

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from pipelines.core.errors import (
     WebtextError,
 )
 from pipelines.core.inputs import open_stage
+from pipelines.core.journal import OutputFolder
 from pipelines.core.manifest import check_file, read_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -165,7 +167,8 @@ def test_a_different_result_is_refused_unless_overwritten(
     out = tmp_path / "out"
     _run_to(out, finished)
     content = "a different result" if finished else "an unfinished run that differs"
-    with pytest.raises(ChangedRunError, match=f"contains {content}: {message}. Use --overwrite"):
+    effect = "rebuild all of it [(]this result stays in use" if finished else "delete its work and start"
+    with pytest.raises(ChangedRunError, match=f"contains {content}: {message}. Use --overwrite to {effect}"):
         _run(out, **change)
     _, done = _run(out, **change, options=RunOptions(overwrite=True))
     assert len(done) == 4
@@ -302,6 +305,44 @@ def test_an_overwrite_that_fails_keeps_the_old_result_and_resumes(tmp_path: Path
     _run(tmp_path / "fresh", version=2)
     assert _bytes(out) == _bytes(tmp_path / "fresh")
     assert not (out / "_next").exists()
+
+
+def test_an_unfinished_replacement_is_noted_by_a_run_of_the_old_result(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, _Config(least=5), options=RunOptions(overwrite=True), stop_after=3)
+    notes = _Notes()
+    assert _run(out, options=RunOptions(progress=notes))[1] == []
+    assert notes.notes[0] == "numbers: already complete; checksums verified"
+    assert re.search(
+        r"out/_next: unfinished replacement of the result \(least was 0, is now 5\), started 2\d{3}-.*, 3 tasks "
+        r"complete, \d.*; to complete it, re-run the `webtext numbers` .*; to discard it, delete this folder",
+        notes.notes[1],
+    )
+    assert _run(out, _Config(least=5), options=RunOptions(overwrite=True))[1] == [30]
+    assert OutputFolder(str(out)).describe_replacement() is None
+
+
+def test_a_replacement_without_a_complete_task_is_removed_by_a_run_of_the_old_result(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run(out)
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, version=2, options=RunOptions(overwrite=True), stop_after=0)
+    assert (out / "_next").exists()
+    notes = _Notes()
+    _run(out, options=RunOptions(progress=notes))
+    assert notes.notes == ["numbers: already complete; checksums verified"]
+    assert not (out / "_next").exists()
+
+
+def test_a_damaged_header_says_what_to_delete_since_overwrite_would_not_help(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _run_to(out, finished=False)
+    (out / "_journal" / "run.json").write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=rf"run\.json: is not the header of a run .*; delete {out} and re-run"):
+            _run(out, options=RunOptions(overwrite=overwrite))
 
 
 def test_an_overwrite_in_which_everything_is_dropped_keeps_the_old_result(tmp_path: Path) -> None:

@@ -173,7 +173,9 @@ def test_an_incomplete_document_table_is_refused(tmp_path: Path, tokenizer: Toke
     assert file.documents is not None
     files = (dataclasses.replace(file, documents=dataclasses.replace(file.documents, entry=None)),)
     changed = dataclasses.replace(folder, train=dataclasses.replace(folder.train, files=files))
-    with pytest.raises(InputError, match=r"does not cover the tokens 0 to 17 of its shard; re-run `webtext tok"):
+    with pytest.raises(
+        InputError, match=r"does not cover the tokens 0 to 17 of its shard; delete the folder and re-run `webtext tok"
+    ):
         describe_blocks(changed, [0], 16)
 
 

@@ -125,7 +125,8 @@ def test_a_split_may_have_no_shards_or_an_empty_one(tmp_path: Path, tokenizer: T
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     result = open_tokens(write_token_folder(tmp_path / "tokenize", [[1, 300, 2]], [], tokenizer))
     with pytest.raises(
-        InputError, match=r"contains token 300, but the vocabulary has 300 entries; re-run `webtext tokenize`"
+        InputError,
+        match=r"contains token 300, but the vocabulary has 300 entries; delete this folder and re-run `webtext tok",
     ):
         result.train.read(0, 3)
     with pytest.raises(InputError, match=r"contains token 300"):

@@ -216,7 +216,7 @@ def test_limits_identify_the_result_but_politeness_does_not(tmp_path: Path) -> N
         with pytest.raises(ChangedRunError, match="max_bytes was 5242880, is now 1000"):
             run_fetch(tmp_path, max_bytes=1000)
         before = {path: path.read_bytes() for path in sorted((tmp_path / "fetch").glob("*.*"))}
-        with pytest.raises(ChangedRunError, match="Use --overwrite --discard-pages to delete its pages"):
+        with pytest.raises(ChangedRunError, match="Use --overwrite --discard-pages to fetch all pages again"):
             run_fetch(tmp_path, max_bytes=1000, overwrite=True)
         assert {path: path.read_bytes() for path in sorted((tmp_path / "fetch").glob("*.*"))} == before
         run_fetch(tmp_path, max_bytes=1000, overwrite=True, discard_pages=True)

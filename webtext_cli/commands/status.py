@@ -33,6 +33,8 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
         say(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
     else:
         print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
+        for replacement in filter(None, (stage.replacement for stage in stages)):
+            click.echo(f"note: {replacement}", err=True)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)

@@ -101,7 +101,7 @@ def _pieces_from_table(file: ShardFile, table: inputs.InputFile, spans: Sequence
         if sum(piece.stop - piece.start for piece in pieces[span]) != span.stop - span.start:
             raise InputError(
                 f"{table.path}: does not cover the tokens {span.start:,} to {span.stop:,} of its shard; "
-                "re-run `webtext tokenize` with --overwrite"
+                "delete the folder and re-run `webtext tokenize`"
             )
     return pieces
 

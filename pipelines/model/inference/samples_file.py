@@ -31,7 +31,7 @@ def check_output(path: str, overwrite: bool) -> None:
     if storage.is_folder(path):
         raise InputError(f"{path}: is a folder; name a file as --output")
     if storage.exists(path) and not overwrite:
-        raise InputError(f"{path}: already exists; replace it with --overwrite, or choose another --output")
+        raise InputError(f"{path}: already exists; --overwrite replaces it at the end, or choose another --output")
 
 
 def write_samples(

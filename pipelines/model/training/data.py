@@ -104,7 +104,7 @@ class Split:
         if tokens.size and tokens.max() >= self.vocab_size:
             raise InputError(
                 f"{self.path}: contains token {tokens.max()}, but the vocabulary has {self.vocab_size} entries; "
-                "re-run `webtext tokenize` with --overwrite"
+                "delete this folder and re-run `webtext tokenize`"
             )
         return tokens
 
@@ -170,7 +170,7 @@ def _read_tokenizer(folder: inputs.StageFolder, description: Mapping[str, Any]) 
     if hashlib.sha256(data).hexdigest() != description.get("tokenizer_sha256"):
         raise InputError(
             f"{path}: not the tokenizer that the shards were encoded with (tokens.json has a different SHA-256); "
-            "re-run `webtext tokenize` with --overwrite"
+            f"delete {folder.path} and re-run `webtext tokenize`"
         )
     return data
 

@@ -214,7 +214,8 @@ class _Trainer:
         last = f"; the last checkpoint is {checkpoints[-1].path}" if checkpoints else ""
         return (
             f"{spike.describe()}; training stops{last}. Re-running the same command fails at the same step: use a "
-            "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite. "
+            "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite, "
+            "which deletes this run's checkpoints and starts at step 0, or with another --output. "
             f"{path} contains the batch, the norms per layer and the command that replays the step"
         )
 

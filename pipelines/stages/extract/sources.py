@@ -56,7 +56,7 @@ def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:
         if page is None or link is None or page["url"] != link["url"]:
             raise InputError(
                 f"{source.pages.path}: row {number} is {_url_of(page)}, but in {file.path} it is {_url_of(link)}; "
-                "one of the two files was changed; re-run `webtext fetch` with --overwrite"
+                "one of the two files was changed; restore it, or fetch the links again into another --output"
             )
         yield page, link
 

@@ -77,7 +77,7 @@ class Audit:
         for name, benchmark in [*named, *((SAMPLES, benchmark) for benchmark in self.samples[:1])]:
             if benchmark.hub is None and benchmark.fingerprint != fingerprints[name]:
                 raise InputError(
-                    f"{benchmark.source}: was changed during the run; re-run `webtext overlap-report` with --overwrite"
+                    f"{benchmark.source}: was changed during the run; re-run the same command to read it again"
                 )
 
     def check_needs_no_documents(self) -> None:

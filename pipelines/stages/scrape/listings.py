@@ -79,7 +79,7 @@ def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter
     if not files:
         raise InputError(
             f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.domain)}; "
-            "check the name and the dates, then re-run with --overwrite"
+            "check the name and the dates, then re-run with --overwrite, which requests the listings again"
         )
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in files]
 

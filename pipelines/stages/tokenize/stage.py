@@ -145,7 +145,7 @@ def _check_splits(config: TokenizeConfig, encoded: Sequence[ShardEntry], run: St
     if any(entry.records_out for entry in encoded) and not totals["train"]["documents"]:
         raise InputError(
             "tokenize: every document is held out, none is left to train on; lower --held-out and re-run with "
-            "--overwrite"
+            "--overwrite, which encodes the documents again"
         )
     if config.held_out and not totals["held-out"]["documents"]:
         run.note(f"no document is held out: too few for a fraction of {config.held_out:g} (--held-out)")

@@ -140,7 +140,7 @@ def _cut_pieces(tokens: npt.NDArray[np.int64], plan: ShardPlan) -> _Pieces:
     if int(counts.sum()) != plan.tokens:
         raise DamagedShardError(
             f"{plan.name}: expected {plan.tokens} tokens in its runs, found {int(counts.sum())}; "
-            "re-run `webtext tokenize` with --overwrite"
+            "delete the output folder and re-run `webtext tokenize`"
         )
     return _Pieces(rows, targets=first[rows], counts=counts, offsets=(first - starts)[rows])
 

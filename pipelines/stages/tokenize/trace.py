@@ -18,7 +18,7 @@ from pipelines.core.token_description import TOKENS, read_token_description
 from pipelines.tokenizers.formats import TOKENIZER, parse_tokenizer, read_tokenizer
 
 _CONTEXT_TOKENS = 24
-_REBUILD = "re-run `webtext tokenize` with --overwrite to rebuild it"
+_REBUILD = "delete the folder and re-run `webtext tokenize`"
 
 
 @dataclasses.dataclass(frozen=True)
