@@ -131,7 +131,8 @@ class OutputFolder:
         """
         if has_manifest(self.path) or self._entry_names() or storage.list_folder(self.work):
             return False
-        return all(_SHARD.match(name) or ".tmp-" in name for name in self._result_names())
+        names = self._result_names()
+        return all(name in self._writes or _SHARD.match(name) or ".tmp-" in name for name in names)
 
     def check_unclaimed(self) -> None:
         """Raise InputError if the folder, which has neither manifest nor journal, contains files."""

@@ -88,9 +88,9 @@ class Identity:
 
     def differences(self, other: Identity) -> list[str]:
         """Describe how this recorded identity differs from the requested one."""
-        differences = []
         if self.stage != other.stage:
-            differences.append(f"it was built by {self.stage}")
+            return [f"it was built by {self.stage}"]
+        differences = []
         if self.version != other.version:
             differences.append(f"it was built by version {self.version} of the stage, this is version {other.version}")
         for key in sorted({*self.config, *other.config}):

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import identity_of
-from pipelines.core.errors import ChangedRunError, StorageError
+from pipelines.core.errors import ChangedRunError, InputError, StorageError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.format import format_bytes, plural
@@ -60,6 +60,8 @@ class Stage:
 
 # Starting workers takes about a second, as long as the tasks for so many bytes of documents.
 _TINY_BYTES = 1 << 20
+# Work of less time is not worth keeping if the input turns out to be wrong.
+_SHORT_ATTEMPT_S = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +135,7 @@ class StageRun:
         self._started = time.monotonic()
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
+        self._is_new = False
 
     @property
     def output(self) -> str:
@@ -267,6 +270,13 @@ class StageRun:
             extra={**manifest.counts, **(extra or {})},
         )
 
+    def abandon(self) -> None:
+        """Remove what a first attempt did if its input was refused soon, so that it does not block another input."""
+        is_short = time.monotonic() - self._started < _SHORT_ATTEMPT_S
+        if self._is_new and is_short and not self.finished and not self._stage.is_irreplaceable:
+            with contextlib.suppress(InputError):  # a file of someone else
+                self._folder.empty()
+
     def open(self, config: Any, global_phases: Sequence[str]) -> None:
         """Resume what the folder contains, or start; raise ChangedRunError if it was built differently."""
         if (recorded := self._folder.recorded_identity()) is not None:
@@ -289,6 +299,7 @@ class StageRun:
             recorded = None
         self._folder.remove_temporaries()
         if recorded is None:
+            self._is_new = True
             self._write_header()
         elif has_manifest(self.output):
             self._open_finished()
@@ -426,4 +437,8 @@ def stage_run(
             complete_replacement(output)
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
-        yield run
+        try:
+            yield run
+        except InputError:
+            run.abandon()
+            raise

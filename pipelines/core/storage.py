@@ -387,5 +387,8 @@ def translate_os_errors(path: str, verb: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError) and verb == "read":
             raise InputError(f"{path}: no such file or folder") from error
         reason = error.strerror or str(error)
-        remedies = {"No space left on device": "; free some space and re-run the same command to resume"}
+        remedies = {
+            "No space left on device": "; free some space and re-run the same command to resume",
+            "File exists": "; it is not a folder",
+        }
         raise StorageError(f"{path}: cannot {verb}: {reason}{remedies.get(reason, '')}") from error

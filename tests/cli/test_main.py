@@ -351,3 +351,22 @@ def test_tiny_inputs_need_no_worker_processes(tmp_path: Path, monkeypatch: pytes
     started.clear()
     assert main([*arguments, str(tmp_path / "large")]) == 0
     assert started
+
+
+@pytest.mark.parametrize("stage", ["dedup", "remove-wikipedia", "train-bpe", "overlap-index", "overlap-report"])
+def test_a_refused_input_does_not_block_another(tmp_path: Path, capsys: pytest.CaptureFixture[str], stage: str) -> None:
+    lines = [json.dumps({"url": f"http://site{n}.com/", "text": f"{n} " * 20}) + "\n" for n in range(4)]
+    (tmp_path / "docs.jsonl").write_text("".join(lines))
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "wrong.jsonl").write_text("no JSON\n")
+    (tmp_path / "dropped.txt").write_bytes(b"\xff")
+    (tmp_path / "file").write_text("")
+    more = ["--benchmark", f"docs={tmp_path / 'docs.jsonl'}"] if stage == "overlap-report" else []
+    arguments = [stage, *more, "-q", "-o", str(tmp_path / "out"), "-i"]
+    for name in ("empty.jsonl", "wrong.jsonl", "dropped.txt"):
+        assert main([*arguments, str(tmp_path / name)]) == 1
+        assert "contains an unfinished run" not in capsys.readouterr().err
+    assert main([*arguments, str(tmp_path / "docs.jsonl")]) == 0
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert main([stage, *more, "-q", "-o", str(tmp_path / "file"), "-i", str(tmp_path / "docs.jsonl")]) == 1
+    assert "file: cannot write: File exists; it is not a folder" in capsys.readouterr().err
