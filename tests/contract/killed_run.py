@@ -4,7 +4,8 @@ python killed_run.py CORPUS    reads lines of `STAGE OUTPUT MOMENT ...`, runs th
                                each line with the number of runs that were killed
 
 A moment is `N:before` or `N:after`: the run kills itself then. Or it is `SECONDS:base` or `SECONDS:changed`: a run with
-this config replaces what the folder contains, and is killed with all its processes after that time.
+this config replaces what the folder contains, and is killed with all its processes after that time, or `+SECONDS`
+after the new result has its manifest and is being moved.
 
 The runs are forks of this process, which has imported what the stages import, also what they import only when they run:
 torch alone takes seconds. Nothing starts a thread before the forks.
@@ -65,7 +66,7 @@ def _is_killed(corpus: Path, stage: str, output: Path, moment: str) -> bool:
             run_stage(corpus, stage, output, RunOptions())
         os._exit(0)
     if is_overwrite:
-        _kill_after(float(number), process)
+        _kill_after(number, process, output)
     _, status = os.waitpid(process, 0)
     exit_code = os.waitstatus_to_exitcode(status)
     if exit_code not in (0, -signal.SIGKILL):
@@ -73,13 +74,16 @@ def _is_killed(corpus: Path, stage: str, output: Path, moment: str) -> bool:
     return exit_code != 0
 
 
-def _kill_after(seconds: float, process: int) -> None:
+def _kill_after(seconds: str, process: int, output: Path) -> None:
     """Kill a process and those that it started after a time, unless it has exited before."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    is_timed = not seconds.startswith("+")
+    end = time.monotonic() + float(seconds)
+    while time.monotonic() < end or not is_timed:
         if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return
-        time.sleep(0.001)
+        if not is_timed and (output / "_next" / "manifest.json").exists():
+            is_timed, end = True, time.monotonic() + float(seconds)
+        time.sleep(0.0002)
     try:
         os.killpg(process, signal.SIGKILL)
     except ProcessLookupError:  # it is not the leader of a session yet
