@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import difflib
 import math
+import re
 import tomllib
 import types
 import typing
@@ -20,6 +21,8 @@ from pipelines.core import storage
 from pipelines.core.errors import UsageError
 
 CONFIG_FILE = "webtext.toml"
+# tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
+_LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
 Config = TypeVar("Config")
 
 
@@ -94,9 +97,12 @@ def with_current_options(recorded: Mapping[str, Any], config: Any) -> dict[str, 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
     """Return the tables of a TOML file; raise UsageError if it cannot be parsed."""
+    data = storage.read_bytes(path)
+    if _LONG_KEY.search(data):
+        raise UsageError(f"{path}: has a key of more than 50 parts; remove it")
     try:
-        parsed = tomllib.loads(storage.read_bytes(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        parsed = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: is not valid TOML ({error})") from error
     for name, table in parsed.items():
         if not isinstance(table, dict):

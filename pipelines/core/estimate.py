@@ -157,7 +157,7 @@ def _estimate_parquet(file: inputs.InputFile, text_field: str, windows: int) -> 
         parquet = shards.open_parquet(stream, file.path)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows
-        text_bytes: float = shards.estimate_text_bytes(parquet.metadata, text_field)
+        text_bytes: float = shards.estimate_text_bytes(stream, file.path, parquet.metadata, text_field, max_groups=16)
         batch_rows = max(1, min(1024, int(_BATCH_BYTES * rows / max(1.0, text_bytes))))
         rows_read, texts = _sample_rows(parquet, text_field, windows, batch_rows)
     sampled_bytes = sum(len(text.encode()) for text in texts)

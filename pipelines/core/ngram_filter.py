@@ -22,6 +22,7 @@ INDEX, DESCRIPTION = "index.bloom", "index.json"
 BLOCKED, PYBLOOM_LIVE = "blocked", "pybloom-live"
 # Blocks per read when a filter is streamed: 16 MiB.
 PIECE_BLOCKS = 1 << 15
+_PYBLOOM_HEADER_BYTES = 40
 
 
 class _Description(TypedDict):
@@ -106,7 +107,14 @@ def read_pybloom(path: str) -> Any:
     """Return the `pybloom_live.BloomFilter` of a file."""
     from pybloom_live import BloomFilter
 
-    with storage.open_read(path) as stream:
+    expected = "a filter of pybloom-live; re-run `webtext overlap-index`"
+    with storage.open_read(path) as stream, translate_format_errors(path, expected):
+        header = stream.read(_PYBLOOM_HEADER_BYTES)
+        slices, slice_bits = (int.from_bytes(header[start : start + 8], "little") for start in (8, 16))
+        # The library computes a hash for each slice before it looks at the size of the file.
+        if len(header) < _PYBLOOM_HEADER_BYTES or not 0 < slices * slice_bits <= 8 * storage.size_bytes(path):
+            raise ValueError(f"{slices} slices of {slice_bits} bits")
+        stream.seek(0)
         return BloomFilter.fromfile(stream)
 
 

@@ -20,6 +20,9 @@ _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
 _MAX_REPEATED_BYTES = 256 << 20
 _LENGTH_BYTES = 4  # the length that Parquet writes before each string
+_PROBED_BYTES = 1 << 16
+# What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
@@ -141,29 +144,57 @@ def read_batches(
         try:
             # One thread: every core has its own worker already, and further threads only cost system time.
             yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+        except _DAMAGE as error:
             raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
 def rows_per_batch(
-    stream: BinaryIO, metadata: pq.FileMetaData, row_groups: Sequence[int] | None, max_bytes: int
+    stream: BinaryIO,
+    path: str,
+    row_groups: Sequence[int] | None,
+    max_bytes: int,
+    columns: Sequence[str] | None = None,
 ) -> int:
     """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
 
     The footer has only the mean size, so that a large value that a dictionary stores once may be in every row: even
     then the rows have at most 256 MiB, or there is one.
     """
-    groups = [metadata.row_group(group) for group in row_groups or range(metadata.num_row_groups)]
+    metadata = open_parquet(stream, path).metadata
+    numbers = row_groups or range(metadata.num_row_groups)
+    groups = [metadata.row_group(number) for number in numbers]
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
-    dictionaries = max((_dictionary_bytes(stream, group) for group in groups), default=0)
+    chunks = (column_chunks(stream, path, metadata, number, columns) for number in numbers)
+    dictionaries = max((_dictionary_bytes(stream, group) for group in chunks), default=0)
     return int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest), _MAX_REPEATED_BYTES / max(1, dictionaries))))
 
 
-def _dictionary_bytes(stream: BinaryIO, group: pq.RowGroupMetaData) -> int:
+def column_chunks(
+    stream: BinaryIO, path: str, metadata: pq.FileMetaData, row_group: int, columns: Sequence[str] | None = None
+) -> list[pq.ColumnChunkMetaData]:
+    """Return what the footer says of columns (None: all) in a row group; raise InputError if that is damaged.
+
+    pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
+    """
+    file = pq.ParquetFile(stream, metadata=metadata, buffer_size=_PROBED_BYTES)
+    names = None if columns is None else list(columns)
+    try:
+        next(file.iter_batches(batch_size=1, columns=names, row_groups=[row_group], use_threads=False), None)
+    except _DAMAGE as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    group = metadata.row_group(row_group)
+    return [
+        group.column(index)
+        for index, column in enumerate(paths)
+        if columns is None or any(column == name or column.startswith(f"{name}.") for name in columns)
+    ]
+
+
+def _dictionary_bytes(stream: BinaryIO, chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
     """Return the size of the dictionary pages of a row group that are large enough to matter."""
     total = 0
-    for index in range(group.num_columns):
-        chunk = group.column(index)
+    for chunk in chunks:
         if "BYTE_ARRAY" in chunk.physical_type and chunk.total_uncompressed_size > _MAX_REPEATED_BYTES // _READ_ROWS:
             offsets = (chunk.dictionary_page_offset or 0, chunk.data_page_offset)
             stream.seek(min((offset for offset in offsets if offset > 0), default=0))
@@ -180,15 +211,21 @@ def _dictionary_bytes(stream: BinaryIO, group: pq.RowGroupMetaData) -> int:
     return total
 
 
-def estimate_text_bytes(metadata: pq.FileMetaData, name: str) -> int:
-    """Estimate the bytes of text in a column from its uncompressed size in the footer."""
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    chunks = (group.column(index) for group in groups for index in range(group.num_columns))
-    return sum(
+def estimate_text_bytes(
+    stream: BinaryIO, path: str, metadata: pq.FileMetaData, name: str, *, max_groups: int | None = None
+) -> int:
+    """Estimate the bytes of text in a column from its uncompressed size in the footer.
+
+    With `max_groups`, only about so many row groups are asked, which takes up to 10 ms each.
+    """
+    numbers = range(metadata.num_row_groups)[:: max(1, metadata.num_row_groups // (max_groups or 1 << 31))]
+    sizes = (
         max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values)
-        for chunk in chunks
+        for number in numbers
+        for chunk in column_chunks(stream, path, metadata, number, [name])
         if chunk.path_in_schema == name
     )
+    return int(sum(sizes)) * int(metadata.num_row_groups) // max(1, len(numbers))
 
 
 def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -215,7 +252,7 @@ def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
     """Open a stream as Parquet; raise InputError if it is not."""
     try:
         return pq.ParquetFile(stream)
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
 
 

@@ -82,7 +82,7 @@ def _parquet_batches(
     groups = None if row_groups is None else list(row_groups)
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
-        rows = shards.rows_per_batch(stream, metadata, groups, batch_bytes)
+        rows = shards.rows_per_batch(stream, path, groups, batch_bytes)
     first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
     batches = shards.read_batches(path, row_groups=groups, rows=rows)
     # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.

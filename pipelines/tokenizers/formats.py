@@ -27,6 +27,8 @@ RANKS_SUFFIX = ".tiktoken"
 # Vocabulary and merges: as OpenAI published GPT-2's, and as Hugging Face names them.
 PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _MERGES_HEADER = "#version"
+# Tables of the vocabulary have a row for each id; the largest vocabularies have about a million.
+_MAX_ENTRIES = 1 << 24
 _AGAIN = "download it again"
 _FORMS = "tokenizer.json, encoder.json with vocab.bpe, vocab.json with merges.txt, or tiktoken ranks (*.tiktoken)"
 
@@ -69,6 +71,8 @@ def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
         tokenizer = Tokenizer.from_str(json.dumps(settings))
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(f"{source}: is not a tokenizer of the tokenizers library ({error})") from error
+    if vocabulary_size(tokenizer) > _MAX_ENTRIES:
+        raise InputError(f"{source}: has the id {vocabulary_size(tokenizer) - 1:,}, larger than any vocabulary")
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise InputError(f"{source}: has no {END_OF_TEXT} in its vocabulary, which separates documents")
     if settings["model"].get("dropout"):
@@ -90,7 +94,7 @@ def end_of_text_id(tokenizer: Tokenizer) -> int:
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
     """Return the number of ids, including unused ones."""
-    return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def byte_level_tokenizer(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Tokenizer:

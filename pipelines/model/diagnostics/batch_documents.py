@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, translate_format_errors
 from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
 from pipelines.tokenizers.formats import parse_tokenizer
 
@@ -110,8 +110,11 @@ def _row_groups(path: str, spans: Sequence[Span]) -> list[int]:
     """Return the row groups with documents of the spans: each covers the tokens up to the first of the next one."""
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
-    column = metadata.schema.names.index("offset")
-    first_tokens = [metadata.row_group(group).column(column).statistics.min for group in range(metadata.num_row_groups)]
+        shards.require_columns(path, metadata.schema.names, _COLUMNS)
+        groups = range(metadata.num_row_groups)
+        offsets = [shards.column_chunks(stream, path, metadata, group, ["offset"])[0] for group in groups]
+    with translate_format_errors(path, "a table of documents; re-run `webtext tokenize` with --overwrite"):
+        first_tokens = [int(chunk.statistics.min) for chunk in offsets]
     starts, stops = _bounds(spans)
     firsts = np.maximum(np.searchsorted(first_tokens, starts, side="right") - 1, 0)
     ends = np.searchsorted(first_tokens, stops, side="left")

@@ -21,7 +21,7 @@ from pipelines.core.manifest import has_manifest
 from pipelines.model.io.hugging_face import canonical_weights, from_hugging_face, merge_lines, read_config
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE, open_model
 from pipelines.model.io.tensor_files import check_weights, read_tensors
-from pipelines.model.network.gpt2 import GPT2, Architecture
+from pipelines.model.network.gpt2 import Architecture, empty_weights
 from pipelines.model.training.checkpoint import MODEL_FILE
 from pipelines.model.training.recipe import PRESETS, read_preset
 
@@ -63,7 +63,7 @@ def import_weights(path: str, vocab_size: int | None = None) -> ImportedModel:
     if path.endswith(".safetensors"):
         raise InputError(f"{path}: a weights file without its config; name its folder, which has a {CONFIG_FILE} too")
     imported = _import_folder(path) if storage.is_folder(path) else _import_nanogpt(path)
-    check_weights(imported.tensors, _empty_weights(imported.architecture), path)
+    check_weights(imported.tensors, empty_weights(imported.architecture, path), path)
     for name, weight in imported.tensors.items():
         if not torch.isfinite(weight).all():
             raise InputError(f"{path}: {name} has values that are not finite; use an earlier checkpoint")
@@ -180,7 +180,7 @@ def _import_nanogpt(path: str) -> ImportedModel:
         f"{path}: has no tokenizer; its token ids are assumed to be those of the corpus",
     ]
     if not any(name.endswith(".bias") for name in tensors):  # nanoGPT's bias=False
-        expected = _empty_weights(architecture)
+        expected = empty_weights(architecture, path)
         biases = {name: torch.zeros(weight.shape) for name, weight in expected.items() if name.endswith(".bias")}
         tensors |= biases
         notes.append(f"{path}: has no biases; added {len(biases)} zero biases, which are trained")
@@ -248,11 +248,6 @@ def _without_padding(imported: ImportedModel, vocab_size: int) -> ImportedModel:
         tensors=imported.tensors | {"wte.weight": embedding},
         notes=(*imported.notes, f"{imported.path}: cut off the last {padding} rows of its embedding as padding"),
     )
-
-
-def _empty_weights(architecture: Architecture) -> dict[str, Tensor]:
-    with torch.device("meta"):
-        return dict(GPT2(architecture).state_dict())
 
 
 def _read_tokenizer(path: str) -> bytes | None:

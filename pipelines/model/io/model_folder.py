@@ -11,11 +11,11 @@ import msgspec
 from tokenizers import Tokenizer
 
 from pipelines.core import inputs, storage
-from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.core.errors import DamagedShardError, InputError, translate_format_errors
 from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.model.io.hugging_face import from_hugging_face, read_config
-from pipelines.model.io.tensor_files import load_weights, read_tensors
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model
+from pipelines.model.io.tensor_files import check_weights, load_weights, read_tensors
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, empty_weights
 from pipelines.model.training.checkpoint import METRICS_FILE, MODEL_FILE, find_checkpoints, read_json_lines
 
 CONFIG_FILE = "config.json"
@@ -102,6 +102,7 @@ def open_model(path: str) -> TrainedModel:
         architecture, end_of_text = _read_own_config(config, config_path)
         tensors = read_tensors(weights_path)
         figures = dict(read_manifest(path).counts) if has_manifest(path) else _latest_figures(path, step)
+    check_weights(tensors, empty_weights(architecture, config_path), weights_path)
     model = empty_model(architecture)
     load_weights(model, tensors, weights_path)
     return TrainedModel(
@@ -145,9 +146,11 @@ def _latest_figures(path: str, step: int | None) -> dict[str, float]:
     """Return the latest held-out loss in the metrics of a training without a manifest, up to a step."""
     metrics = storage.join(path, METRICS_FILE)
     rows = read_json_lines(metrics) if storage.exists(metrics) else []
-    evaluated = [row for row in rows if "held_out_loss" in row and (step is None or row["step"] <= step)]
-    latest = evaluated[-1] if evaluated else {}
-    return {name: value for name, value in latest.items() if name.startswith(("held_out", "step"))}
+    with translate_format_errors(metrics, "the metrics of a training; re-run `webtext pretrain`"):
+        evaluated = [row for row in rows if "held_out_loss" in row and (step is None or row["step"] <= step)]
+        latest = evaluated[-1] if evaluated else {}
+        figures = {name: value for name, value in latest.items() if name.startswith(("held_out", "step"))}
+        return dict(msgspec.convert(figures, dict[str, int | float]))
 
 
 def _read_tokenizer(path: str, config: dict[str, Any]) -> bytes:

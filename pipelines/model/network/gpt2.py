@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.core.errors import InputError
 from pipelines.model.network.token_loss import summed_loss
 
 LAYER_NORM_EPSILON = 1e-5
@@ -32,6 +33,10 @@ class Architecture:
     context: int
     vocab_size: int
     dropout: float = 0.0
+
+
+# Far beyond any GPT-2; what is larger comes from a damaged config, and would take minutes or all memory.
+_MAX_SIZES = Architecture(layers=1000, width=1 << 17, heads=1 << 17, context=1 << 22, vocab_size=1 << 24)
 
 
 class KeyValueCache:
@@ -159,6 +164,17 @@ class FeedForward(nn.Module):
         """Return [blocks, tokens, width]."""
         out: Tensor = self.resid_drop(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))
         return out
+
+
+def empty_weights(architecture: Architecture, path: str) -> dict[str, Tensor]:
+    """Return weights without memory; raise InputError, naming the config, for sizes that no GPT-2 has."""
+    for name, largest in dataclasses.asdict(_MAX_SIZES).items():
+        if name != "dropout" and not 1 <= (size := getattr(architecture, name)) <= largest:
+            raise InputError(f"{path}: {name} is {size:,}, expected 1 to {largest:,}")
+    if architecture.width % architecture.heads:
+        raise InputError(f"{path}: the width {architecture.width} is not a multiple of {architecture.heads} heads")
+    with torch.device("meta"):
+        return dict(GPT2(architecture).state_dict())
 
 
 def empty_model(architecture: Architecture) -> GPT2:

@@ -20,7 +20,7 @@ import msgspec
 import torch
 
 from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, translate_format_errors
 from pipelines.core.manifest import FileEntry, check_file
 from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, write_tensors
 from pipelines.model.network.gpt2 import GPT2
@@ -124,8 +124,9 @@ def json_lines(rows: Sequence[Row]) -> bytes:
 
 
 def read_json_lines(path: str) -> list[Row]:
-    """Read rows from JSONL."""
-    return [json.loads(line) for line in storage.read_bytes(path).splitlines()]
+    """Read rows from JSONL; raise InputError if one is not a JSON object."""
+    with translate_format_errors(path, "a list of JSON objects; re-run `webtext pretrain`"):
+        return msgspec.convert([json.loads(line) for line in storage.read_bytes(path).splitlines()], list[Row])
 
 
 def _read_checkpoint(path: str, step: int) -> Checkpoint:

@@ -69,5 +69,5 @@ def literal_address(host: str) -> str | None:
         pass
     try:
         return socket.inet_ntoa(socket.inet_aton(host))
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):
         return None

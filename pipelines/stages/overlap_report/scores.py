@@ -165,7 +165,7 @@ def _read_columns(path: str) -> Metrics:
         with open_decompressed(path) as stream:
             try:
                 return _arrow_columns(pacsv.open_csv(stream))
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 raise InputError(f"{path}: cannot be read as CSV ({str(error).splitlines()[0]})") from error
     raise InputError(f"{path}: unknown file type; scores are {_SUFFIXES} (text also compressed)")
 

@@ -120,7 +120,7 @@ def measure(path: str) -> tuple[int, int]:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
         rows = int(file.metadata.num_rows)
-        return rows, max(rows, shards.estimate_text_bytes(file.metadata, "word"))
+        return rows, max(rows, shards.estimate_text_bytes(stream, path, file.metadata, "word"))
 
 
 def check_sums(text_bytes: int, path: str) -> None:
