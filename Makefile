@@ -9,13 +9,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CORPUS ?= demo-corpus
+SECONDS ?= 60
 
-.PHONY: help setup demo test test-all lint format bench docs clean
+.PHONY: help setup demo test test-all fuzz lint format bench docs clean
 
 help:
 	@echo "make demo      run the whole pipeline on a small local web, offline (about 3 minutes)"
 	@echo "make test      lint, type checks, import contract and tests"
 	@echo "make test-all  the same, with slow tests"
+	@echo "make fuzz      damaged and hostile inputs for all parsers (SECONDS=600, SEED=1)"
 	@echo "make setup     install into $(VENV) only"
 	@echo "make format    apply ruff's fixes and formatting"
 	@echo "make lint      ruff, mypy --strict, the import contract"
@@ -51,6 +53,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest
+
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -1,0 +1,312 @@
+"""The targets that are one file of a folder: of a stage, of a tokenizer, or of a model.
+
+The other files are valid, and the manifest has the checksum of the changed one, as if someone had built the folder so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzz_targets import DOCUMENTS, add
+
+_WORDS = 'null|true|-1|[]|{}|"x"|1e999|\\ud800'
+
+
+def _add(name: str, make: Callable[[], Path], file: str, read: Callable[[str], object], words: bytes = b"") -> None:
+    """Add a target for one file of the folder that `make` returns."""
+
+    def run(data: bytes, folder: Path) -> None:
+        copy = folder / "folder"
+        if not copy.exists():
+            shutil.copytree(make(), copy)
+        (copy / file).write_bytes(data)
+        _record(copy, file, data)
+        read(str(copy))
+
+    add(name, run, lambda: [(make() / file).read_bytes()], _WORDS)
+
+
+def _record(folder: Path, name: str, data: bytes) -> None:
+    """Write the size and the checksum of a file into the manifest, if it lists it."""
+    path = folder / "manifest.json"
+    if name == path.name or not path.exists():
+        return
+    manifest = json.loads(path.read_text())
+    for shard in manifest["shards"]:
+        for file in shard["files"]:
+            if file["name"] == name:
+                file |= {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    path.write_text(json.dumps(manifest))
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp())
+
+
+def _options() -> Any:
+    from pipelines.core.run import RunOptions
+
+    return RunOptions()
+
+
+# Manifests and journals
+
+
+@functools.cache
+def _corpus() -> Path:
+    """Return a corpus with a finished `extract`, as another stage reads it, and an unfinished run of `dedup`."""
+    from pipelines.core import manifest, shards
+    from pipelines.core.records import DOCUMENT_SCHEMA
+
+    corpus = _new_folder()
+    with shards.write_shard(str(corpus / "extract"), "documents-00000.parquet", DOCUMENT_SCHEMA) as shard:
+        for row in map(json.loads, DOCUMENTS.splitlines()):
+            shard.writer.write(row)
+    entry = manifest.ShardEntry("shards", "a", 42, 40, {"empty": 2}, {"x": 1.5}, (shard.entry,))
+    manifest.write_manifest(
+        str(corpus / "extract"), manifest.Manifest(manifest.Identity("extract", 1, {}, {}), (entry,))
+    )
+    return corpus
+
+
+def _read_corpus(corpus: str) -> None:
+    from pipelines.build import status
+    from pipelines.core import inputs
+    from pipelines.core.drops import Drops
+
+    status(corpus, verify=True)
+    for shard in inputs.open_documents(f"{corpus}/extract").shards:
+        for batch in inputs.read_documents(shard, Drops()):
+            batch.validate(full=True)
+
+
+@functools.cache
+def _unfinished() -> Path:
+    folder = _new_folder()
+    try:
+        _resume(str(folder), stop=True)
+    except InterruptedError:
+        return folder
+    raise AssertionError("the run was not interrupted")
+
+
+def _resume(folder: str, stop: bool = False) -> None:
+    """Run a stage of two tasks, or resume it; with `stop`, interrupt it after the first."""
+    import dataclasses
+
+    from pipelines.core import shards
+    from pipelines.core.run import Stage, TaskResult, stage_run
+
+    @dataclasses.dataclass(frozen=True)
+    class NoOptions:
+        pass
+
+    def write() -> TaskResult:
+        return TaskResult(1, 1, files=(shards.write_file(folder, "a-00000.txt", b"a"),))
+
+    with stage_run(Stage("fuzz", 1), NoOptions(), inputs={"a": "b"}, output=folder, options=_options()) as run:
+        run.once("first", write)
+        if stop:
+            raise InterruptedError
+        run.once("second", TaskResult)
+        run.finish()
+
+
+def _resume_copy(folder: str) -> None:
+    copy = folder + "-resumed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    _resume(copy)
+
+
+# Tokenizers and token shards
+
+
+@functools.cache
+def _form(*names: str) -> Path:
+    """Return a folder with some of the files of a small tokenizer, or with all of them."""
+    from pipelines.stages.train_bpe.files import tokenizer_files
+
+    folder = _new_folder()
+    for name, data in tokenizer_files([(83, 71), (256, 68)]).items():
+        if name in names or not names:
+            (folder / name).write_bytes(data)
+    return folder
+
+
+def _read_tokenizer(folder: str) -> None:
+    import pyarrow as pa
+
+    from pipelines.core.errors import InputError
+    from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
+    from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
+
+    data = read_tokenizer(folder)
+    tokenizer = parse_tokenizer(data, folder)
+    assert end_of_text_id(tokenizer) < vocabulary_size(tokenizer)
+    texts = pa.array(["Some text of 12 words, éà <|endoftext|>.\n", ""])
+    LibraryEncoder(tokenizer).encode(texts)
+    with contextlib.suppress(InputError):  # it supports fewer kinds of tokenizers
+        FastEncoder(data, folder).encode(texts)
+
+
+@functools.cache
+def _tokens() -> Path:
+    from pipelines.stages.tokenize.config import TokenizeConfig
+    from pipelines.stages.tokenize.stage import tokenize
+
+    folder = _new_folder()
+    (folder / "documents.jsonl").write_bytes(DOCUMENTS)
+    tokenize(
+        TokenizeConfig(held_out=0.2), documents=str(folder / "documents.jsonl"), tokenizer=str(_form()),
+        output=str(folder / "tokens"), options=_options(),
+    )  # fmt: skip
+    return folder / "tokens"
+
+
+def _read_tokens(folder: str) -> None:
+    from pipelines.model.training.data import open_tokens, token_bytes
+    from pipelines.stages.pretrain.config import PretrainConfig
+    from pipelines.stages.pretrain.stage import show_batch
+
+    tokens = open_tokens(folder)
+    token_bytes(tokens.tokenizer, tokens.vocab_size)
+    tokens.held_out.read(0, tokens.held_out.tokens)
+    show_batch(PretrainConfig(set=("context=8", "batch_size=2", "micro_batch=2")), tokens=folder, step=1)
+
+
+# Indexes
+
+
+@functools.cache
+def _index(filter: str) -> Path:
+    from pipelines.stages.overlap_index.config import OverlapIndexConfig
+    from pipelines.stages.overlap_index.stage import overlap_index
+
+    folder = _new_folder()
+    (folder / "documents.jsonl").write_bytes(DOCUMENTS)
+    config = OverlapIndexConfig(filter=filter, error_rate=1e-2)
+    overlap_index(config, documents=str(folder / "documents.jsonl"), output=str(folder / "index"), options=_options())
+    return folder / "index"
+
+
+def _read_index(folder: str) -> None:
+    from pipelines.algorithms.ngrams.words import Normalization
+    from pipelines.stages.overlap_report.filter_index import open_filter
+
+    index = open_filter(folder)
+    index.certificate(probes=100)
+    index.check_options(8, Normalization())
+
+
+# Models
+
+
+@functools.cache
+def _model() -> Path:
+    """Return a GPT-2 of 1 layer as `webtext export` writes it, but without a manifest."""
+    import torch
+
+    from pipelines.core import storage
+    from pipelines.model.io.hugging_face import model_config, to_hugging_face
+    from pipelines.model.io.tensor_files import write_tensors
+    from pipelines.model.network.gpt2 import GPT2, Architecture
+    from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer
+
+    torch.manual_seed(0)
+    folder = _new_folder()
+    tokenizer = parse_tokenizer((_form() / "tokenizer.json").read_bytes(), "tokenizer.json")
+    architecture = Architecture(1, 8, 2, 16, tokenizer.get_vocab_size())
+    weights = GPT2(architecture).state_dict()
+    write_tensors(str(folder), "model.safetensors", to_hugging_face(weights))
+    storage.write_json(str(folder / "config.json"), model_config(architecture, end_of_text_id(tokenizer)))
+    shutil.copy(_form() / "tokenizer.json", folder)
+    names = {
+        "layers": "n_layer",
+        "width": "n_embd",
+        "heads": "n_head",
+        "context": "block_size",
+        "vocab_size": "vocab_size",
+    }
+    arguments = {names[name]: getattr(architecture, name) for name in names}
+    named = {f"transformer.{name}": weight for name, weight in weights.items()}
+    torch.save({"model": named, "model_args": arguments}, folder / "ckpt.pt")
+    return folder
+
+
+def _read_model(folder: str) -> None:
+    from pipelines.model.io.import_weights import import_weights
+    from pipelines.model.io.model_folder import open_model
+
+    model = open_model(folder)
+    model.tokenizer()
+    model.fingerprint()
+    import_weights(folder, vocab_size=model.model.architecture.vocab_size)
+
+
+def _read_nanogpt(folder: str) -> None:
+    from pipelines.model.io.import_weights import import_weights
+
+    import_weights(f"{folder}/ckpt.pt", vocab_size=259)
+
+
+@functools.cache
+def _training() -> Path:
+    """Return the folder of an unfinished training, with a checkpoint."""
+    import torch
+
+    from pipelines.core import storage
+    from pipelines.model.network.gpt2 import GPT2, Architecture
+    from pipelines.model.training.checkpoint import save_checkpoint
+
+    folder = _new_folder()
+    architecture = {"layers": 1, "width": 8, "heads": 2, "context": 16, "vocab_size": 259}
+    model = GPT2(Architecture(**architecture))
+    optimizer = torch.optim.AdamW(model.parameters())
+    sum(weight.sum() for weight in model.parameters()).backward()
+    optimizer.step()
+    rows = [{"step": 1, "loss": 5.5, "held_out_loss": 5.0}]
+    save_checkpoint(str(folder), 1, model=model, optimizer=optimizer, rows=rows, keep_latest=1)
+    (folder / "metrics.jsonl").write_bytes((folder / "checkpoints/step-0000001/metrics.jsonl").read_bytes())
+    storage.write_json(
+        str(folder / "config.json"), {"format": "webtext-gpt2", "architecture": architecture, "end_of_text": 258}
+    )
+    shutil.copy(_form() / "tokenizer.json", folder)
+    return folder
+
+
+def _read_training(folder: str) -> None:
+    from pipelines.model.io.model_folder import open_model
+
+    open_model(folder).tokenizer()
+
+
+_add("manifest", _corpus, "extract/manifest.json", _read_corpus)
+_add("stage-shard", _corpus, "extract/documents-00000.parquet", _read_corpus)
+_add("journal-header", _unfinished, "_journal/run.json", _resume_copy)
+_add("journal-entry", _unfinished, "_journal/first--first.json", _resume_copy)
+_add("tokenizer.json", functools.partial(_form, "tokenizer.json"), "tokenizer.json", _read_tokenizer)
+_add("encoder.json", functools.partial(_form, "encoder.json", "vocab.bpe"), "encoder.json", _read_tokenizer)
+_add("merges.txt", functools.partial(_form, "vocab.json", "merges.txt"), "merges.txt", _read_tokenizer)
+_add("ranks.tiktoken", functools.partial(_form, "ranks.tiktoken"), "ranks.tiktoken", _read_tokenizer)
+_add("tokens.json", _tokens, "tokens.json", _read_tokens)
+_add("token-shard", _tokens, "train-00000.bin", _read_tokens)
+_add("token-documents", _tokens, "train-00000-documents.parquet", _read_tokens)
+_add("token-tokenizer", _tokens, "tokenizer.json", _read_tokens)
+for _filter in ("blocked", "pybloom-live"):
+    for _file in ("index.json", "index.bloom"):
+        _add(f"{_filter}-{_file}", functools.partial(_index, _filter), _file, _read_index)
+for _file in ("config.json", "model.safetensors", "tokenizer.json"):
+    _add(f"model-{_file}", _model, _file, _read_model)
+_add("model-ckpt.pt", _model, "ckpt.pt", _read_nanogpt)
+_add("training-config", _training, "config.json", _read_training)
+_add("training-metrics", _training, "metrics.jsonl", _read_training)
+_add("training-state", _training, "checkpoints/step-0000001/state.json", _read_training)
