@@ -124,7 +124,8 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     """Open the folder of a finished stage; raise InputError if it is absent, unfinished or another stage's."""
     hint = f"run `webtext {stages[0]}` first"
     if not storage.is_folder(folder):
-        raise InputError(f"{folder}: no such folder; {hint}")
+        problem = "is a file, expected a folder" if storage.exists(folder) else "no such folder"
+        raise InputError(f"{folder}: {problem}; {hint}")
     if not has_manifest(folder):
         if is_unfinished(folder):
             raise InputError(f"{folder}: {stages[0]} has not finished; re-run `webtext {stages[0]}` to resume it")

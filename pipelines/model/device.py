@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,11 @@ def device_config(device: torch.device, precision: str = "auto") -> DeviceConfig
 def accumulator_dtype(device: torch.device) -> torch.dtype:
     """Return the dtype for sums on a device: float64, which Apple's GPUs do not support."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def derived_seed(*parts: object) -> int:
+    """Return a 63-bit seed that depends on all parts, the first of which is the user's seed."""
+    return int.from_bytes(hashlib.sha256(":".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams.words import (
     DEFAULT,
-    NORMALIZATION,
     Normalization,
     describe,
     ngrams,
@@ -148,5 +147,5 @@ def test_options_on_a_simple_example(normalization: Normalization, expected: lis
 
 
 def test_descriptions_of_normalizations_are_unique() -> None:
-    assert NORMALIZATION == "lower-cased alphanumeric words (Unicode), one space between words"
+    assert describe(DEFAULT) == "lower-cased alphanumeric words (Unicode), one space between words"
     assert len({describe(normalization) for normalization in _NORMALIZATIONS}) == 8

@@ -370,3 +370,11 @@ def test_a_refused_input_does_not_block_another(tmp_path: Path, capsys: pytest.C
     assert (tmp_path / "out" / "manifest.json").exists()
     assert main([stage, *more, "-q", "-o", str(tmp_path / "file"), "-i", str(tmp_path / "docs.jsonl")]) == 1
     assert "file: cannot write: File exists; it is not a folder" in capsys.readouterr().err
+
+
+def test_a_file_is_not_taken_for_the_folder_of_a_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "docs.jsonl"
+    path.write_text("{}\n")
+    assert main(["pretrain", "-i", str(path), "-o", str(tmp_path / "out"), "--preset", "tiny"]) == 1
+    expected = f"{path}: is a file, expected a folder; run `webtext tokenize` first"
+    assert expected in capsys.readouterr().err

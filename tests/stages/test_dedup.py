@@ -96,7 +96,7 @@ def result_files(folder: Path) -> dict[str, bytes]:
 
 def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tuple[str, str, str]]]:
     """Return what is kept and dropped, computed with sets of strings, dictionaries of buckets, and a search."""
-    shingles = [shingles_of(row["text"], config.ngram) for row in rows]
+    shingles = [set(shingles_of(row["text"], config.ngram)) for row in rows]
     near: dict[int, set[int]] = defaultdict(set)
     for members in _buckets(rows, shingles, config):
         for one, other in itertools.combinations(members, 2):
@@ -301,7 +301,7 @@ def test_clusters_lists_every_member_with_its_true_similarity(tmp_path):
     assert (listed["c0"]["kind"], listed["c0"]["jaccard"]) == ("kept", None)
     assert (listed["copy"]["kind"], listed["copy"]["jaccard"]) == ("exact", 1.0)
     for number in range(1, 7):
-        sets = shingles_of(chain[0], 5), shingles_of(chain[number], 5)
+        sets = set(shingles_of(chain[0], 5)), set(shingles_of(chain[number], 5))
         assert listed[f"c{number}"]["kind"] == "near"
         assert listed[f"c{number}"]["jaccard"] == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     unlike = sum(row["jaccard"] is not None and row["jaccard"] < 0.8 for row in listed.values())

@@ -27,7 +27,7 @@ def test_versions_of_real_documents_are_found(shared_data, tmp_path):
     cluster_of = {row["id"]: row["cluster"] for row in pq.read_table(output / "clusters.parquet").to_pylist()}
     near, together = 0, 0
     for versions in _versions(documents):
-        sets = {id: shingles_of(text, 5) for id, text in versions.items()}
+        sets = {id: set(shingles_of(text, 5)) for id, text in versions.items()}
         for one, other in itertools.combinations(sets, 2):
             if sets[one] and len(sets[one] & sets[other]) / len(sets[one] | sets[other]) >= 0.8:
                 near += 1

@@ -41,12 +41,9 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFC", text).lower())
 
 
-def shingles_of(text: str, ngram: int) -> set[str]:
+def shingles_of(text: str, ngram: int) -> list[str]:
     """Return the runs of `ngram` words, joined by spaces; where there are fewer words, all of them together."""
-    return set(_runs(words_of(text), ngram))
-
-
-def _runs(words: list[str], ngram: int) -> list[str]:
+    words = words_of(text)
     if not words:
         return []
     return [" ".join(words[start : start + ngram]) for start in range(max(1, len(words) - ngram + 1))]
@@ -55,7 +52,7 @@ def _runs(words: list[str], ngram: int) -> list[str]:
 def shingle_hashes(text: str, ngram: int) -> Hashes:
     """Return the first 64 bits of each shingle's SHA-1, sorted; the low 32 are `datasketch.hashfunc.sha1_hash32`."""
     sha1 = hashlib.sha1
-    digests = b"".join([sha1(run.encode()).digest()[:8] for run in _runs(words_of(text), ngram)])
+    digests = b"".join([sha1(run.encode()).digest()[:8] for run in shingles_of(text, ngram)])
     hashes: Hashes = np.unique(np.frombuffer(digests, dtype="<u8").astype(np.uint64))
     return hashes
 

@@ -42,8 +42,6 @@ def describe(normalization: Normalization) -> str:
     return f"lower-cased alphanumeric words ({letters}), one space between words{apostrophes}{lines}"
 
 
-NORMALIZATION = describe(DEFAULT)
-
 # For strings, \w is `str.isalnum` and the underscore.
 _CHARACTERS = {"unicode": r"[^\W_]", "ascii": "[a-z0-9]"}
 _APOSTROPHE = re.compile("['\u2019]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError, UsageError
-from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import Decoder, batch_rows
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.io.model_folder import TrainedModel, open_model
@@ -87,7 +86,7 @@ class Sampler:
         """Draw the samples of a batch."""
         prompt, end = self.prompts[batch.prompt], self.trained.end_of_text
         numbers = range(batch.first, batch.first + batch.samples)
-        seeds = [_sample_seed(self.options.seed, prompt, number) for number in numbers]
+        seeds = [derived_seed(self.options.seed, number, prompt) for number in numbers]
         prompt_ids = self._prompt_ids[batch.prompt] or [end]
         with reproducible(self.device), translate_memory_errors(_MEMORY_ADVICE):
             texts = sample_tokens(self._model, prompt_ids, self.options, seeds, end_of_text=end)
@@ -197,8 +196,3 @@ def _encode(tokenizer: Any, prompt: str, trained: TrainedModel) -> list[int]:
     if len(ids) > context:
         raise UsageError(f"prompt {prompt[:30]!r}...: {len(ids)} tokens exceed the context of {context}; shorten it")
     return ids
-
-
-def _sample_seed(seed: int, prompt: str, number: int) -> int:
-    digest = hashlib.sha256(f"{seed}:{number}:{prompt}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

@@ -214,19 +214,16 @@ def _unpickle(path: str) -> dict[str, Any]:
         try:
             saved = torch.load(local, map_location="cpu", weights_only=True, mmap=mapped)
         except pickle.UnpicklingError as error:
+            reason = str(error).strip().partition("\n")[0].partition(". ")[0]
             raise InputError(
                 f"{path}: not a torch.save file, or one with more than weights and plain values, which webtext does "
-                f"not execute ({_first_sentence(error)}); save its weights again, preferably as {MODEL_FILE}"
+                f"not execute ({reason}); save its weights again, preferably as {MODEL_FILE}"
             ) from error
         except (RuntimeError, OSError, EOFError, ValueError, LookupError) as error:
-            raise InputError(f"{path}: not a torch.save file, or damaged ({_first_sentence(error)})") from error
+            raise InputError(f"{path}: not a torch.save file, or damaged; name a model's folder or ckpt.pt") from error
     if not isinstance(saved, dict):
         raise InputError(f"{path}: contains a {type(saved).__name__}, expected a model's weights by name")
     return saved
-
-
-def _first_sentence(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
 
 
 def _copy_to_float32(named: Mapping[str, Any], path: str) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.model.device import accumulator_dtype
+from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.network.gpt2 import GPT2, next_token_loss
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.optimizer import make_optimizer
@@ -60,7 +59,7 @@ class Engine:
         self.optimizer.zero_grad()
         for index in own:
             # A seed per micro-batch: no random state to save, and independent of the process that computes it.
-            device.seed(_dropout_seed(recipe.seed, step, index))
+            device.seed(derived_seed(recipe.seed, step, index))
             blocks = device.to_device(self._job.tokens.train.read_blocks(micro_batches[index], recipe.context))
             with self._gradient_sync(index == own[-1]):
                 with device.autocast():
@@ -150,7 +149,3 @@ def run_or_disable_compilation(
         torch._dynamo.reset()
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON_LENGTH]
         note(f"torch.compile failed; training continues without it ({reason})")
-
-
-def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{micro_batch}".encode()).digest()[:8], "big") >> 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from typing import Any, BinaryIO
 
 from warcio.archiveiterator import ArchiveIterator
@@ -45,7 +44,7 @@ class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
 class _HeaderLineReader(DecompressingBufferedReader):  # type: ignore[misc]
     """Counts the bytes that are read as lines, which are the headers and the blank lines after a record.
 
-    Raises ArchiveLoadFailed where warcio prints a warning, or mistakes the end of an incomplete file for its end.
+    Raises zlib.error where warcio prints it, and ArchiveLoadFailed for an incomplete file, whose end warcio accepts.
     """
 
     header_bytes = 0
@@ -56,12 +55,9 @@ class _HeaderLineReader(DecompressingBufferedReader):  # type: ignore[misc]
         super()._process_read(data)
 
     def _decompress(self, data: bytes) -> bytes:
-        if not self.decompressor or not self.num_block_read:
-            return bytes(super()._decompress(data))
-        try:
+        if self.decompressor and self.num_block_read:
             return bytes(self.decompressor.decompress(data))
-        except zlib.error as error:
-            raise ArchiveLoadFailed(f"a compressed record cannot be read: {error}") from error
+        return bytes(super()._decompress(data))
 
     def readline(self, length: int | None = None) -> bytes:
         """Return a line; raise ArchiveLoadFailed if the record has had too many bytes of lines."""

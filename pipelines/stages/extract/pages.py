@@ -148,15 +148,13 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                     return
                 page = _page_of_record(record, robots) if record.rec_type == "response" else None
                 errors, offset = records.err_count, records.get_record_offset()
+                if page and isinstance(page.content, PageText) and page.content.problem == "damaged_record":
+                    raise ArchiveLoadFailed(page.content.detail)
             except _DAMAGE as error:
                 advice = "check that the copy is complete, repair it with `warcio recompress`, or omit it"
                 raise InputError(f"{path}: is damaged after byte {offset} ({_reason(error)}); {advice}") from error
             if page is None:
                 continue
-            if isinstance(page.content, PageText) and page.content.problem == "damaged_record":
-                raise InputError(
-                    f"{path}: is truncated after byte {offset} ({page.content.detail}); check that the copy is complete"
-                )
             if records.err_count > errors:
                 page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
             yield dataclasses.replace(page, warc_file=file.name, warc_offset=offset)
