@@ -6,6 +6,8 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
+from pipelines.core.format import escape_unprintable
+
 # Messages quote values of untrusted files, which may have megabytes.
 _MAX_MESSAGE_CHARACTERS = 2000
 
@@ -16,8 +18,11 @@ class WebtextError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """Return the message; of a very long one the beginning, which names the file, and the end with the remedy."""
-        return shorten_message(super().__str__())
+        """Return the message in one line; of a long one the beginning, which names the file, and the end, the remedy.
+
+        It can quote any character of a file: those that a terminal would obey are written as `\\x1b`.
+        """
+        return _escape_message(" ".join(super().__str__().splitlines()))
 
 
 class UsageError(WebtextError):
@@ -59,7 +64,15 @@ class StorageError(WebtextError):
 
 
 class TaskError(WebtextError):
-    """A task failed; the message names it and the cause."""
+    """A task failed; the message names it and the cause, with --debug also the traceback."""
+
+    def __str__(self) -> str:
+        """Return the message with its lines."""
+        return _escape_message(Exception.__str__(self), keep="\n")
+
+
+def _escape_message(message: str, keep: str = "") -> str:
+    return shorten_message(escape_unprintable(shorten_message(message), keep))
 
 
 def shorten_message(message: str) -> str:

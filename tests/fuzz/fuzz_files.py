@@ -125,7 +125,8 @@ def _config() -> list[bytes]:
     return [text.encode(), "\n".join(options).encode()]
 
 
-def _warc_records() -> list[bytes]:
+def warc_records() -> list[bytes]:
+    """Return a warcinfo, a response, a request and a response."""
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + HTML
     head = (
         "WARC/1.1\r\nWARC-Type: {}\r\nWARC-Target-URI: http://a.example/{}\r\nWARC-Date: 2026-01-02T03:04:05Z\r\n"
@@ -163,7 +164,7 @@ _add_parquet("urls.parquet", _read_urls, "url", {"url": ["http://a.example/1", "
 _RECORD_WORDS = (
     "WARC/1.0|Content-Length:|WARC-Type:|revisit|response|metadata|http://|HTTP/1.1|chunked|\r\n\r\n|filedesc://"
 )
-for _name, _records in (("pages.warc", _warc_records), ("pages.arc", _arc_records)):
+for _name, _records in (("pages.warc", warc_records), ("pages.arc", _arc_records)):
     add_file(_name, _read_archive, lambda records=_records: [b"".join(records())], _RECORD_WORDS)
     add_file(f"{_name}.gz", _read_archive, lambda records=_records: [b"".join(map(gz, records()))], _RECORD_WORDS)
 add_packed("documents.jsonl", _read_documents, DOCUMENTS, '"text"|"id"|null|\\ud83d|{}|[]')

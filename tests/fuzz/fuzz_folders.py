@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fuzz_files import warc_records
 from fuzz_targets import DOCUMENTS, add
 
 _WORDS = 'null|true|-1|[]|{}|"x"|1e999|\\ud800'
@@ -125,6 +126,42 @@ def _resume_copy(folder: str) -> None:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
     _resume(copy)
+
+
+@functools.cache
+def _fetched() -> Path:
+    """Return the folder of a finished `fetch` with one page."""
+    import datetime as dt
+
+    from pipelines.core import manifest, shards
+    from pipelines.core.records import PAGE_SCHEMA
+
+    folder = _new_folder()
+    row = {
+        "url": "http://a.example/1",
+        "outcome": "ok",
+        "source": "live",
+        "bytes": 9,
+        "fetched_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    }
+    with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as pages:
+        pages.writer.write({**row, "warc_file": "pages-00000.warc", "warc_offset": 0})
+        pages.writer.write({**row, "url": "http://a.example/2", "outcome": "dropped.http_not_found"})
+    warc = shards.write_file(str(folder), "pages-00000.warc", warc_records()[1])
+    entry = manifest.ShardEntry("shards", "a", 2, 1, {"http_not_found": 1}, {}, (pages.entry, warc))
+    manifest.write_manifest(str(folder), manifest.Manifest(manifest.Identity("fetch", 1, {}, {}), (entry,)))
+    return folder
+
+
+def _read_fetched(folder: str) -> None:
+    from pipelines.core import inputs
+    from pipelines.stages.extract.pages import read_pages
+    from pipelines.stages.extract.sources import FetchedShard
+
+    stage = inputs.open_stage(folder, ("fetch",))
+    [pages], warcs = stage.files("pages-", ".parquet"), stage.files("pages-", ".warc")
+    for page in read_pages(FetchedShard(folder, pages, tuple(warcs))):
+        assert len(page.id) == 32
 
 
 # Tokenizers and token shards
@@ -291,6 +328,8 @@ def _read_training(folder: str) -> None:
 
 _add("manifest", _corpus, "extract/manifest.json", _read_corpus)
 _add("stage-shard", _corpus, "extract/documents-00000.parquet", _read_corpus)
+_add("fetched-pages", _fetched, "pages-00000.parquet", _read_fetched)
+_add("fetched-warc", _fetched, "pages-00000.warc", _read_fetched)
 _add("journal-header", _unfinished, "_journal/run.json", _resume_copy)
 _add("journal-entry", _unfinished, "_journal/first--first.json", _resume_copy)
 _add("tokenizer.json", functools.partial(_form, "tokenizer.json"), "tokenizer.json", _read_tokenizer)

@@ -35,6 +35,8 @@ REASONS = {
     "http_unexpected": "a status other than 200 or 203",
 }
 
+_MAX_DETAIL_CHARACTERS = 500
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
@@ -43,6 +45,10 @@ class Failure:
     reason: str
     detail: str
     retryable: bool = False
+
+    def __post_init__(self) -> None:
+        """Shorten the detail, which can quote a header of 64 KiB."""
+        object.__setattr__(self, "detail", self.detail[:_MAX_DETAIL_CHARACTERS])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class ApiClient:
             raise _RetryableError(FailureCause(f"status {response.status_code}{reason}"))
         try:
             value = json.loads(response.content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _RetryableError(FailureCause(f"{len(response.content)} bytes that are not JSON")) from error
         if response.status_code != 200:
             self._raise_refusal(response.status_code, path, _error_message(value))

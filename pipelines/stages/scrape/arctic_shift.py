@@ -136,7 +136,7 @@ class Search:
         try:
             record["created_utc"] = int(record["created_utc"])
             record["id"] = str(record["id"]).removeprefix("t3_")
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise InputError(f"{self._label}: the response has a submission without id or created_utc") from None
         record["is_self"] = _is_self(record)
         return record
@@ -147,6 +147,6 @@ def _is_self(record: Record) -> bool:
 
     The API does not return `is_self`; this is what the URL of a self post is.
     """
-    thread = _THREAD.match(record.get("url") or "")
+    thread = _THREAD.match(str(record.get("url")))
     parent = str(record.get("crosspost_parent") or "").removeprefix("t3_")
     return thread is not None and thread[1].lower() in (record["id"], parent)
