@@ -52,14 +52,11 @@ def _table(stage: StageSpec) -> str:
     for field in dataclasses.fields(stage.config_type()):
         spec = spec_of(field)
         has_default = field.default is not None
+        example = spec.choices[0] if spec.choices and spec.example is None else spec.example
         description = spec.help + _range(spec) + ("" if has_default else " No default; example:")
         lines += [f"# {line}" for line in textwrap.wrap(description, 110, break_on_hyphens=False)]
-        lines.append(f"# {field.name} = {_toml_value(field.default if has_default else _example(spec))}")
+        lines.append(f"# {field.name} = {_toml_value(field.default if has_default else example)}")
     return "\n".join(lines) + "\n"
-
-
-def _example(spec: OptionSpec) -> Any:
-    return spec.choices[0] if spec.choices and spec.example is None else spec.example
 
 
 def _range(spec: OptionSpec) -> str:

@@ -64,7 +64,7 @@ def expected_error(items: int, blocks: int, k: int) -> float:
     The mean over the binomial distribution of the hashes per block and the distribution of the bits that they set.
     Collisions of hashes are not included.
     """
-    errors = _errors_by_load(k)
+    errors = _error_after_insertions()[::k, k - 1]  # of a block with 0, 1, ... hashes
     if blocks == 1:
         return float(errors[items]) if items < len(errors) else 1.0
     mean = items / blocks
@@ -94,11 +94,6 @@ def _fewest_blocks(items: int, error_rate: float, k: int) -> int:
         else:
             high = middle
     return high
-
-
-def _errors_by_load(k: int) -> npt.NDArray[np.float64]:
-    """Return the false-positive rate of a block with 0, 1, ... hashes."""
-    return _error_after_insertions()[::k, k - 1]
 
 
 @functools.cache

@@ -19,7 +19,6 @@ from pipelines.core.errors import UsageError
 from pipelines.core.resources import data_names, data_path
 
 PRESETS = data_names("presets")
-ORIGINS = ("stated", "inherited", "chosen")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,7 +97,8 @@ class DayCounts:
         """Yield the months that have submissions, in order."""
         by_month: dict[str, dict[int, Counts]] = {}
         for day, counts in self.by_day().items():
-            by_month.setdefault(_month_of_day(day), {})[day] = counts
+            month = str(np.datetime64(day, "D").astype("datetime64[M]"))
+            by_month.setdefault(month, {})[day] = counts
         for month, days in by_month.items():
             yield MonthCounts(month, days)
 
@@ -221,10 +222,6 @@ def month_span(month: str) -> tuple[int, int]:
     start = np.datetime64(month, "M")
     first, end = (int(bound.astype("datetime64[s]").astype(np.int64)) for bound in (start, start + 1))
     return first, end
-
-
-def _month_of_day(day: int) -> str:
-    return str(np.datetime64(day, "D").astype("datetime64[M]"))
 
 
 def _date(day: int) -> dt.date:
