@@ -24,7 +24,7 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.core.errors import InputError, StorageError
+from pipelines.core.errors import InputError, StorageError, WebtextError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,19 +100,22 @@ def local_copy(path: str) -> Iterator[str]:
 def exists(path: str) -> bool:
     """Return whether a file or folder exists."""
     file_system, plain = _file_system(path)
-    return bool(file_system.exists(plain))
+    with translate_os_errors(path, "read"):
+        return bool(file_system.exists(plain))
 
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists."""
     file_system, plain = _file_system(path)
-    return bool(file_system.isdir(plain))
+    with translate_os_errors(path, "read"):
+        return bool(file_system.isdir(plain))
 
 
 def is_file(path: str) -> bool:
     """Return whether a regular file exists: not a folder, pipe or device."""
     file_system, plain = _file_system(path)
-    return bool(file_system.isfile(plain))
+    with translate_os_errors(path, "read"):
+        return bool(file_system.isfile(plain))
 
 
 def size_bytes(path: str) -> int:
@@ -392,3 +395,7 @@ def translate_os_errors(path: str, verb: str) -> Iterator[None]:
             "File exists": "; it is not a folder",
         }
         raise StorageError(f"{path}: cannot {verb}: {reason}{remedies.get(reason, '')}") from error
+    except Exception as error:
+        if "://" not in path or isinstance(error, WebtextError):
+            raise
+        raise StorageError(f"{path}: cannot {verb}: {error}") from error  # of a third-party file system

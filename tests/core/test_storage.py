@@ -113,6 +113,17 @@ def test_an_error_of_a_file_system_is_a_storage_error() -> None:
         storage.exists("reference://x")
 
 
+def test_an_error_of_a_remote_file_system_names_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise LookupError("no route to host")
+
+    for method in ("exists", "isdir", "isfile"):
+        monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{method}", fail)
+    for function in (storage.exists, storage.is_folder, storage.is_file):
+        with pytest.raises(StorageError, match=r"^memory://x/y: cannot read: no route to host"):
+            function("memory://x/y")
+
+
 def test_colons_in_a_local_name_are_not_a_chain_of_urls(tmp_path: Path) -> None:
     for name in ("::x", "a::b", "data:,x"):
         storage.write_bytes(str(tmp_path / name), b"x")
