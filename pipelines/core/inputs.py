@@ -257,6 +257,7 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
                     text_field=shard.text_field,
                     drops=drops,
                     batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
+                    is_verified=file.stage is not None,
                 )
             else:
                 batches = read_jsonl(file.path, file.name, shard.text_field, drops, shard.max_document_bytes)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.core import storage
@@ -141,11 +142,9 @@ def read_batches(
         file = open_parquet(stream, path)
         if columns is not None:
             require_columns(path, file.schema_arrow.names, columns)
-        try:
+        with _damage_reported(path):
             # One thread: every core has its own worker already, and further threads only cost system time.
             yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
-        except _DAMAGE as error:
-            raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
 def rows_per_batch(
@@ -153,62 +152,52 @@ def rows_per_batch(
     path: str,
     row_groups: Sequence[int] | None,
     max_bytes: int,
+    *,
     columns: Sequence[str] | None = None,
+    is_verified: bool = False,
 ) -> int:
     """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
 
-    The footer has only the mean size, so that a large value that a dictionary stores once may be in every row: even
-    then the rows have at most 256 MiB, or there is one.
+    The footer has only the mean size, and a dictionary stores a value once that may be in every row. Unless webtext
+    wrote the file (`is_verified`), the rows have at most 256 MiB even then, or there is one.
     """
-    metadata = open_parquet(stream, path).metadata
-    numbers = row_groups or range(metadata.num_row_groups)
-    groups = [metadata.row_group(number) for number in numbers]
+    file = open_parquet(stream, path)
+    numbers = row_groups or range(file.metadata.num_row_groups)
+    groups = [file.metadata.row_group(number) for number in numbers]
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
-    chunks = (column_chunks(stream, path, metadata, number, columns) for number in numbers)
-    dictionaries = max((_dictionary_bytes(stream, group) for group in chunks), default=0)
-    return int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest), _MAX_REPEATED_BYTES / max(1, dictionaries))))
+    repeated = 1 if is_verified else max((_longest_row(stream, path, number, columns) for number in numbers), default=1)
+    return int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest), _MAX_REPEATED_BYTES / repeated)))
+
+
+def _longest_row(stream: BinaryIO, path: str, row_group: int, columns: Sequence[str] | None) -> int:
+    """Return the bytes of a row with the longest value in the dictionary of each column."""
+    parts = open_parquet(stream, path).schema
+    names = [part.name for part in parts if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
+    names = [name for name in names if columns is None or name in columns]
+    file = pq.ParquetFile(stream, read_dictionary=names)
+    with _damage_reported(path):
+        first = next(file.iter_batches(batch_size=1, columns=names, row_groups=[row_group], use_threads=False), None)
+    found = [column.dictionary for column in first.columns if isinstance(column, pa.DictionaryArray)] if first else []
+    return 1 + sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in found)
 
 
 def column_chunks(
-    stream: BinaryIO, path: str, metadata: pq.FileMetaData, row_group: int, columns: Sequence[str] | None = None
+    stream: BinaryIO, path: str, metadata: pq.FileMetaData, row_group: int, columns: Sequence[str]
 ) -> list[pq.ColumnChunkMetaData]:
-    """Return what the footer says of columns (None: all) in a row group; raise InputError if that is damaged.
+    """Return what the footer says of columns in a row group; raise InputError if that is damaged.
 
     pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
     """
     file = pq.ParquetFile(stream, metadata=metadata, buffer_size=_PROBED_BYTES)
-    names = None if columns is None else list(columns)
-    try:
-        next(file.iter_batches(batch_size=1, columns=names, row_groups=[row_group], use_threads=False), None)
-    except _DAMAGE as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
+    with _damage_reported(path):
+        next(file.iter_batches(batch_size=1, columns=list(columns), row_groups=[row_group], use_threads=False), None)
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     group = metadata.row_group(row_group)
     return [
         group.column(index)
         for index, column in enumerate(paths)
-        if columns is None or any(column == name or column.startswith(f"{name}.") for name in columns)
+        if any(column == name or column.startswith(f"{name}.") for name in columns)
     ]
-
-
-def _dictionary_bytes(stream: BinaryIO, chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
-    """Return the size of the dictionary pages of a row group that are large enough to matter."""
-    total = 0
-    for chunk in chunks:
-        if "BYTE_ARRAY" in chunk.physical_type and chunk.total_uncompressed_size > _MAX_REPEATED_BYTES // _READ_ROWS:
-            offsets = (chunk.dictionary_page_offset or 0, chunk.data_page_offset)
-            stream.seek(min((offset for offset in offsets if offset > 0), default=0))
-            # The header of a page in Thrift's compact protocol: its type (4: a dictionary), then its size as a zigzag
-            # varint, each after a byte 0x15.
-            header = stream.read(9)
-            if header[:2] == b"\x15\x04":
-                size = 0
-                for position, byte in enumerate(header[3:]):
-                    size |= (byte & 0x7F) << 7 * position
-                    if byte < 0x80:
-                        break
-                total += size >> 1
-    return total
 
 
 def estimate_text_bytes(
@@ -254,6 +243,14 @@ def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(stream)
     except _DAMAGE as error:
         raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _damage_reported(path: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
 
 
 def require_columns(path: str, present: list[str], required: list[str]) -> None:

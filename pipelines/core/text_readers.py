@@ -48,11 +48,18 @@ def document_fields(schema: pa.Schema, text_field: str, path: str) -> pa.Schema:
 
 
 def read_parquet(
-    path: str, name: str, row_groups: Sequence[int] | None, *, text_field: str, drops: Drops, batch_bytes: int
+    path: str,
+    name: str,
+    row_groups: Sequence[int] | None,
+    *,
+    text_field: str,
+    drops: Drops,
+    batch_bytes: int,
+    is_verified: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a Parquet file, or of some of its row groups, in batches of about `batch_bytes`."""
     schema = None
-    row, batches = _parquet_batches(path, row_groups, batch_bytes)
+    row, batches = _parquet_batches(path, row_groups, batch_bytes, is_verified)
     for batch in batches:
         schema = schema or document_fields(batch.schema, text_field, path)
         shards.check_values(path, batch, row, except_column=text_field)
@@ -76,13 +83,13 @@ def _read_ids(path: str, ids: pa.Array) -> list[str | None]:
 
 
 def _parquet_batches(
-    path: str, row_groups: Sequence[int] | None, batch_bytes: int
+    path: str, row_groups: Sequence[int] | None, batch_bytes: int, is_verified: bool
 ) -> tuple[int, Iterator[pa.RecordBatch]]:
     """Return the number of the first row to read, and the rows in batches of limited size (a row is never split)."""
     groups = None if row_groups is None else list(row_groups)
     with storage.open_read(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
-        rows = shards.rows_per_batch(stream, path, groups, batch_bytes)
+        rows = shards.rows_per_batch(stream, path, groups, batch_bytes, is_verified=is_verified)
     first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
     batches = shards.read_batches(path, row_groups=groups, rows=rows)
     # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.

@@ -97,7 +97,7 @@ def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 8 * _MIB)
-    values = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * (2 * _MIB - 4)]))
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * (2 * _MIB - 1)]))
     pq.write_table(pa.table({"text": values}), tmp_path / "x.parquet", compression="zstd", store_schema=False)
     assert (tmp_path / "x.parquet").stat().st_size < 10_000
     (shard,) = inputs.open_documents(str(tmp_path)).shards

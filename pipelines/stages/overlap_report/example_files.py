@@ -94,7 +94,7 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in batches of about so many bytes."""
     with storage.open_read(path) as stream:
-        rows = shards.rows_per_batch(stream, path, None, batch_bytes, columns)
+        rows = shards.rows_per_batch(stream, path, None, batch_bytes, columns=columns)
     for batch in shards.read_batches(path, columns, rows=rows):
         yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
