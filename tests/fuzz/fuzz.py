@@ -41,7 +41,7 @@ SEEDS = Path(__file__).parent / "seeds"
 FAILURES = REPOSITORY / "fuzz-failures"
 
 # For inputs of at most 1 MiB. Bounded readers take some hundred MiB for the largest text that they allow.
-MAX_SECONDS = 20.0
+MAX_SECONDS = 30.0
 _MEMORY_BYTES = 1 << 30
 _ADDRESS_SPACE_BYTES = 8 << 30
 _OUTPUT_BYTES = 4000

@@ -193,4 +193,4 @@ def _change(choice: random.Random, parent: Any, key: Any, others: Sequence[Any])
     elif action < 0.6 and isinstance(parent[key], str):
         parent[key] = parent[key][:-1] + choice.choice(("", "\x00", "/../x", "\ud800", " "))
     else:
-        parent[key] = choice.choice(_VALUES)
+        parent[key] = copy.deepcopy(choice.choice(_VALUES))  # a later change must not change the table
