@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ _PYBLOOM_HEADER_BYTES = 40
 
 class _Description(TypedDict):
     format: str
-    n: Count
+    n: Annotated[int, msgspec.Meta(ge=1, le=100)]  # as the option --ngram
     corpus: str
     items: Count
     error_rate: float
