@@ -271,9 +271,9 @@ class StageRun:
         )
 
     def abandon(self) -> None:
-        """Remove what a first attempt did if its input was refused soon, so that it does not block another input."""
+        """Remove what a first attempt did if its documents were refused soon, so that it does not block others."""
         is_short = time.monotonic() - self._started < _SHORT_ATTEMPT_S
-        if self._is_new and is_short and not self.finished and not self._stage.is_irreplaceable:
+        if self._is_new and is_short and "documents" in self._identity.inputs and not self.finished:
             with contextlib.suppress(InputError):  # a file of someone else
                 self._folder.empty()
 

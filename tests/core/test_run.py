@@ -744,10 +744,10 @@ def test_a_replacement_that_cannot_be_completed_is_no_lock_of_another_process(
         _run(tmp_path / "out", version=2)
 
 
-def _refuse_input(output: Path, options: RunOptions | None = None, **stage_options: Any) -> None:
-    """Do the four tasks, or those that remain, and refuse the input."""
-    stage = Stage("numbers", 1, **stage_options)
-    with stage_run(stage, _Config(), inputs={"a": "1"}, output=str(output), options=options or RunOptions()) as run:
+def _refuse_input(output: Path, options: RunOptions | None = None, name: str = "documents") -> None:
+    """Do the four tasks, or those that remain, and refuse the input of this name."""
+    stage, options = Stage("numbers", 1), options or RunOptions()
+    with stage_run(stage, _Config(), inputs={name: "1"}, output=str(output), options=options) as run:
         run.map(_write_numbers, [_Task(10 * number, run.output) for number in range(4)])
         raise InputError("no numbers")
 
@@ -758,17 +758,19 @@ def test_a_first_attempt_whose_input_is_refused_soon_leaves_nothing(tmp_path: Pa
     assert [path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".lock")] == []
 
 
-@pytest.mark.parametrize("attempt", ["resumed", "irreplaceable", "long"])
+@pytest.mark.parametrize("attempt", ["resumed", "of a server", "long"])
 def test_other_attempts_keep_their_tasks_if_the_input_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: str
 ) -> None:
+    name = "listings" if attempt == "of a server" else "documents"
     if attempt == "resumed":
-        _run_to(tmp_path / "out", finished=False)
+        with pytest.raises(KeyboardInterrupt):
+            _run(tmp_path / "out", inputs={name: "1"}, stop_after=2)
     if attempt == "long":
         monkeypatch.setattr("pipelines.core.run._SHORT_ATTEMPT_S", 0)
     with pytest.raises(InputError, match="no numbers"):
-        _refuse_input(tmp_path / "out", is_irreplaceable=attempt == "irreplaceable")
-    assert _run(tmp_path / "out")[1] == []
+        _refuse_input(tmp_path / "out", name=name)
+    assert _run(tmp_path / "out", inputs={name: "1"})[1] == []
 
 
 def test_a_refused_replacement_keeps_the_earlier_result(tmp_path: Path) -> None:
