@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -16,9 +15,10 @@ import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.compression import CountedReader, open_counted, strip_compression
+from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.format import format_bytes
-from pipelines.core.text_readers import replace_surrogates
+from pipelines.core.text_readers import jsonl_row
 
 _WINDOWS = 16
 _WINDOW_BYTES = 512 << 10
@@ -78,11 +78,10 @@ class _Tally:
     def add(self, line: bytes, text_field: str) -> None:
         """Count one line; one without a document counts only as bytes."""
         self.line_bytes += len(line)
-        text = _text_of(line, text_field)
-        if text is not None:
+        if row := jsonl_row(line, "", text_field, Drops()):
             self.documents += 1
-            self.text_bytes += len(text.encode())
-            self.texts.append(text[:_SAMPLED_CHARACTERS])
+            self.text_bytes += len(row["text"].encode())
+            self.texts.append(row["text"][:_SAMPLED_CHARACTERS])
 
 
 def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
@@ -258,15 +257,6 @@ def _skip(stream: CountedReader, size: int) -> int:
     while skipped < size and (data := stream.read1(min(_WINDOW_BYTES, size - skipped))):
         skipped += len(data)
     return skipped
-
-
-def _text_of(line: bytes, text_field: str) -> str | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    text = replace_surrogates(record.get(text_field)) if isinstance(record, dict) else None
-    return text if isinstance(text, str) else None
 
 
 def round_down(number: int, digits: int = 2) -> int:

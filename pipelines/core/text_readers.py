@@ -136,7 +136,7 @@ def read_jsonl(
             if len(line) >= max_line_bytes:
                 drops.add("too_large", f"{name}:{number}", detail=f"a line of {max_line_bytes} bytes or more")
                 continue
-            row = _jsonl_row(line, f"{name}:{number}", text_field, drops)
+            row = jsonl_row(line, f"{name}:{number}", text_field, drops)
             if row is None:
                 continue
             kept += 1
@@ -167,7 +167,7 @@ def _describe_record(line: bytes, text_field: str) -> str:
     return f"has the fields {', '.join(map(repr, record))}"
 
 
-def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
+def jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> dict[str, Any] | None:
     """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
     try:
         record = json.loads(line)
@@ -199,20 +199,12 @@ def _jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> d
 def replace_surrogates(value: Any) -> Any:
     """Replace unpaired surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
     if isinstance(value, str):
-        return value if _is_valid(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
         return [replace_surrogates(item) for item in value]
     if isinstance(value, dict):
         return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
     return value
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
