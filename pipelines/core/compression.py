@@ -141,11 +141,11 @@ def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     if path.endswith(".zst"):
         return _ZstdReader(raw)
     if path.endswith(".xz"):
-        return _Read1Adapter(lzma.LZMAFile(raw))
+        return _Reader(lzma.LZMAFile(raw).read1)
     if path.endswith(".bz2"):
-        return _Read1Adapter(bz2.BZ2File(raw))
+        return _Reader(bz2.BZ2File(raw).read1)
     if path.endswith(".gz"):
-        return _Read1Adapter(gzip.GzipFile(fileobj=raw, mode="rb"))
+        return _Reader(gzip.GzipFile(fileobj=raw, mode="rb").read1)
     return cast(io.RawIOBase, raw)
 
 
@@ -170,11 +170,11 @@ class _DeferredErrorReader(io.BufferedReader):
         return size
 
 
-class _Read1Adapter(io.RawIOBase):
-    """Reads a decoder by `read1`; longer reads discard the data before an error."""
+class _Reader(io.RawIOBase):
+    """Reads by a function that returns at most so many bytes: of a decoder, `read1` keeps the data before an error."""
 
-    def __init__(self, decoder: lzma.LZMAFile | bz2.BZ2File | gzip.GzipFile) -> None:
-        self._decoder = decoder
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
 
     def readable(self) -> bool:
         """Return True."""
@@ -183,44 +183,34 @@ class _Read1Adapter(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer; return 0 at the end of the data."""
         target = memoryview(buffer).cast("B")
-        data = self._decoder.read1(len(target))
+        data = self._read(len(target))
         target[: len(data)] = data
         return len(data)
 
 
-class _ObservedReader(io.RawIOBase):
+class _ObservedReader(_Reader):
     """Calls `on_read` with the size of every read from a stream."""
 
     def __init__(self, raw: BinaryIO, on_read: Callable[[int], None], max_bytes: int = _READ_BYTES) -> None:
-        self._raw = raw
+        super().__init__(lambda size: raw.read(min(size, max_bytes)))
         self._on_read = on_read
-        self._max_bytes = max_bytes
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer; return 0 at the end of the file."""
-        target = memoryview(buffer).cast("B")
-        data = self._raw.read(min(len(target), self._max_bytes))
-        target[: len(data)] = data
-        self._on_read(len(data))
-        return len(data)
+        """Fill a buffer, and report how many bytes that were."""
+        size = super().readinto(buffer)
+        self._on_read(size)
+        return size
 
 
-class _ZstdReader(io.RawIOBase):
+class _ZstdReader(_Reader):
     """Decodes zstd frames block by block, so that memory is bounded and all data before damage is returned."""
 
     def __init__(self, raw: BinaryIO) -> None:
         context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
         source = cast(BinaryIO, _BlockSource(raw))
         self._decoder = context.stream_reader(source, read_across_frames=True)
+        super().__init__(self._decoder.read1)
         self._pending = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer from one block; return 0 at the end of the data."""
@@ -228,7 +218,7 @@ class _ZstdReader(io.RawIOBase):
         # If the next block cannot be read, the decoder discards what did not fit into the target.
         if not self._pending and len(target) >= _MAX_BLOCK_BYTES:
             return self._decoder.readinto1(target)
-        self._pending = self._pending or memoryview(self._decoder.read1(_MAX_BLOCK_BYTES))
+        self._pending = self._pending or memoryview(self._read(_MAX_BLOCK_BYTES))
         size = min(len(target), len(self._pending))
         target[:size], self._pending = self._pending[:size], self._pending[size:]
         return size
