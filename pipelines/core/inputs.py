@@ -176,11 +176,8 @@ def expand_globs(paths: Sequence[str]) -> list[str]:
 def separate_stages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders of stages, finished or not, among paths and the matches of globs; and the other paths."""
     expanded = list({storage.absolute_path(path): path for path in expand_globs(paths)}.values())
-    is_stage = [storage.is_folder(path) and (has_manifest(path) or is_unfinished(path)) for path in expanded]
-    return (
-        [path for path, stage in zip(expanded, is_stage, strict=True) if stage],
-        [path for path, stage in zip(expanded, is_stage, strict=True) if not stage],
-    )
+    stages = {path for path in expanded if storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))}
+    return [path for path in expanded if path in stages], [path for path in expanded if path not in stages]
 
 
 def size_on_disk(files: Sequence[InputFile]) -> int:
@@ -305,10 +302,7 @@ def _group_files(
     for path, name in files:
         size = storage.size_bytes(path)
         if _kind(path) == ".parquet":
-            yield from (
-                [dataclasses.replace(part, relative_path=name)]
-                for part in _parquet_parts(path, size, text_field, part_bytes)
-            )
+            yield from ([part] for part in _parquet_parts(path, name, size, text_field, part_bytes))
             continue
         if group and size_bytes + size > group_bytes:
             yield group
@@ -319,7 +313,7 @@ def _group_files(
         yield group
 
 
-def _parquet_parts(path: str, size: int, text_field: str, part_bytes: int) -> Iterator[InputFile]:
+def _parquet_parts(path: str, name: str, size: int, text_field: str, part_bytes: int) -> Iterator[InputFile]:
     with storage.open_read(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, [text_field])
@@ -327,4 +321,4 @@ def _parquet_parts(path: str, size: int, text_field: str, part_bytes: int) -> It
     parts = max(1, min(groups, -(-size // part_bytes)))
     for part in range(parts):
         row_groups = tuple(range(groups * part // parts, groups * (part + 1) // parts))
-        yield InputFile(path, size, row_groups=row_groups if parts > 1 else None)
+        yield InputFile(path, size, row_groups=row_groups if parts > 1 else None, relative_path=name)

@@ -239,18 +239,17 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
     """Open a stream as Parquet; raise InputError if it is not."""
-    try:
+    with _damage_reported(path, "is not a Parquet file"):
         return pq.ParquetFile(stream)
-    except _DAMAGE as error:
-        raise InputError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
 
 
 @contextlib.contextmanager
-def _damage_reported(path: str) -> Iterator[None]:
+def _damage_reported(path: str, problem: str = "cannot be read as Parquet") -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from error
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{path}: {problem} ({first_line})") from error
 
 
 def require_columns(path: str, present: list[str], required: list[str]) -> None:
@@ -285,7 +284,3 @@ def _is_valid(column: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
