@@ -287,7 +287,12 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
 
     progress.set_sink(add)
     compile_events.set_listener(note_compilation)
-    failure = None if initializer is None else _failure(initializer)
+    failure: Exception | None = None
+    try:
+        if initializer is not None:
+            initializer()
+    except Exception as error:  # noqa: BLE001 - the result of each task, so that the parent raises it with a name
+        failure = error
     call: Any = None  # the function and context of the current map
     # The parent may have exited by the time an item is read or a result is sent.
     with contextlib.suppress(EOFError, ConnectionError):
@@ -298,15 +303,6 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
             else:
                 item, name = message
                 connection.send_bytes(_reply(call, item, name, failure))
-
-
-def _failure(initializer: Callable[[], None]) -> Exception | None:
-    """Call the initializer; return its exception, which becomes the result of the worker's task."""
-    try:
-        initializer()
-    except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
-        return error
-    return None
 
 
 def _reply(call: Any, item: Any, name: str, failure: Exception | None) -> bytes:

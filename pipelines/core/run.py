@@ -284,7 +284,7 @@ class StageRun:
         if recorded is not None and self._only_shard_inputs_changed(recorded):
             self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
             self._folder.discard_phases(global_phases)
-            self._write_header()
+            self._folder.write_header(self._identity, self._shard_inputs)
             recorded = self._identity
         if recorded is None:
             self._folder.check_unclaimed()
@@ -300,7 +300,7 @@ class StageRun:
         self._folder.remove_temporaries()
         if recorded is None:
             self._is_new = True
-            self._write_header()
+            self._folder.write_header(self._identity, self._shard_inputs)
         elif has_manifest(self.output):
             self._open_finished()
         else:
@@ -330,9 +330,6 @@ class StageRun:
             f"{self.output}: contains {content}: {differences}. Use {flags} to {effect}, or choose another --output to "
             "keep both"
         )
-
-    def _write_header(self) -> None:
-        self._folder.write_header(self._identity, self._shard_inputs)
 
     def _only_shard_inputs_changed(self, recorded: Identity) -> bool:
         """Return whether an unfinished run differs from this one only in inputs that single tasks read."""
