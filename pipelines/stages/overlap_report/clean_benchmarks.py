@@ -90,7 +90,7 @@ def write_clean_benchmark(
         if example == "document" and examples.overlapping.any():
             results.append(CleanBenchmark((), 0, _count_records(benchmark, path)))
         elif path is None or file_kind(path) == "parquet":
-            rows, schema = _read_rows(benchmark, path), _schema(benchmark, path)
+            schema, rows = _read_table(benchmark, path)
             results.append(_write_rows(rows, schema, examples=examples, output=output, name=name))
         elif file_kind(path) == "jsonl":
             results.append(_write_json_lines(path, examples, output, name))
@@ -118,24 +118,17 @@ def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> li
     return files
 
 
-def _read_rows(benchmark: Benchmark, path: str | None) -> Iterator[pa.RecordBatch]:
+def _read_table(benchmark: Benchmark, path: str | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if path is not None:
-        return parquet_batches(path)
+        return parquet_schema(path), parquet_batches(path)
     assert benchmark.hub is not None
-    return hub_batches(benchmark.hub)
-
-
-def _schema(benchmark: Benchmark, path: str | None) -> pa.Schema:
-    if path is not None:
-        return parquet_schema(path)
-    assert benchmark.hub is not None
-    return hub_schema(benchmark.hub)
+    return hub_schema(benchmark.hub), hub_batches(benchmark.hub)
 
 
 def _count_records(benchmark: Benchmark, path: str | None) -> int:
     """Return the rows or lines of a file; a text is one record."""
     if path is None or file_kind(path) == "parquet":
-        return sum(batch.num_rows for batch in _read_rows(benchmark, path))
+        return sum(batch.num_rows for batch in _read_table(benchmark, path)[1])
     if file_kind(path) == "txt":
         return 1
     with open_decompressed(path) as stream:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,8 @@ def write_indexes(
         if not variant.number:
             for indexed in _slice_examples(benchmarks, counts, examples):
                 _check_has_ngrams(indexed, variant.n)
-        files += _write_arrays([*index._asdict().items(), *examples._asdict().items()], output, variant.number)
+        arrays = index._asdict() | examples._asdict()
+        files += [write_array(output, index_name(variant.number, field), array) for field, array in arrays.items()]
     # As a file, because counts of the task would be part of the summary.
     files.append(shards.write_file(output, EXAMPLE_COUNTS, json.dumps(counts).encode()))
     return TaskResult(files=tuple(files))
@@ -204,11 +205,8 @@ def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
         )
 
 
-def _write_arrays(arrays: Iterable[tuple[str, npt.NDArray[Any]]], output: str, variant: int) -> list[FileEntry]:
-    files = []
-    for field, array in arrays:
-        name = index_name(variant, field)
-        with storage.atomic_write(storage.join(output, name), durable=False) as stream:
-            np.lib.format.write_array(stream, array, allow_pickle=False)
-        files.append(FileEntry(name, stream.size_bytes, stream.sha256))
-    return files
+def write_array(output: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
+    """Write an array as a `.npy` file of a work phase."""
+    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+        np.lib.format.write_array(stream, array, allow_pickle=False)
+    return FileEntry(name, stream.size_bytes, stream.sha256)

@@ -154,16 +154,8 @@ def _plant(document: str, copy: str, kind: str) -> str:
     return f"{document[:middle]}{separator}{copy}{separator}{document[middle:]}"
 
 
-def _verbatim(text: str, _: Normalization) -> str:
-    return text
-
-
 def _wrapped(text: str, _: Normalization) -> str:
     return "\n".join(_LINE.findall(" ".join(text.split())))
-
-
-def _embedded(text: str, _: Normalization) -> str:
-    return " ".join(text.split())
 
 
 def _edited(text: str, normalization: Normalization) -> str:
@@ -179,8 +171,8 @@ def _edited(text: str, normalization: Normalization) -> str:
 
 
 COPIES: dict[str, Callable[[str, Normalization], str]] = {
-    "verbatim": _verbatim,
+    "verbatim": lambda text, _: text,
     "wrapped": _wrapped,
-    "embedded": _embedded,
+    "embedded": lambda text, _: " ".join(text.split()),
     "edited": _edited,
 }

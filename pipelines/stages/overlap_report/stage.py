@@ -7,12 +7,9 @@ the corpus streams past them once. Paper, section 4.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError, UsageError
@@ -33,6 +30,7 @@ from pipelines.stages.overlap_report.indexing import (
     load_index,
     read_example_counts,
     stored_index,
+    write_array,
     write_indexes,
 )
 from pipelines.stages.overlap_report.layout import (
@@ -263,12 +261,7 @@ def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[st
 
 
 def _write_clean_corpus(source: inputs.DocumentInput, stored: StoredIndex, ignored: Flags, run: StageRun) -> None:
-    def write_ignored() -> TaskResult:
-        data = io.BytesIO()
-        np.lib.format.write_array(data, ignored, allow_pickle=False)
-        return TaskResult(files=(shards.write_file(run.output, IGNORED, data.getvalue()),))
-
-    run.once("ignored", write_ignored, work=True)
+    run.once("ignored", lambda: TaskResult(files=(write_array(run.output, IGNORED, ignored),)), work=True)
     run.map(clean_shard, source.shards, (stored, run.output), phase="clean", total=source.records)
 
 
