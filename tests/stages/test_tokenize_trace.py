@@ -113,7 +113,7 @@ def _estimate(shard_tokens: int, available_bytes: int | None) -> TokenizeEstimat
 
 
 def _check(shard_tokens: int, available_bytes: int | None) -> None:
-    _estimate(shard_tokens, available_bytes).check(shard_tokens, "memory://x", "memory://x/_work")
+    _estimate(shard_tokens, available_bytes).check(shard_tokens, "memory://x")
 
 
 def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:

@@ -55,10 +55,10 @@ class TokenizeEstimate:
             line += f", more than the {format_bytes(self.available_bytes)} available; use --workers {max_workers}"
         return line
 
-    def check(self, shard_tokens: int, output: str, work: str) -> None:
+    def check(self, shard_tokens: int, output: str) -> None:
         """Raise InputError if one worker lacks memory for a shard, or the disk lacks space for all of them.
 
-        Files that an earlier run left in the two folders count as part of the disk space needed.
+        Files that an earlier run left in the folder count as part of the disk space needed.
         """
         if self.tokens > _MAX_SHARDS * shard_tokens:
             raise InputError(
@@ -73,7 +73,7 @@ class TokenizeEstimate:
         free = storage.free_bytes(output)
         if free is None:
             return
-        missing = self.disk_bytes - _size_of_files(output) - _size_of_files(work)
+        missing = self.disk_bytes - storage.folder_bytes(output)
         if missing > free:
             raise InputError(
                 f"{output}: needs about {format_bytes(missing)} more while tokenize runs, {format_bytes(free)} are "
@@ -115,8 +115,3 @@ def _tokens_per_byte(documents: DocumentsEstimate, encoder: Encoder) -> float:
         if size >= _ENCODED_BYTES:
             break
     return len(encoder.encode(pa.array(texts, pa.string())).ids) / size if size else _TOKENS_PER_BYTE
-
-
-def _size_of_files(folder: str) -> int:
-    paths = [storage.join(folder, name) for name in storage.list_folder(folder)]
-    return sum(storage.size_bytes(path) for path in paths if not storage.is_folder(path))

@@ -116,7 +116,7 @@ def _prepare(
         available_bytes=available,
     )
     run.note(estimate.describe(run.workers))
-    estimate.check(config.shard_tokens, run.output, run.work)
+    estimate.check(config.shard_tokens, run.output)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))
     return engine
 
