@@ -90,9 +90,7 @@ class _Crawl:
             if failure is None:
                 positions.setdefault(url_origin(wire_url), []).append(link)
             else:
-                self._record(
-                    Outcome(link=link, failure=failure, final_url=None, status=None, fetched_at=dt.datetime.now(dt.UTC))
-                )
+                self._record(Outcome(link, failure, final_url=None, status=None, fetched_at=dt.datetime.now(dt.UTC)))
         return positions
 
     def run(self, threads: Threads) -> None:
@@ -177,28 +175,18 @@ class _Crawl:
         self._queues.enqueue(host)
 
     def _end(self, host: Host, step: Step, end: End, offset: int | None) -> None:
-        failure = end.failure
+        failure, visit, exchange = end.failure, step.visit, step.exchange
         if failure is None:
             host.failures = 0
-            assert step.exchange.response is not None
-            size, at = step.exchange.response.decoded_bytes, step.exchange.started_at
-            self._record(
-                Outcome(
-                    link=_link_of(step.visit),
-                    failure=None,
-                    final_url=step.visit.url,
-                    status=step.exchange.status,
-                    fetched_at=at,
-                    bytes=size,
-                    warc_offset=offset,
-                )
-            )
+            assert exchange.response is not None
+            size = exchange.response.decoded_bytes
+            self._record(Outcome(_link_of(visit), None, visit.url, exchange.status, exchange.started_at, size, offset))
             return
         host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
         if host.failures >= GIVE_UP_AFTER:
             detail = f"not requested: {host.failures} pages in a row failed this way ({failure.detail})"
-            host.give_up = dataclasses.replace(failure, detail=detail), step.exchange.status
-        self._fail(step.visit, failure, step.exchange.status, step.exchange.started_at)
+            host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
+        self._fail(visit, failure, exchange.status, exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""

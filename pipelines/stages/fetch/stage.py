@@ -104,8 +104,6 @@ def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResu
 
 def _read_result(path: str, output: str) -> TaskResult | None:
     """Return the result of a complete shard whose journal entry was never written, if its files are intact."""
-    if not storage.exists(path):
-        return None
     try:
         entry = read_entry(path)
     except InputError:
