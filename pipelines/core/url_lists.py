@@ -73,12 +73,15 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         yield from _parquet_urls(path, column, report_bytes)
         return
     with open_decompressed(path, report_bytes=report_bytes) as stream:
+        lines = _lines(stream)
         if name.endswith(".csv"):
-            yield from _table_urls(path, column, _csv_rows(_lines(stream)))
+            yield from _table_urls(path, column, _csv_rows(lines))
         elif name.endswith(".tsv"):
-            yield from _table_urls(path, column, _tsv_rows(_lines(stream)))
+            # TSV has no quotes, so a row is a line.
+            rows = (([line], line[1].decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t")) for line in lines)
+            yield from _table_urls(path, column, rows)
         else:
-            yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, _lines(stream))
+            yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, lines)
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -182,12 +185,6 @@ def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[s
 
 def _bad_row(lines: _Lines, reason: str) -> BadRow:
     return BadRow(lines[0][0], reason, b"".join(line for _, line in lines))
-
-
-def _tsv_rows(lines: Iterable[tuple[int, bytes]]) -> Iterator[_TableRow]:
-    # TSV has no quotes, so a row is a line.
-    for line in lines:
-        yield [line], line[1].decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t")
 
 
 def _csv_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_TableRow]:

@@ -54,7 +54,10 @@ def trafilatura_text(html: str, url: str | None) -> Extracted:
 
 def newspaper_text(html: str, url: str | None) -> Extracted:
     """Extract with newspaper4k (or newspaper3k, whose module has the same name), without network access."""
-    newspaper = _import_newspaper()
+    with warnings.catch_warnings():
+        # It warns that nltk is not installed, which only its keywords and summaries need.
+        warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
+        import newspaper
     try:
         article = _parsed(newspaper, html, url, {})
     except ImportError:
@@ -92,14 +95,6 @@ def _convert_row(line: str) -> str | None:
     if all(_RULE.match(cell) for cell in cells):
         return None
     return "\t".join(cell for cell in cells if cell)
-
-
-def _import_newspaper() -> Any:
-    with warnings.catch_warnings():
-        # It warns that nltk is not installed, which only its keywords and summaries need.
-        warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
-        import newspaper
-    return newspaper
 
 
 def _parsed(newspaper: Any, html: str, url: str | None, settings: dict[str, Any]) -> Any:
