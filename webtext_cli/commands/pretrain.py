@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pipelines.core.errors import UsageError
+from pipelines.model.requirements import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_disjoint, config_options, config_path, stage_config, stage_options
@@ -74,8 +75,6 @@ def command(
 
 
 def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
-    from pipelines.model.requirements import require_torch
-
     require_torch()
     from pipelines.model.training.parallel import torchrun_world
     from pipelines.stages.pretrain.stage import pretrain
@@ -100,8 +99,6 @@ def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -
 
 
 def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init_from: str | None) -> None:
-    from pipelines.model.requirements import require_torch
-
     require_torch()
     from pipelines.stages.pretrain.training import replay
 
