@@ -44,22 +44,9 @@ class OptionSpec:
     renamed_from: str | None = None
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    identity: bool = True,
-    choices: Sequence[str] = (),
-    minimum: float | None = None,
-    maximum: float | None = None,
-    example: Any = None,
-    renamed_from: str | None = None,
-) -> Any:
-    """Declare a field of a config dataclass; see `OptionSpec`."""
-    spec = OptionSpec(
-        help, identity, tuple(choices), minimum=minimum, maximum=maximum, example=example, renamed_from=renamed_from
-    )
-    return dataclasses.field(default=default, metadata={"option": spec})
+def option(default: Any, help: str, **properties: Any) -> Any:
+    """Declare a field of a config dataclass with the properties of `OptionSpec`."""
+    return dataclasses.field(default=default, metadata={"option": OptionSpec(help, **properties)})
 
 
 def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
