@@ -96,23 +96,15 @@ def corpus_option(command: Command, default: str = ".") -> Command:
     )(command)
 
 
-def json_option(command: Command) -> Command:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")(command)
-
-
-def discard_pages_option(command: Command) -> Command:
-    """Add `--discard-pages`, above the options of `stage_options`."""
-    return click.option(
-        "--discard-pages",
-        is_flag=True,
-        help="With --overwrite, also delete fetched pages, which may no longer be on the web.",
-    )(command)
-
-
-def debug_option(command: Command) -> Command:
-    """Add `--debug`, which `webtext_cli.main` handles."""
-    return click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+# To be added above the options of `stage_options`.
+discard_pages_option = click.option(
+    "--discard-pages",
+    is_flag=True,
+    help="With --overwrite, also delete fetched pages, which may no longer be on the web.",
+)
+# `webtext_cli.main` handles it.
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 
 
 def stage_options(
@@ -196,16 +188,6 @@ def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict
     return config
 
 
-def config_files(corpus: str, stage: str) -> list[str]:
-    """Return the files that a stage's table in `webtext.toml` lists; relative paths start at the corpus folder."""
-    return CorpusConfig(corpus).files(stage)
-
-
-def config_path(corpus: str, stage: str, key: str) -> str | None:
-    """Return the file or folder that a key of a stage's table in `webtext.toml` names, or None."""
-    return CorpusConfig(corpus).paths(stage).get(key)
-
-
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:
     flag = flag_of(field)
     default = field.default
@@ -235,10 +217,10 @@ def _help(spec: OptionSpec, default: str | None) -> str:
 def _click_type(kind: Any, spec: OptionSpec) -> Any:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(member for member in typing.get_args(kind) if member is not type(None))
-    if kind is int and (spec.minimum is not None or spec.maximum is not None):
-        low = None if spec.minimum is None else int(spec.minimum)
-        high = None if spec.maximum is None else int(spec.maximum)
+    has_range = spec.minimum is not None or spec.maximum is not None
+    if kind is int and has_range:
+        low, high = (None if limit is None else int(limit) for limit in (spec.minimum, spec.maximum))
         return click.IntRange(low, high)
-    if kind is float and (spec.minimum is not None or spec.maximum is not None):
+    if kind is float and has_range:
         return click.FloatRange(spec.minimum, spec.maximum)
-    return {int: click.INT, float: click.FLOAT, str: click.STRING}.get(kind, click.STRING)
+    return {int: click.INT, float: click.FLOAT}.get(kind, click.STRING)

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.core.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_files, config_options, config_path, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, stage_config, stage_options
 
 
 def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -73,11 +74,11 @@ def command(
     from pipelines.stages.overlap_report.stage import overlap_report
 
     if index is None and not shared.input:
-        index = config_path(shared.corpus, "overlap-report", "index")
+        index = CorpusConfig(shared.corpus).paths("overlap-report").get("index")
     if index is not None and shared.input:
         raise UsageError("--index and --input exclude each other: the index replaces the documents")
     output = shared.stage_output("overlap-report")
-    benchmarks = benchmarks or tuple(config_files(shared.corpus, "overlap-report"))
+    benchmarks = benchmarks or tuple(CorpusConfig(shared.corpus).files("overlap-report"))
     reads_documents = index is None and benchmarks  # without benchmarks, the stage refuses the call first
     summary = overlap_report(
         stage_config(OverlapReportConfig, "overlap-report", shared.corpus, flags),
@@ -87,7 +88,7 @@ def command(
         options=shared.run_options(),
         index=index,
         scores=scores,
-        samples=samples or config_path(shared.corpus, "overlap-report", "samples"),
+        samples=samples or CorpusConfig(shared.corpus).paths("overlap-report").get("samples"),
     )
     if not shared.as_json:
         from webtext_cli.tables.overlap import print_overlap

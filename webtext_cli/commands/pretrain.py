@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.core.errors import UsageError
 from pipelines.model.requirements import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_disjoint, config_options, config_path, stage_config, stage_options
+from webtext_cli.options import Shared, check_disjoint, config_options, stage_config, stage_options
 
 
 @click.command("pretrain")
@@ -65,7 +66,7 @@ def command(
     folders = shared.input or [shared.stage_input("tokenize")]
     if len(folders) > 1:
         raise UsageError("--input: pretrain reads one tokenize folder")
-    initial = init_from or config_path(shared.corpus, "pretrain", "init_from")
+    initial = init_from or CorpusConfig(shared.corpus).paths("pretrain").get("init_from")
     if show_batch is not None:
         _show_batch(config, folders[0], show_batch, shared.as_json)
     elif replay is not None:

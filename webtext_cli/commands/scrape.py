@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.core.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_files, config_options, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, stage_config, stage_options
 
 
 @click.command("scrape")
@@ -45,7 +46,7 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
     config = stage_config(ScrapeConfig, "scrape", shared.corpus, flags)
     paths = [*dumps, *shared.input]
     if not paths and config.needs_files:
-        paths = config_files(shared.corpus, "scrape")
+        paths = CorpusConfig(shared.corpus).files("scrape")
     call: dict[str, Any] = {"dumps": paths, "output": shared.stage_output("scrape"), "options": shared.run_options()}
     if explain is not None:
         from pipelines.stages.scrape.explain import explain as explain_url

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.stages.tokenize.config import TokenizeConfig
 from webtext_cli.console import print_summary, say
-from webtext_cli.options import Shared, config_options, config_path, stage_config, stage_options
+from webtext_cli.options import Shared, config_options, stage_config, stage_options
 
 
 @click.command("tokenize")
@@ -50,7 +51,9 @@ def command(shared: Shared, tokenizer: str | None, location: str | None, **flags
     summary = tokenize(
         config,
         documents=shared.input_or("remove-wikipedia"),
-        tokenizer=tokenizer or config_path(shared.corpus, "tokenize", "tokenizer") or shared.stage_input("train-bpe"),
+        tokenizer=tokenizer
+        or CorpusConfig(shared.corpus).paths("tokenize").get("tokenizer")
+        or shared.stage_input("train-bpe"),
         output=shared.stage_output("tokenize"),
         options=shared.run_options(),
     )

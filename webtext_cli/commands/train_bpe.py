@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import (
     Shared,
     check_disjoint,
-    config_files,
     config_options,
-    config_path,
     stage_config,
     stage_options,
 )
@@ -54,8 +53,8 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, flags)
     if counts_paths and shared.input:
         raise UsageError("--input and --counts exclude each other: counts replace documents")
-    counts = list(counts_paths) or ([] if shared.input else config_files(shared.corpus, "train-bpe"))
-    compare = compare or config_path(shared.corpus, "train-bpe", "compare")
+    counts = list(counts_paths) or ([] if shared.input else CorpusConfig(shared.corpus).files("train-bpe"))
+    compare = compare or CorpusConfig(shared.corpus).paths("train-bpe").get("compare")
     output = shared.stage_output("train-bpe")
     check_disjoint(output, [*counts, *([compare] if compare else [])])
     summary = train_bpe(
