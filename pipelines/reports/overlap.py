@@ -96,14 +96,8 @@ def document_text(text: str) -> Markup:
     written as `\x1b`; joiners and unusual spaces, which many scripts need, stay.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    kept = {character for character in lines if not _is_unsafe(character)}
+    kept = {c for c in lines if c in "\n\t" or not (c in _BIDI_CONTROLS or unicodedata.category(c) in ("Cc", "Cs"))}
     return Markup.escape(escape_unprintable(lines, keep=kept))
-
-
-def _is_unsafe(character: str) -> bool:
-    if character in "\n\t":
-        return False
-    return character in _BIDI_CONTROLS or unicodedata.category(character) in ("Cc", "Cs")
 
 
 class Excerpt(NamedTuple):

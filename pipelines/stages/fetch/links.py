@@ -69,7 +69,11 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
-    return _open_lists(inputs.expand_paths(paths, _SUFFIXES, check_types=False), shard_bytes)
+    paths = inputs.expand_paths(paths, _SUFFIXES, check_types=False)
+    lists = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
+    parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in lists) // shard_bytes)))
+    link_shards = tuple(LinkShard(index, lists, parts) for index in range(parts))
+    return LinkInput("urls", link_shards, inputs.fingerprint_files(paths), None)
 
 
 def read_links(shard: LinkShard) -> list[str]:
@@ -96,13 +100,6 @@ def _is_list(path: str) -> bool:
     if not storage.is_folder(path) or has_manifest(path) or is_unfinished(path):
         return False
     return bool(storage.list_folder(path))
-
-
-def _open_lists(paths: Sequence[str], shard_bytes: int) -> LinkInput:
-    files = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
-    parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in files) // shard_bytes)))
-    link_shards = tuple(LinkShard(index, files, parts) for index in range(parts))
-    return LinkInput("urls", link_shards, inputs.fingerprint_files(paths), None)
 
 
 def _read_file(path: str) -> Iterator[str]:

@@ -164,16 +164,19 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
             raise _form_error(value, nearest_names(name, known))
         known_split = _find_split(entry, split)
         hub = HubSplit(entry, known_split)
-        return _with_paper(
-            Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub), entry
-        )
-    files = inputs.expand_paths([path], SUFFIXES, check_types=False)
-    if field is not None and all(file_kind(file) == "txt" for file in files):
-        raise UsageError(
-            f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other than "
-            f"{', '.join(_ROLES)} as {name}/{field}=PATH"
-        )
-    return _with_paper(Benchmark(name, split, field or "text", tuple(files)), entry)
+        benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
+    else:
+        files = inputs.expand_paths([path], SUFFIXES, check_types=False)
+        if field is not None and all(file_kind(file) == "txt" for file in files):
+            raise UsageError(
+                f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other "
+                f"than {', '.join(_ROLES)} as {name}/{field}=PATH"
+            )
+        benchmark = Benchmark(name, split, field or "text", tuple(files))
+    # The paper's figures are of test sets.
+    if entry is None or split_role(benchmark) != "test":
+        return benchmark
+    return dataclasses.replace(benchmark, paper=entry.paper)
 
 
 def _parse_name(left: str, value: str) -> tuple[str, str | None, str | None]:
@@ -195,13 +198,6 @@ def _form_error(value: str, similar: Sequence[str] = ()) -> UsageError:
     return UsageError(
         f"--benchmark: {value!r} is neither of the form {_FORM} nor the name of a known benchmark{hint}; {_LIST}"
     )
-
-
-def _with_paper(benchmark: Benchmark, entry: Entry | None) -> Benchmark:
-    """Return the benchmark with the paper's figures, which are of test sets."""
-    if entry is None or split_role(benchmark) != "test":
-        return benchmark
-    return dataclasses.replace(benchmark, paper=entry.paper)
 
 
 def _find_split(entry: Entry, split: str | None) -> str:

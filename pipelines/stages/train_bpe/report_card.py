@@ -104,7 +104,8 @@ def make_card(
     tally_words(words(), corpus, own_words)
     with ThreadPoolExecutor(1) as pool:
         # Kernels release the interpreter's lock, so the merges are verified in the background.
-        checked = pool.submit(_check_merges, trained_on, merges, steps_to_check(len(merges.left), checked_steps))
+        checking = steps_to_check(len(merges.left), checked_steps)
+        checked = pool.submit(lambda: verify_merges(*trained_on(), merges, checking) if checking else [])
         documents = Sample(sample)
         own_sample = tally_sample(encoder, documents, description.size, threads=threads)
         vocabulary = _Vocabulary(tokens, merges, _Measured(name, description, own_words, own_sample))
@@ -116,10 +117,6 @@ def make_card(
     card["verification"] = _verification(steps, vocabulary)
     card["curves"] = _curves(vocabulary, corpus, steps, compared)
     return card
-
-
-def _check_merges(trained_on: Callable[[], WordArrays], merges: Merges, steps: Sequence[int]) -> list[CheckedMerge]:
-    return verify_merges(*trained_on(), merges, steps) if steps else []
 
 
 def _measure_reference(
