@@ -115,8 +115,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**{name: value for name, value in fields.items() if name != "extra"}, **self.extra}
+        return {**{name: value for name, value in vars(self).items() if name != "extra"}, **self.extra}
 
 
 class StageRun:

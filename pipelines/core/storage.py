@@ -230,10 +230,11 @@ def read_array(path: str) -> npt.NDArray[Any]:
 
     with translate_os_errors(path, "read"):
         try:
-            if is_local(path):
-                mapped: npt.NDArray[Any] = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
-                return mapped
-            array: npt.NDArray[Any] = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+            array: npt.NDArray[Any] = (
+                np.load(local_path(path), mmap_mode="r", allow_pickle=False)
+                if is_local(path)
+                else np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+            )
             return array
         except (ValueError, EOFError) as error:
             raise InputError(f"{path}: is not a complete .npy array ({error})") from error

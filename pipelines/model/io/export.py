@@ -14,7 +14,7 @@ from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.model.device import reproducible
 from pipelines.model.io.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
 from pipelines.model.io.model_card import model_card
-from pipelines.model.io.model_folder import TrainedModel, open_model
+from pipelines.model.io.model_folder import TrainedModel, is_exported, open_model
 from pipelines.model.io.tensor_files import write_tensors
 from pipelines.model.network.gpt2 import GPT2
 
@@ -44,7 +44,7 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     different logits.
     """
     trained = open_model(model)
-    if trained.is_exported:
+    if is_exported(trained.config):
         raise InputError(f"{model}: already in Hugging Face format")
     trained.tokenizer()  # raises if its vocabulary does not fit
     with stage_run(STAGE, config, inputs={"model": trained.fingerprint()}, output=output, options=options) as run:

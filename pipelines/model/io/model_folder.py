@@ -41,11 +41,6 @@ class TrainedModel:
     figures: dict[str, float]
 
     @property
-    def is_exported(self) -> bool:
-        """Whether the folder is in the format of transformers."""
-        return _is_exported(self.config)
-
-    @property
     def parameters(self) -> int:
         """Number of parameters."""
         return sum(weight.numel() for weight in self.model.parameters())
@@ -90,10 +85,10 @@ def open_model(path: str) -> TrainedModel:
         for name in (CONFIG_FILE, TOKENIZER_FILE, MODEL_FILE):
             folder.file(name).verify()
     config = storage.read_json(config_path)
-    if not isinstance(config, dict) or not (_is_exported(config) or config.get("format") == FORMAT):
+    if not isinstance(config, dict) or not (is_exported(config) or config.get("format") == FORMAT):
         raise InputError(f"{config_path}: not the config of a GPT-2 of webtext or transformers")
     figures: dict[str, float] = {}
-    if _is_exported(config):
+    if is_exported(config):
         weights_path, step = storage.join(path, MODEL_FILE), None
         architecture, end_of_text = read_config(config, config_path)
         tensors = from_hugging_face(read_tensors(weights_path), weights_path)
@@ -117,7 +112,8 @@ def open_model(path: str) -> TrainedModel:
     )
 
 
-def _is_exported(config: dict[str, Any]) -> bool:
+def is_exported(config: dict[str, Any]) -> bool:
+    """Return whether a folder with this `config.json` is in the format of transformers."""
     return config.get("model_type") == "gpt2"
 
 
