@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_tables
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.folder_lock import writer_of
 from pipelines.core.journal import OutputFolder, is_unfinished
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
@@ -100,7 +101,10 @@ class CorpusConfig:
 
 @dataclasses.dataclass(frozen=True)
 class StageStatus:
-    """The state of a stage's folder: `done`, `unfinished`, or `-`; `replacement` describes an unfinished new result."""
+    """The state of a stage's folder; `replacement` describes an unfinished new result.
+
+    The states are `done`, `damaged`, `running` (another process writes a first result), `unfinished`, and `-`.
+    """
 
     stage: str
     state: str
@@ -167,8 +171,12 @@ def string_list(value: Any, name: str) -> list[str]:
 
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     if not has_manifest(folder):
-        return StageStatus(name, "unfinished" if is_unfinished(folder) else "-")
-    manifest = read_manifest(folder)
+        state = "running" if writer_of(folder) else "unfinished"
+        return StageStatus(name, state if is_unfinished(folder) else "-")
+    try:
+        manifest = read_manifest(folder)
+    except InputError as error:
+        return StageStatus(name, "damaged", problems=(str(error),))
     problems = [problem for file in manifest.files if (problem := check_file(folder, file))] if verify else []
     return StageStatus(
         stage=name,
@@ -179,7 +187,7 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         shards=len(manifest.final_shards),
         size_bytes=sum(file.size_bytes for file in manifest.files),
         problems=tuple(problems),
-        replacement=OutputFolder(folder).describe_replacement(),
+        replacement=OutputFolder(folder).describe_replacement(writer_of(folder)),
     )
 
 

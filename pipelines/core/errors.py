@@ -39,7 +39,10 @@ class DamagedFileError(InputError):
     """A compressed file is truncated or corrupt near an offset in its compressed bytes."""
 
     def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
-        super().__init__(f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason})")
+        super().__init__(
+            f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason}); check that the copy is "
+            "complete, or leave it out"
+        )
         self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
 
     def __reduce__(self) -> tuple[type[DamagedFileError], tuple[str, int, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import filelock
 
 from pipelines.core import storage
-from pipelines.core.errors import LockedError
+from pipelines.core.errors import LockedError, StorageError
 
 
 @contextlib.contextmanager
@@ -26,6 +26,16 @@ def folder_lock(folder: str) -> Iterator[None]:
     lock = _local_lock if storage.is_local(folder) else _object_lock
     with lock(folder, owner):
         yield
+
+
+def writer_of(folder: str) -> str | None:
+    """Return the process that writes a folder, such as `process 12 on host, since 2026-01-02 03:04:05`."""
+    name = ".lock-owner" if storage.is_local(folder) else ".lock"
+    if not storage.exists(storage.join(folder, name)):
+        return None
+    with contextlib.suppress(LockedError, StorageError), folder_lock(folder):
+        return None  # its process was killed
+    return storage.read_bytes(storage.join(folder, name)).decode()
 
 
 @contextlib.contextmanager

@@ -63,18 +63,25 @@ class OutputFolder:
         header = dataclasses.asdict(identity) | {key: names for key, names in lists.items() if names}
         storage.write_json(self._journal_path(_HEADER), header)
 
-    def describe_replacement(self) -> str | None:
-        """Describe the unfinished result, if there is one, that `--overwrite` builds to replace the finished one."""
+    def describe_replacement(self, writer: str | None = None) -> str | None:
+        """Describe the unfinished result, if there is one, that `--overwrite` builds to replace the finished one.
+
+        `writer` is the process that builds it.
+        """
         folder = OutputFolder(storage.join(self.path, NEXT))
         if not has_manifest(self.path) or (identity := folder.recorded_identity()) is None:
             return None
         differences = "; ".join(read_manifest(self.path).identity.differences(identity))
         started = storage.modified_at(folder._journal_path(_HEADER)).astimezone()
         tasks, size = plural(len(folder._entry_names()), "task"), format_bytes(storage.folder_bytes(folder.path))
+        if writer:
+            advice = f"{writer} is building it"
+        else:
+            command = f"`webtext {identity.stage}` or `webtext build` command"
+            advice = f"to complete it, re-run the {command} that started it; to discard it, delete this folder"
         return (
             f"{folder.path}: unfinished replacement of the result ({differences}), started {started:%Y-%m-%d %H:%M}, "
-            f"{tasks} complete, {size}; to complete it, re-run the `webtext {identity.stage}` or `webtext build` "
-            "command that started it; to discard it, delete this folder"
+            f"{tasks} complete, {size}; {advice}"
         )
 
     def shard_inputs(self) -> list[str]:
@@ -140,7 +147,7 @@ class OutputFolder:
         if names and all(self._belongs_to_stage(name) for name in names):
             raise InputError(
                 f"{self.path}: contains {names[0]}, ... but no manifest, so its files cannot be verified; "
-                "delete the folder and re-run the command"
+                "move the folder away and re-run the command"
             )
         if names:
             raise InputError(

@@ -197,7 +197,7 @@ def read_manifest(folder: str) -> Manifest:
     """Read the manifest of a folder; raise InputError if it is absent or not a manifest of webtext."""
     _complete_interrupted_replacement(folder)
     path = storage.join(folder, MANIFEST_FILE)
-    remedy = f"its shards cannot be verified: delete {folder} and re-run the stage"
+    remedy = f"its shards cannot be verified: move {folder} away and re-run the stage"
     try:
         value = storage.read_json(path)
     except InputError as error:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import identity_of
-from pipelines.core.errors import ChangedRunError, InputError, StorageError
+from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, StorageError
 from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.format import format_bytes, plural
@@ -294,6 +294,8 @@ class StageRun:
                 self._build_next()
                 self.open(config, global_phases)
                 return
+            if not self._folder.has_no_results():
+                self.note(f"{self.output}: discards the unfinished run that is there ({'; '.join(differences)})")
             self._folder.empty()
             recorded = None
         self._folder.remove_temporaries()
@@ -371,6 +373,11 @@ class StageRun:
         problems = check_entries(self.output, entries)
         for entry, problem in zip(entries, problems, strict=True):
             if problem and not (entry.work and "missing" in problem):
+                if self._stage.is_irreplaceable and not self._options.discard_pages:
+                    raise DamagedShardError(
+                        f"{problem}. Restore it from a copy; or use --discard-pages to fetch the pages of its shard "
+                        "again and delete those that are stored. `webtext extract` also reads single intact WARC files"
+                    )
                 self.note(f"{problem}; it will be rebuilt")
         return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from pipelines.build import DEFAULT_STAGES, CorpusConfig
 from pipelines.core.errors import UsageError
+from pipelines.core.folder_lock import folder_lock
 from webtext_cli.main import main
 
 
@@ -93,6 +95,34 @@ def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: p
     assert "unfinished" in printed.out
     assert "damaged" in printed.out
     assert "re-run the stage" in printed.err
+
+
+def test_status_shows_a_broken_manifest_among_the_others(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scrape", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
+    (corpus / "fetch").mkdir()
+    (corpus / "fetch" / "manifest.json").write_text('{"format": 9}')
+    capsys.readouterr()
+    assert main(["status", "--corpus", "corpus"]) == 1
+    printed = capsys.readouterr()
+    assert re.search(r"scrape +done.*\n.*fetch +damaged", printed.out)
+    assert "fetch/manifest.json: has format 9, this version reads 1" in printed.err
+
+
+def test_status_tells_a_running_stage_from_one_that_was_killed(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (corpus / "fetch" / "_journal").mkdir(parents=True)
+
+    def state() -> str:
+        capsys.readouterr()
+        assert main(["status", "--corpus", "corpus", "--json"]) == 0
+        return next(stage["state"] for stage in _json(capsys)["stages"] if stage["stage"] == "fetch")
+
+    with folder_lock(str(corpus / "fetch")):
+        owner = (corpus / "fetch" / ".lock-owner").read_bytes()
+        assert state() == "running"
+    (corpus / "fetch" / ".lock-owner").write_bytes(owner)  # as after a kill
+    assert state() == "unfinished"
 
 
 def test_status_shows_a_replacement_that_is_not_complete(

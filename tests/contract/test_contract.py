@@ -250,7 +250,11 @@ def test_a_damaged_shard_is_named_and_rebuilt(corpus: Path, name: str, tmp_path:
     data[len(data) // 2] ^= 0xFF
     (tmp_path / name / file.name).write_bytes(data)
     notes = Notes()
-    run_stage(corpus, name, tmp_path / name, RunOptions(progress=notes))
+    if name == "fetch":
+        with pytest.raises(DamagedShardError, match="use --discard-pages to fetch the pages of its shard again"):
+            run_stage(corpus, name, tmp_path / name, RunOptions(overwrite=True))
+        assert (tmp_path / name / file.name).read_bytes() == data
+    run_stage(corpus, name, tmp_path / name, RunOptions(progress=notes, discard_pages=name == "fetch"))
     assert any(f"{file.name}: is damaged" in note for note in notes.notes)
     assert outcome(tmp_path / name) == outcome(corpus / name)
 

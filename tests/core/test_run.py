@@ -511,11 +511,11 @@ def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     _run(out)
     (out / "manifest.json").write_text("garbage")
-    with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* delete .*out and re-run the stage"):
+    with pytest.raises(InputError, match=r"manifest\.json: is not valid JSON .* move .*out away and re-run the stage"):
         _run(out)
     (out / "manifest.json").unlink()
     with pytest.raises(
-        InputError, match=r"out: contains numbers-00000\.json, \.\.\. but no manifest.* delete the folder"
+        InputError, match=r"out: contains numbers-00000\.json, \.\.\. but no manifest.* move the folder away"
     ):
         _run(out)
 

@@ -246,6 +246,17 @@ def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):
     assert documents[0]["fetched_at"] is not None
 
 
+@pytest.mark.parametrize("kept", [0.3, 0.99])
+def test_a_warc_that_ends_within_a_request_is_refused(tmp_path, kept):
+    data, _ = warc_bytes([("http://a.example/", html_page("a").encode(), HTML_HEADERS)])
+    response = gzip.decompress(data)
+    request = response.replace(b"WARC-Type: response", b"WARC-Type: request").replace(b"msgtype=response", b"")
+    end = len(response) + request.index(b"\r\n\r\n") + 4 + int(kept * 1000)
+    (tmp_path / "crawl.warc").write_bytes((response + request)[:end])
+    with pytest.raises(InputError, match="the last record is truncated"):
+        run([tmp_path / "crawl.warc"], tmp_path / "out")
+
+
 def test_pages_with_the_url_of_another_page_are_counted(tmp_path):
     records = [("http://a.example/", html_page(name).encode(), HTML_HEADERS) for name in "abc"]
     (tmp_path / "crawl.warc.gz").write_bytes(warc_bytes(records)[0])

@@ -39,7 +39,7 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     if problems:
-        click.echo("re-run the stage to rebuild these files", err=True)
+        click.echo("re-run the stage to rebuild files that are missing or damaged", err=True)
     elif verify and not as_json:
         say("all files match their checksums")
     return 1 if problems else 0

@@ -140,14 +140,17 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                 raise InputError(f"{path}: is not an ARC file (it does not begin with {_ARC_START.decode()})")
     with storage.open_read(path) as stream:
         records = BoundedArchiveIterator(stream, is_arc)
-        offset = 0
+        offset, is_cut = 0, False
         while True:
             try:
                 record = next(records, None)
                 if record is None:
+                    if is_cut:  # of other types than responses, too: more may be missing after it
+                        raise ArchiveLoadFailed("the last record is truncated")
                     return
                 page = _page_of_record(record, robots) if record.rec_type == "response" else None
                 errors, offset = records.err_count, records.get_record_offset()
+                is_cut = getattr(record.raw_stream, "limit", 0) > 0
                 if page and isinstance(page.content, PageText) and page.content.problem == "damaged_record":
                     raise ArchiveLoadFailed(page.content.detail)
             except _DAMAGE as error:

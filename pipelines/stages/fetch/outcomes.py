@@ -14,7 +14,7 @@ REASONS = {
     "duplicate_url": "the same request as an earlier link",
     "robots": "disallowed by robots.txt",
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
-    "private_address": "the host's address is not on the public internet",
+    "private_address": "the host's address is not on the public internet (see --allow-private-addresses)",
     "dns": "the host's name does not resolve",
     "connection": "no connection, or it broke before a response",
     "tls": "no TLS connection with a valid certificate",
