@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.algorithms.bloom import hyperloglog as distinct_count
-from pipelines.algorithms.bloom.blocked import add, contains, empty_bits, measure
+from pipelines.algorithms.bloom.blocked import add_range, blocks_by_bits_set, contains, empty_bits, measurement_of
 from pipelines.algorithms.bloom.sizing import size_for
 from pipelines.algorithms.kernels.compilation import helper, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mix
@@ -135,7 +135,7 @@ def ours(size_bytes: float, inside: Any, outside: Any, random: np.random.Generat
 def mapped(size_bytes: float, inside: Any, outside: Any, random: np.random.Generator) -> dict[str, Callable[[], int]]:
     size = size_for(int(size_bytes * 8 / 41.42), ERROR_RATE)
     bits = half_filled(size.blocks, measured_fill(), random)
-    add(bits, inside, size.k)
+    add_range(bits, inside, size.k, 0, 0, len(bits))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bits"
         bits.tofile(path)
@@ -150,7 +150,7 @@ def works(bits: Any, k: int, inside: Any, outside: Any, *, adds: bool) -> dict[s
         return len(keys)
 
     def added() -> int:
-        add(bits, inside, k)
+        add_range(bits, inside, k, 0, 0, len(bits))
         return len(inside)
 
     asking = {"misses": lambda: asked(outside, False), "hits": lambda: asked(inside, True)}
@@ -160,8 +160,8 @@ def works(bits: Any, k: int, inside: Any, outside: Any, *, adds: bool) -> dict[s
 def measured_fill() -> float:
     size = size_for(200_000, ERROR_RATE)
     bits = empty_bits(size.blocks)
-    add(bits, hashes(np.random.default_rng(5), 200_000), size.k)
-    return measure(bits, size.k).fill
+    add_range(bits, hashes(np.random.default_rng(5), 200_000), size.k, 0, 0, len(bits))
+    return measurement_of(blocks_by_bits_set(bits), size.k).fill
 
 
 def classic(size_bytes: float, inside: Any, outside: Any, random: np.random.Generator) -> dict[str, Callable[[], int]]:
@@ -238,7 +238,7 @@ def passes(size_bytes: float) -> dict[str, Callable[[], int]]:
         return items
 
     def measured() -> int:
-        measure(bits, 25)
+        measurement_of(blocks_by_bits_set(bits), 25)
         return items
 
     return {"SHA-256": summed, "measure": measured}
@@ -255,8 +255,11 @@ def report_errors(random: np.random.Generator) -> None:
     inside, outside = hashes(random, 2 * 10**6), hashes(random, 10**7)
     size = size_for(len(inside), TRIED_RATE)
     bits = empty_bits(size.blocks)
-    add(bits, inside, size.k)
-    bound, wrong = measure(bits, size.k).error_bound, int(contains(bits, outside, size.k).sum())
+    add_range(bits, inside, size.k, 0, 0, len(bits))
+    bound, wrong = (
+        measurement_of(blocks_by_bits_set(bits), size.k).error_bound,
+        int(contains(bits, outside, size.k).sum()),
+    )
     print(f"\nerror: asked {TRIED_RATE:g}, bound from the fill {bound:.4g}, found {wrong:,} of {len(outside):,}")
     registers = distinct_count.empty_registers()
     distinct_count.add(registers, inside)

@@ -11,15 +11,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_filter import add, measure
 
 from pipelines.algorithms.bloom.blocked import (
     BLOCK_BYTES,
-    add,
     add_range,
     blocks_by_bits_set,
     contains,
     empty_bits,
-    measure,
     measurement_of,
     merge,
 )

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from whole_filter import add
 
-from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, add, empty_bits
+from pipelines.algorithms.bloom.blocked import BLOCK_BYTES, empty_bits
 from pipelines.algorithms.bloom.file_format import (
     HEADER_BYTES,
     Header,

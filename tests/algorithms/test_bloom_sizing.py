@@ -7,8 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from whole_filter import add, measure
 
-from pipelines.algorithms.bloom.blocked import BLOCK_BITS, add, empty_bits, measure
+from pipelines.algorithms.bloom.blocked import BLOCK_BITS, empty_bits
 from pipelines.algorithms.bloom.sizing import expected_error, size_for
 
 

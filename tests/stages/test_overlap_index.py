@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from whole_filter import measure
 
-from pipelines.algorithms.bloom.blocked import contains, measure
+from pipelines.algorithms.bloom.blocked import contains
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams

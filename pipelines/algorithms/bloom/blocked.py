@@ -84,16 +84,11 @@ def empty_bits(blocks: int) -> Bits:
     return np.frombuffer(memory, np.uint8).reshape(blocks, BLOCK_BYTES)
 
 
-def add(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> None:
-    """Add uint64 hashes in place; raise ValueError for other arrays. Only one thread may add to the same bits."""
-    add_range(bits, hashes, k, seed, 0, len(bits))
-
-
 def add_range(bits: Bits, hashes: Hashes, k: int, seed: int, first_block: int, blocks: int) -> None:
-    """Add the hashes whose block is in a part of a filter with `blocks` blocks, in place; ignore the others.
+    """Add the uint64 hashes whose block is in a part of a filter with `blocks` blocks, in place; ignore the others.
 
     `bits` are the blocks from `first_block` on. Concatenated parts with the same hashes added are the whole filter, so
-    a filter can be larger than memory.
+    a filter can be larger than memory. Raises ValueError for other arrays. Only one thread may add to the same bits.
     """
     _check(bits, hashes, k)
     if first_block < 0 or first_block + len(bits) > blocks or blocks > MOST_BLOCKS:
@@ -123,11 +118,6 @@ def merge(into: Bits, other: Bits) -> None:
     if into.dtype != np.uint8 or other.dtype != np.uint8 or into.shape != other.shape:
         raise ValueError(f"filters of {into.shape} and {other.shape} bytes cannot be merged: give both the same size")
     np.bitwise_or(into, other, out=into)
-
-
-def measure(bits: Bits, k: int) -> Measurement:
-    """Measure fill, items and error bound of a filter in one pass over its bits."""
-    return measurement_of(blocks_by_bits_set(bits), k)
 
 
 def blocks_by_bits_set(bits: Bits) -> npt.NDArray[np.int64]:

@@ -31,7 +31,7 @@ class Header:
     """The content of a filter and the options it was built with.
 
     An n-gram is `n` words under `normalization`, hashed to 64 bits by the function that `ngram_hash` names; `seed` and
-    `k` are those of `blocked.add`, `blocks` the blocks of 512 bytes. `error_rate` is the target for `sketch_items`
+    `k` are those of `add_range`, `blocks` the blocks of 512 bytes. `error_rate` is the target for `sketch_items`
     distinct hashes; `items`, `fill` and `error_bound` were measured on the complete filter. `documents` is the number
     of indexed documents, `corpus` their fingerprint, `bits_sha256` the checksum of the bits in hexadecimal.
     """
