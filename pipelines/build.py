@@ -118,10 +118,7 @@ class StageStatus:
 
 
 def build(
-    corpus: str,
-    stages: Sequence[str],
-    options: RunOptions,
-    on_summary: Callable[[Summary], None] | None = None,
+    corpus: str, stages: Sequence[str], options: RunOptions, on_summary: Callable[[Summary], None] | None = None
 ) -> list[Summary]:
     """Run stages of a corpus folder in order; `on_summary` is called after each.
 

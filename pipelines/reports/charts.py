@@ -191,13 +191,7 @@ def percent_histogram(
         shapes.append(_text(_BINS_WIDTH * percent / 100, _BINS_BOTTOM + 15, f"{percent}%", f"tick{anchor}"))
     shapes.append(_text(_BINS_WIDTH / 2, _BINS_HEIGHT - 6, x_title, "tick"))
     return Chart(
-        title,
-        caption,
-        shapes,
-        width=_BINS_WIDTH,
-        height=_BINS_HEIGHT,
-        style="bins",
-        description="; ".join(described),
+        title, caption, shapes, width=_BINS_WIDTH, height=_BINS_HEIGHT, style="bins", description="; ".join(described)
     )
 
 

@@ -26,10 +26,7 @@ _OPTIONS = {
         "unicode": "letters and digits of all scripts form words",
         "ascii": "only a-z and 0-9 form words; all other characters separate them",
     },
-    "lines": {
-        "cross": "n-grams may span line ends",
-        "stop": "n-grams do not span line ends",
-    },
+    "lines": {"cross": "n-grams may span line ends", "stop": "n-grams do not span line ends"},
     "example": {
         "auto": "a line of .txt, a record of JSONL or Parquet",
         "line": "a line",

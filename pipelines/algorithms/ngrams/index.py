@@ -139,9 +139,7 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
 # The index's directory and sieve
 
 
-def directory_and_sieve(
-    hashes: npt.NDArray[np.uint64],
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
+def directory_and_sieve(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
     """Return the directory of sorted hashes, 1 to 2 hashes per entry, and the sieve, 8 to 16 bits per hash."""
     bits = max(1, len(hashes).bit_length() - 1)
     kind = np.uint32 if len(hashes) < 1 << 32 else np.int64

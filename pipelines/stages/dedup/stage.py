@@ -16,13 +16,7 @@ from pipelines.stages.dedup.candidates import KeySpace, find_pairs
 from pipelines.stages.dedup.clusters import CLUSTERS, compare_members, write_clusters, write_members
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.signatures import SignedShard, count_rows, open_signatures, sign_shard, work_name
-from pipelines.stages.dedup.verification import (
-    CandidatePairs,
-    mark_candidates,
-    part_name,
-    verify_pairs,
-    write_shingles,
-)
+from pipelines.stages.dedup.verification import CandidatePairs, mark_candidates, part_name, verify_pairs, write_shingles
 
 STAGE = Stage("dedup", 1, (CLUSTERS,))
 
@@ -88,11 +82,7 @@ def _find_pairs(
 
 
 def _verify_pairs(
-    config: DedupConfig,
-    signed: tuple[SignedShard, ...],
-    pairs: tuple[str, ...],
-    pairs_per_task: int,
-    run: StageRun,
+    config: DedupConfig, signed: tuple[SignedShard, ...], pairs: tuple[str, ...], pairs_per_task: int, run: StageRun
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files of verified pairs, and the indexes of the candidates' shingles."""
     documents = sum(shard.rows for shard in signed)

@@ -17,13 +17,7 @@ from pipelines.core import shards, storage
 from pipelines.core.bounded import MAX_LINE_BYTES, max_text_bytes, numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
-from pipelines.stages.overlap_report.text_fields import (
-    NoTextError,
-    TextField,
-    column_texts,
-    record_texts,
-    text_columns,
-)
+from pipelines.stages.overlap_report.text_fields import NoTextError, TextField, column_texts, record_texts, text_columns
 
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 _PLAIN_SUFFIXES = (".txt", ".tokens", ".raw")

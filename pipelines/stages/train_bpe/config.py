@@ -13,10 +13,7 @@ class TrainBpeConfig:
     """What the tokenizer is trained on, and its size."""
 
     vocab_size: int = option(
-        50257,
-        "Vocabulary size: 256 bytes, the merges, and <|endoftext|>.",
-        minimum=258,
-        maximum=2**31 - 1,
+        50257, "Vocabulary size: 256 bytes, the merges, and <|endoftext|>.", minimum=258, maximum=2**31 - 1
     )
     min_frequency: int = option(2, "Minimum number of occurrences of a pair to be merged.", minimum=1)
     min_word_count: int = option(
