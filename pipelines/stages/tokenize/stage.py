@@ -13,7 +13,7 @@ from pipelines.core import inputs, machine, shards
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.manifest import ShardEntry, has_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
@@ -75,9 +75,7 @@ def tokenize(
             encoded = _encode(source, context, run)
             _check_splits(config, encoded, run)
             splits = _write_shards(encoded, context, run)
-            # The lists of dropped documents are results; the other files of the first phase will be removed.
-            dropped = [file for entry in encoded for file in entry.files if file.name.startswith("dropped-")]
-            run.once("dropped", lambda: TaskResult(files=tuple(dropped)))
+            run.once("dropped", lambda: result_files(encoded))
             description = _describe(context, vocabulary_size(library), sha256)
             text = json.dumps({**description, "totals": _totals(encoded), "splits": splits}, indent=1, sort_keys=True)
             data = f"{text}\n".encode()

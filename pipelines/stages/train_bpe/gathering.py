@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
 from pipelines.core.manifest import ShardEntry
-from pipelines.core.run import StageRun, TaskResult
+from pipelines.core.run import StageRun, TaskResult, result_files
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counting import PLACES, CountContext, count_shard, measure_shard, places_within
 from pipelines.stages.train_bpe.counts import BucketContext, Limits, add_up, check_sums, read_counts, work_file
@@ -52,11 +51,10 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     entries = run.map(
         count_shard, source.shards, context, phase="count", work=True, total=source.records, serial=is_single
     )
-    # The lists of dropped documents and the samples are results; the work files will be removed.
-    files = [file for entry in entries for file in entry.files if not file.name.startswith(f"{WORK}/")]
-    run.once("documents", lambda: TaskResult(files=tuple(files)))
+    results = result_files(entries)
+    run.once("documents", lambda: results)
     added = _add_up(run, buckets, [work_file(shard.index) for shard in source.shards], limits)
-    samples = [file.name for file in files if file.name.startswith("sample-")]
+    samples = [file.name for file in results.files if file.name.startswith("sample-")]
     text_bytes = int(sum(entry.counts["text_bytes"] for entry in entries))
     return _counted(run, added, samples, text_bytes=text_bytes, sampled_below=sampled_below)
 
