@@ -232,10 +232,7 @@ def _sum_by_word(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def read_words(
-    paths: Sequence[str],
-    train_on: str,
-    min_count: int = 1,
-    limits: Limits = Limits(),
+    paths: Sequence[str], train_on: str, min_count: int = 1, limits: Limits = Limits()
 ) -> Iterator[pa.RecordBatch]:
     """Yield words with `count` in the documents trained on, and `held_out`.
 

@@ -127,6 +127,7 @@ def estimate_training(
         return merging_bytes(trained.words, trained.symbols, config.vocab_size, config.engine)
 
     trained = words_of(text_bytes).keep_frequent(config.min_word_count)
+    table_bytes = _BYTES_PER_COUNTED_WORD * min(words_of(text_bytes).words, Limits.table_words)
     return TrainingEstimate(
         text_bytes=text_bytes,
         is_exact=documents.is_exact,
@@ -134,7 +135,7 @@ def estimate_training(
         words=trained.words,
         symbols=trained.symbols,
         counting_s=(passes * documents.text_bytes * _SECONDS_PER_BYTE_READ + text_bytes * seconds_per_byte) / busy,
-        counting_bytes=_counting_bytes(words_of(text_bytes).words, busy),
+        counting_bytes=(_PROCESS_BYTES + _BYTES_OF_BATCHES + table_bytes) * busy + (_PROCESS_BYTES if busy > 1 else 0),
         merging_s=_merging_s(trained.words, trained.symbols, config.vocab_size),
         merging_bytes=memory_of(text_bytes),
         available_bytes=available_bytes,
@@ -237,11 +238,6 @@ def _describe_lack(needed_bytes: int, available_bytes: int | None) -> str:
 def _merging_s(words: int, symbols: int, vocab_size: int) -> float:
     merging = symbols * _SECONDS_PER_SYMBOL + vocab_size * _SECONDS_PER_MERGE
     return merging + words * _SECONDS_PER_EXAMINED_WORD + _SECONDS_OF_WRITING
-
-
-def _counting_bytes(words: int, workers: int) -> int:
-    table_bytes = _BYTES_PER_COUNTED_WORD * min(words, Limits.table_words)
-    return (_PROCESS_BYTES + _BYTES_OF_BATCHES + table_bytes) * workers + (_PROCESS_BYTES if workers > 1 else 0)
 
 
 def _max_text_bytes(memory_of: Callable[[float], int], text_bytes: int, available_bytes: int | None) -> int:

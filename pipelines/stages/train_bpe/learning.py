@@ -35,11 +35,7 @@ def max_merges(config: TrainBpeConfig) -> int:
 def learn_from_words(config: TrainBpeConfig, words: Words) -> Merges:
     """Return the merges of words, most frequent pairs first."""
     return learn_merges(
-        *words,
-        first_id=BYTES,
-        most=max_merges(config),
-        min_count=config.min_frequency,
-        on_progress=progress.advance,
+        *words, first_id=BYTES, most=max_merges(config), min_count=config.min_frequency, on_progress=progress.advance
     )
 
 
