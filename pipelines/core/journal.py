@@ -174,10 +174,6 @@ class OutputFolder:
         own = {JOURNAL, WORK, *(name.partition("/")[0] for name in self._listed())}
         return [name for name in storage.list_folder(self.path) if name in own or self._belongs_to_stage(name)]
 
-    def size_bytes(self) -> int:
-        """Return the size of the files that the manifest lists."""
-        return sum(file.size_bytes for file in read_manifest(self.path).files)
-
     def listed_in_stage_folders(self) -> list[str]:
         """Return the files in folders of the stage that its runs listed or declared."""
         return sorted(name for name in self._listed() if "/" in name and name.partition("/")[0] in self._writes)

@@ -310,7 +310,7 @@ class StageRun:
     def _build_next(self) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""
         self._folder.check_foreign_files()
-        size = format_bytes(self._folder.size_bytes())
+        size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
         self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
         self._replaced = self._folder
         self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)

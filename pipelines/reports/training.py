@@ -50,7 +50,7 @@ def render_training_page(
     or None, `loss`); those of a different vocabulary are listed but not drawn. `spikes` have `step`, `what`, `value`,
     `mean`, `z`, and may have `file`, the saved batch.
     """
-    vocab_size = about.get("vocab_size")
+    recipe, vocab_size = about["recipe"], about.get("vocab_size")
 
     def has_same_vocabulary(reference: Mapping[str, Any]) -> bool:
         return vocab_size is None or bool(reference.get("vocab_size", vocab_size) == vocab_size)
@@ -62,11 +62,18 @@ def render_training_page(
         "training.html",
         about=about,
         vocab_size=vocab_size,
-        tiles=_tiles(rows, timing, about["recipe"]),
+        tiles=[
+            _step_tile(rows, recipe),
+            _loss_tile(rows),
+            _held_out_tile(rows),
+            _speed_tile(timing),
+            _gradient_tile(rows, recipe.get("grad_clip")),
+            _time_tile(timing, recipe.get("steps", 0)),
+        ],
         charts=_charts(
             rows,
             timing,
-            recipe=about["recipe"],
+            recipe=recipe,
             levels=levels,
             markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps],
         ),
@@ -138,17 +145,6 @@ def _from_step(curve: Curve, step: float) -> Curve:
 
 def _last_held_out(rows: Rows) -> Mapping[str, Any] | None:
     return next((row for row in reversed(rows) if extract_curve([row], "held_out_loss")), None)
-
-
-def _tiles(rows: Rows, timing: Rows, recipe: Mapping[str, Any]) -> list[Tile]:
-    return [
-        _step_tile(rows, recipe),
-        _loss_tile(rows),
-        _held_out_tile(rows),
-        _speed_tile(timing),
-        _gradient_tile(rows, recipe.get("grad_clip")),
-        _time_tile(timing, recipe.get("steps", 0)),
-    ]
 
 
 def _step_tile(rows: Rows, recipe: Mapping[str, Any]) -> Tile:

@@ -95,11 +95,9 @@ def _has_list_name(path: str) -> bool:
 
 def _is_list(path: str) -> bool:
     """Return whether a path means lists of URLs rather than the folder of a stage, finished or not."""
-    if _has_list_name(path):
-        return True
-    if not storage.is_folder(path) or has_manifest(path) or is_unfinished(path):
-        return False
-    return bool(storage.list_folder(path))
+    return _has_list_name(path) or bool(
+        storage.list_folder(path) and not has_manifest(path) and not is_unfinished(path)
+    )
 
 
 def _read_file(path: str) -> Iterator[str]:
