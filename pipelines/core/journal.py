@@ -22,6 +22,7 @@ JOURNAL = "_journal"
 WORK = "_work"
 _HEADER = "run.json"
 _SHARD_INPUTS = "inputs_of_tasks"
+_REFUSED = "refused"
 _DECLARED = "files_in_folders"
 # The names of shards, including those that a killed run did not list yet.
 _SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
@@ -54,6 +55,10 @@ class OutputFolder:
             return None
         header = self._header()
         return Identity(**{field.name: header[field.name] for field in dataclasses.fields(Identity)})
+
+    def mark_refused(self) -> None:
+        """Record that the input of the unfinished run was refused, so that the run does not block another input."""
+        storage.write_json(self._journal_path(_HEADER), self._header() | {_REFUSED: True})
 
     def write_header(
         self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()
@@ -134,9 +139,13 @@ class OutputFolder:
         """Return whether the run here has no manifest, no finished task and no work, so that nothing of worth is lost.
 
         There may be shards of a task that was killed, or of tasks that dropped all records; other files, such as
-        checkpoints, are worth keeping.
+        checkpoints, are worth keeping. What a run did whose input was refused is of no use for another input.
         """
-        if has_manifest(self.path) or self._entry_names() or storage.list_folder(self.work):
+        if has_manifest(self.path):
+            return False
+        if storage.exists(self._journal_path(_HEADER)) and self._header().get(_REFUSED):
+            return True
+        if self._entry_names() or storage.list_folder(self.work):
             return False
         names = self._result_names()
         return all(name in self._writes or _SHARD.match(name) or ".tmp-" in name for name in names)

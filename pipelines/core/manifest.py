@@ -239,16 +239,25 @@ def _check_inside(name: str) -> None:
 
 
 def complete_replacement(folder: str) -> None:
-    """Move a complete new result over the old one, if there is one; the caller holds the lock."""
+    """Move a complete new result over the old one, if there is one; the caller holds the lock.
+
+    Raises InputError, before anything is removed, if webtext did not write what is there: a folder may come from
+    elsewhere.
+    """
     source = storage.join(folder, NEXT)
     replaced = storage.join(source, _REPLACED)
     if not storage.exists(storage.join(source, MANIFEST_FILE)):
         return
+    read_manifest(source)
+    if storage.is_local(folder) and storage.real_path(source) != storage.join(storage.real_path(folder), NEXT):
+        raise InputError(f"{source}: is a link to another folder; remove it")
     if storage.exists(replaced):
         with translate_format_errors(replaced, f"a list of replaced files; delete {source}"):
             names = msgspec.convert(storage.read_json(replaced), list[str])
             for name in names:
                 _check_inside(name)
+                if "/" in name:
+                    raise ValueError(f"{name[:100]!r} is not the name of a file")
         for name in names:
             storage.remove(storage.join(folder, name))
         storage.remove(replaced)

@@ -60,8 +60,6 @@ class Stage:
 
 # Starting workers takes about a second, as long as the tasks for so many bytes of documents.
 _TINY_BYTES = 1 << 20
-# Work of less time is not worth keeping if the input turns out to be wrong.
-_SHORT_ATTEMPT_S = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +132,8 @@ class StageRun:
         self._started = time.monotonic()
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
-        self._is_new = False
+        # Why the folder is not locked: then a finished result may be verified, and nothing written.
+        self.lock_error: StorageError | None = None
 
     @property
     def output(self) -> str:
@@ -269,17 +268,17 @@ class StageRun:
             extra={**manifest.counts, **(extra or {})},
         )
 
-    def abandon(self) -> None:
-        """Remove what a first attempt did if its documents were refused soon, so that it does not block others."""
-        is_short = time.monotonic() - self._started < _SHORT_ATTEMPT_S
-        if self._is_new and is_short and "documents" in self._identity.inputs and not self.finished:
-            with contextlib.suppress(InputError):  # a file of someone else
-                self._folder.empty()
+    def mark_refused(self) -> None:
+        """Let another command replace this run, whose documents were refused: repaired ones are other documents."""
+        if not self.finished and "documents" in self._identity.inputs:
+            self._folder.mark_refused()
 
     def open(self, config: Any, global_phases: Sequence[str]) -> None:
         """Resume what the folder contains, or start; raise ChangedRunError if it was built differently."""
         if (recorded := self._folder.recorded_identity()) is not None:
             recorded = recorded.with_current_options(config)
+        if self.lock_error and not has_manifest(self.output):
+            raise self.lock_error
         if recorded is not None and self._only_shard_inputs_changed(recorded):
             self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
             self._folder.discard_phases(global_phases)
@@ -290,7 +289,10 @@ class StageRun:
         elif differences := recorded.differences(self._identity):
             if not self._folder.has_no_results():
                 self._check_may_replace("; ".join(differences))
-            if has_manifest(self.output):
+            if self.lock_error:
+                raise self.lock_error
+            begun = OutputFolder(storage.join(self.output, NEXT)).recorded_identity()
+            if has_manifest(self.output) or (begun and begun.with_current_options(config) == self._identity):
                 self._build_next()
                 self.open(config, global_phases)
                 return
@@ -310,8 +312,9 @@ class StageRun:
     def _build_next(self) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""
         self._folder.check_foreign_files()
-        size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
-        self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        if has_manifest(self.output):
+            size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
+            self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
         self._replaced = self._folder
         self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
 
@@ -350,6 +353,8 @@ class StageRun:
             self.note(f"{self._identity.stage}: already complete; checksums verified")
             self._note_replacement()
             return
+        if self.lock_error:
+            raise self.lock_error
         for entry in intact:
             self._folder.write_entry(entry)
         self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())
@@ -431,17 +436,16 @@ def stage_run(
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     with contextlib.ExitStack() as stack:
+        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         try:
             stack.enter_context(folder_lock(output))
-        except StorageError:  # where nothing can be written, a finished result can still be verified
-            if not has_manifest(output):
-                raise
+        except StorageError as error:  # where nothing can be written, a finished result can still be verified
+            run.lock_error = error
         else:
             complete_replacement(output)
-        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         run.open(config, global_phases)
         try:
             yield run
         except InputError:
-            run.abandon()
+            run.mark_refused()
             raise

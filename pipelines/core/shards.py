@@ -162,23 +162,30 @@ def rows_per_batch(
     wrote the file (`is_verified`), the rows have at most 256 MiB even then, or there is one.
     """
     file = open_parquet(stream, path)
-    numbers = row_groups or range(file.metadata.num_row_groups)
-    groups = [file.metadata.row_group(number) for number in numbers]
-    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
-    repeated = 1 if is_verified else max((_longest_row(stream, path, number, columns) for number in numbers), default=1)
-    return int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest), _MAX_REPEATED_BYTES / repeated)))
+    groups = {number: file.metadata.row_group(number) for number in row_groups or range(file.metadata.num_row_groups)}
+    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups.values()), default=0.0)
+    rows = min(_READ_ROWS, max_bytes / max(1.0, largest))
+    if not is_verified:
+        # A value is not larger than its row group.
+        examined = [number for number, group in groups.items() if group.total_byte_size > _MAX_REPEATED_BYTES // rows]
+        rows = min(rows, _MAX_REPEATED_BYTES / _longest_row(stream, path, file, examined, columns))
+    return int(max(1, rows))
 
 
-def _longest_row(stream: BinaryIO, path: str, row_group: int, columns: Sequence[str] | None) -> int:
-    """Return the bytes of a row with the longest value in the dictionary of each column."""
-    parts = open_parquet(stream, path).schema
-    names = [part.name for part in parts if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
-    names = [name for name in names if columns is None or name in columns]
-    file = pq.ParquetFile(stream, read_dictionary=names)
-    with _damage_reported(path):
-        first = next(file.iter_batches(batch_size=1, columns=names, row_groups=[row_group], use_threads=False), None)
-    found = [column.dictionary for column in first.columns if isinstance(column, pa.DictionaryArray)] if first else []
-    return 1 + sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in found)
+def _longest_row(
+    stream: BinaryIO, path: str, file: pq.ParquetFile, row_groups: Sequence[int], columns: Sequence[str] | None
+) -> int:
+    """Return the bytes of a row with the longest value in the dictionary of each column of some row groups."""
+    texts = [part for part in file.schema if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
+    names = [text.name for text in texts if columns is None or text.name in columns]
+    reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names)
+    longest = 1
+    for number in row_groups:
+        with _damage_reported(path):
+            first = next(reader.iter_batches(batch_size=1, columns=names, row_groups=[number], use_threads=False), None)
+        parts = [part.dictionary for part in first.columns if isinstance(part, pa.DictionaryArray)] if first else []
+        longest = max(longest, sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in parts))
+    return longest
 
 
 def column_chunks(

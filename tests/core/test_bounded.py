@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once
     (shard,) = inputs.open_documents(str(tmp_path)).shards
     batches = inputs.read_documents(shard, Drops())
     assert [next(batches).num_rows for _ in range(3)] == [4, 4, 4]
+
+
+def test_many_row_groups_are_examined_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 1024)
+    seconds = []
+    for groups in (300, 1200):
+        table = pa.table({f"column {number}": ["some text"] * groups for number in range(8)} | {"text": ["x"] * groups})
+        pq.write_table(table, tmp_path / f"{groups}.parquet", row_group_size=1)
+        start = time.perf_counter()
+        with (tmp_path / f"{groups}.parquet").open("rb") as stream:
+            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20) < 64
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 10 * seconds[0]  # 16 times if each group cost as much as all
 
 
 @pytest.mark.parametrize("name", ["x.txt.zst", "x.csv.zst", "x.tsv.zst", "x.jsonl.zst"])

@@ -752,25 +752,77 @@ def _refuse_input(output: Path, options: RunOptions | None = None, name: str = "
         raise InputError("no numbers")
 
 
-def test_a_first_attempt_whose_input_is_refused_soon_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no numbers"):
-        _refuse_input(tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".lock")] == []
-
-
-@pytest.mark.parametrize("attempt", ["resumed", "of a server", "long"])
-def test_other_attempts_keep_their_tasks_if_the_input_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: str
-) -> None:
-    name = "listings" if attempt == "of a server" else "documents"
+@pytest.mark.parametrize("attempt", ["first", "resumed"])
+def test_an_attempt_whose_documents_are_refused_does_not_block_others(tmp_path: Path, attempt: str) -> None:
     if attempt == "resumed":
         with pytest.raises(KeyboardInterrupt):
-            _run(tmp_path / "out", inputs={name: "1"}, stop_after=2)
-    if attempt == "long":
-        monkeypatch.setattr("pipelines.core.run._SHORT_ATTEMPT_S", 0)
+            _run(tmp_path / "out", inputs={"documents": "1"}, stop_after=2)
+    with pytest.raises(InputError, match="no numbers"):
+        _refuse_input(tmp_path / "out")
+    assert _run(tmp_path / "out", inputs={"documents": "2"})[1] == [0, 10, 20, 30]
+
+
+@pytest.mark.parametrize("name", ["documents", "listings"])
+def test_an_attempt_whose_input_is_refused_resumes_with_the_same_input(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="no numbers"):
         _refuse_input(tmp_path / "out", name=name)
     assert _run(tmp_path / "out", inputs={name: "1"})[1] == []
+
+
+def test_what_was_asked_of_a_server_is_not_lost_to_another_option(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no numbers"):
+        _refuse_input(tmp_path / "out", name="listings")
+    with pytest.raises(ChangedRunError):
+        _run(tmp_path / "out", inputs={"listings": "2"})
+
+
+@pytest.mark.parametrize("content", ["link", "manifest", "names"])
+def test_a_replacement_from_elsewhere_removes_nothing_outside(tmp_path: Path, content: str) -> None:
+    _run(tmp_path / "out")
+    _run(tmp_path / "other")
+    _run(tmp_path / "victim")
+    (tmp_path / "victim" / ".hidden").write_text("kept")
+    folder = tmp_path / "out" / "_next"
+    if content == "link":
+        folder.symlink_to(tmp_path / "victim")
+    else:
+        folder.mkdir()
+        (folder / ".replaced.json").write_text('["numbers-00000.json/../../../victim"]')
+        (folder / "manifest.json").write_bytes((tmp_path / "other" / "manifest.json").read_bytes())
+    if content == "manifest":
+        (folder / "manifest.json").write_text("{}")
+    before = _bytes(tmp_path / "victim"), _bytes(tmp_path / "out")
+    with pytest.raises(InputError):
+        read_manifest(str(tmp_path / "out"))
+    assert (_bytes(tmp_path / "victim"), _bytes(tmp_path / "out")) == before
+
+
+def test_a_replacement_is_completed_although_the_earlier_result_is_being_repaired(tmp_path: Path) -> None:
+    out, overwrite = tmp_path / "out", RunOptions(overwrite=True)
+    _run(out, version=1)
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, version=2, stop_after=2, options=overwrite)
+    (out / "numbers-00002.json").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        _run(out, version=1, stop_after=0)
+    assert _run(out, version=2, options=overwrite)[1] == [20, 30]
+    assert read_manifest(str(out)).identity.version == 2
+    assert not (out / "_next").exists()
+
+
+def test_nothing_is_written_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(tmp_path / "out")
+
+    def refuse(folder: str) -> Any:
+        raise StorageError(f"{folder}: cannot write: Permission denied")
+
+    monkeypatch.setattr("pipelines.core.run.folder_lock", refuse)
+    (tmp_path / "out" / "numbers-00001.json").write_text("damaged")
+    before = _bytes(tmp_path / "out")
+    for version in (1, 2):
+        with pytest.raises(StorageError, match="Permission denied"):
+            _run(tmp_path / "out", version=version, options=RunOptions(overwrite=True))
+    assert _bytes(tmp_path / "out") == before
 
 
 def test_a_refused_replacement_keeps_the_earlier_result(tmp_path: Path) -> None:
