@@ -171,11 +171,11 @@ def jsonl_row(line: bytes, default_id: str, text_field: str, drops: Drops) -> di
     """Return a row of JSONL_SCHEMA, or None, counted in `drops`, for a line without a document."""
     try:
         record = json.loads(line)
+        if _ESCAPED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
+            record = replace_surrogates(record)
     except (ValueError, RecursionError) as error:
         drops.add("bad_json", default_id, detail=str(error))
         return None
-    if _ESCAPED_SURROGATE.search(line) or (b"\xed" in line and _RAW_SURROGATE.search(line)):
-        record = replace_surrogates(record)
     if not isinstance(record, dict):
         drops.add("bad_json", default_id, detail="the line is not a JSON object")
         return None

@@ -74,6 +74,14 @@ def test_unpaired_surrogates_are_replaced_and_deep_nesting_is_counted(tmp_path: 
     assert drops == {"bad_json": 1}
 
 
+def test_deep_nesting_of_a_line_with_a_surrogate_is_counted(tmp_path: Path) -> None:
+    """Replacing surrogates needs more of the stack than parsing."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "\\ud800", "deep": ' + "[" * 600 + "]" * 600 + "}\n")
+    assert [row["text"] for row in _read(path)[0]] == ["one"]
+    assert _read(path)[1] == {"bad_json": 1}
+
+
 def test_unpaired_surrogates_as_raw_bytes_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(
