@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-_MAX_JSON_BYTES = 1 << 30
+# Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
+_MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
@@ -169,10 +170,12 @@ def list_folder(path: str) -> list[str]:
 
 
 def walk_files(path: str) -> list[str]:
-    """List every file below a folder as full paths, sorted, without hidden files."""
+    """List every regular file below a folder as full paths, sorted, without hidden files."""
     file_system, plain = _file_system(path)
     with translate_os_errors(path, "read"):
         names = [str(name) for name in file_system.find(plain)]
+    if isinstance(file_system, LocalFileSystem):
+        names = [name for name in names if os.path.isfile(name)]  # opening a pipe would wait forever
     visible = [
         name for name in names if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)
     ]
@@ -339,6 +342,8 @@ def sha256_of(path: str) -> str:
 def content_fingerprint(path: str) -> str:
     """Return a hash of a foreign file: of all its bytes up to 64 MiB, else of its size and 16 windows of 1 MiB."""
     size = size_bytes(path)
+    if not is_file(path):
+        raise InputError(f"{path}: is not a regular file; save it as one")
     if size <= _SAMPLED_ABOVE_BYTES:
         return sha256_of(path)
     digest = hashlib.sha256(str(size).encode())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import multiprocessing
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -73,6 +75,20 @@ def test_globs_and_walks_are_sorted_and_skip_hidden_names(folder: str) -> None:
     assert [storage.basename(path) for path in storage.walk_files(folder)] == ["a.txt", "b.txt", "c.txt"]
 
 
+def test_walks_leave_out_what_is_not_a_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    os.mkfifo(tmp_path / "deep" / "pipe.txt")
+    for name, target in (("pipe", "deep/pipe.txt"), ("broken", "missing"), ("device", "/dev/zero")):
+        (tmp_path / f"{name}.txt").symlink_to(target)
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(tmp_path / "socket.txt"))  # of limited length
+        assert [storage.basename(path) for path in storage.walk_files(str(tmp_path))] == ["a.txt", "link.txt"]
+    with pytest.raises(InputError, match=r"pipe\.txt: is not a regular file"):
+        storage.content_fingerprint(str(tmp_path / "pipe.txt"))
+
+
 def test_an_existing_name_with_brackets_is_not_a_glob(tmp_path: Path) -> None:
     path = str(tmp_path / "docs[v2].jsonl")
     assert storage.is_glob(path)
@@ -97,6 +113,18 @@ def test_bad_json_is_named(folder: str) -> None:
     path = storage.join(folder, "bad.json")
     storage.write_bytes(path, b"{")
     with pytest.raises(InputError, match=r"bad\.json: is not valid JSON"):
+        storage.read_json(path)
+
+
+def test_large_json_is_not_parsed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since parsed values take a multiple of the bytes; the manifest of 100,000 shards is not too large."""
+    assert 100_000 * 1_100 < storage._MAX_JSON_BYTES <= 128 << 20
+    path = storage.join(folder, "a.json")
+    storage.write_bytes(path, b"[[],[]]")
+    monkeypatch.setattr(storage, "_MAX_JSON_BYTES", 7)
+    assert storage.read_json(path) == [[], []]
+    storage.write_bytes(path, b"[[], []]")
+    with pytest.raises(InputError, match=r"a\.json: has more than 7 bytes, too many"):
         storage.read_json(path)
 
 

@@ -73,7 +73,7 @@ def _expand(path: str, matches: Callable[[str], bool], noun: str) -> list[str]:
         candidates, problem = _outside_stage_folders(storage.walk_files(path)), f"contains no {noun}"
     else:
         raise InputError(f"{path}: no such file or folder")
-    files = [file for file in candidates if matches(file) and not storage.is_folder(file)]
+    files = [file for file in candidates if matches(file) and storage.is_file(file)]
     if not files:
         raise InputError(f"{path}: {problem}")
     return files
