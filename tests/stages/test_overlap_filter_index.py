@@ -92,7 +92,8 @@ def test_the_certificate_tests_the_bound_with_a_million_probes(tmp_path: Path) -
     assert certificate["found"] / 1_000_000 < certificate["upper_bound"] < 1.1 * certificate["error_bound"]
     assert certificate["bits_a_key"] == pytest.approx(certificate["bits"] / certificate["keys"], abs=1e-3)
     assert certificate["error_rate"] == 0.01
-    assert index.certificate(threads=3, batch=70_001) == certificate
+    index._filter.threads, index._filter.batch = 3, 70_001
+    assert index.certificate() == certificate
 
 
 def test_the_number_of_probes_depends_on_the_rate(tmp_path: Path) -> None:

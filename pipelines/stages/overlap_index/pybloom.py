@@ -28,13 +28,8 @@ _PARTS = 8
 _READ_BYTES = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class _FilterSource:
-    documents: tuple[inputs.DocumentShard, ...]
-    parts: int
-    capacity: int
-    config: OverlapIndexConfig
-    output: str
+# The documents, the number of parts, the capacity of the filter, the config and the output folder.
+_Context = tuple[tuple[inputs.DocumentShard, ...], int, int, OverlapIndexConfig, str]
 
 
 def write_pybloom_filter(
@@ -46,7 +41,7 @@ def write_pybloom_filter(
     """
     _check_memory(config, capacity, run)
     parts = min(_PARTS, len(source.shards))
-    context = _FilterSource(documents=source.shards, parts=parts, capacity=capacity, config=config, output=run.output)
+    context: _Context = (source.shards, parts, capacity, config, run.output)
     entries = run.map(_add_part, range(parts), context, name=_part_name, phase="add", work=True, total=ngrams.documents)
     files = [file for entry in entries for file in entry.files]
     run.once(
@@ -73,13 +68,12 @@ def _part_name(part: int) -> str:
     return f"part-{part:05d}"
 
 
-def _add_part(part: int, source: _FilterSource) -> TaskResult:
+def _add_part(part: int, context: _Context) -> TaskResult:
     from pybloom_live import BloomFilter
 
-    count = len(source.documents)
-    config = source.config
-    bloom = BloomFilter(source.capacity, config.error_rate)
-    for shard in source.documents[count * part // source.parts : count * (part + 1) // source.parts]:
+    documents, parts, capacity, config, output = context
+    bloom = BloomFilter(capacity, config.error_rate)
+    for shard in documents[len(documents) * part // parts : len(documents) * (part + 1) // parts]:
         for batch in inputs.read_documents(shard, Drops()):
             for text in batch.column("text").to_pylist():
                 for _, ngram in text_ngrams(text, config.ngram, config.normalization):
@@ -88,7 +82,7 @@ def _add_part(part: int, source: _FilterSource) -> TaskResult:
                     bloom.add(ngram, skip_check=True)
                 progress.advance()
     bloom.count = 0
-    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"{_part_name(part)}.bloom")),))
+    return TaskResult(files=(_write_filter(bloom, output, storage.join(WORK, f"{_part_name(part)}.bloom")),))
 
 
 def _join_parts(

@@ -82,7 +82,10 @@ def overlap_index(
             if config.filter == PYBLOOM_LIVE:
                 write_pybloom_filter(config, source, ngrams=ngrams, capacity=items, run=run)
             else:
-                size = _size_filter(items, config.error_rate)
+                try:
+                    size = size_for(items, config.error_rate)
+                except ValueError as error:
+                    raise UsageError(f"--error-rate {config.error_rate:g}: {error}") from error
                 ranges = split_blocks(size, config.memory_limit_mb << 20, small_part_bytes)
                 _check_space(size, ranges, run)
                 _note_size(ngrams, items, ranges, run)
@@ -116,13 +119,6 @@ def _choose_items(config: OverlapIndexConfig, ngrams: NgramCounts) -> int:
             f"least {ngrams.max_distinct}, or, for indexes to be merged, to the number in all of them together"
         )
     return config.items
-
-
-def _size_filter(items: int, error_rate: float) -> FilterSize:
-    try:
-        return size_for(items, error_rate)
-    except ValueError as error:
-        raise UsageError(f"--error-rate {error_rate:g}: {error}") from error
 
 
 def _unmeasured_header(

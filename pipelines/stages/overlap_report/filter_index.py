@@ -73,9 +73,7 @@ class FilterIndex:
             progress.advance(len(batch))
         return found
 
-    def certificate(
-        self, probes: int | None = None, *, threads: int | None = None, batch: int | None = None
-    ) -> dict[str, Any]:
+    def certificate(self, probes: int | None = None) -> dict[str, Any]:
         """Return the figures of the filter, and the upper bound of its rate that `probes` random n-grams prove.
 
         By default 3 / the error rate, from a million to a thousand million, and at most a million of the slow
@@ -84,8 +82,8 @@ class FilterIndex:
         figures = self._filter.figures()
         probes = self._filter.choose_probes(probes)
         found = 0
-        batches = list(_split_range(probes, batch or self._filter.batch))
-        with ThreadPoolExecutor(threads or self._filter.threads) as pool:
+        batches = list(_split_range(probes, self._filter.batch))
+        with ThreadPoolExecutor(self._filter.threads) as pool:
             try:
                 for batch_range, hits in zip(batches, pool.map(self._filter.count_random, batches), strict=True):
                     progress.advance(len(batch_range))
