@@ -31,14 +31,6 @@ _HTML_FILES_PER_TASK = 1000
 _PLAIN = "plain"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Input:
-    sources: tuple[Source, ...]
-    fingerprints: dict[str, str]
-    records: int | None
-    notes: list[str]
-
-
 def extract(
     config: ExtractConfig, *, pages: str | Sequence[str], links: str | None, output: str, options: RunOptions
 ) -> Summary:
@@ -49,20 +41,20 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
-    source = _open_input([pages] if isinstance(pages, str) else list(pages), links)
+    sources, fingerprints, records, notes = _open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
-    fingerprints = {**source.fingerprints, "extractor": extractor_version(config.extractor)}
+    fingerprints["extractor"] = extractor_version(config.extractor)
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
-            for note in source.notes:
+            for note in notes:
                 run.note(note)
-            items = list(enumerate(source.sources))
+            items = list(enumerate(sources))
             run.map(
                 _extract_source,
                 items,
                 (config, run.output),
                 name=lambda item: f"documents-{item[0]:05d}",
-                total=source.records,
+                total=records,
             )
         return run.finish()
 
@@ -72,7 +64,8 @@ def reads_scrape(folder: str) -> bool:
     return has_manifest(folder) and "links" in read_manifest(folder).identity.inputs
 
 
-def _open_input(paths: list[str], links: str | None) -> _Input:
+def _open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[str, str], int | None, list[str]]:
+    """Return what the tasks read, the fingerprints of the inputs, the number of records if known, and notes."""
     folders, others = inputs.separate_stages(paths)
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
     scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
@@ -93,7 +86,7 @@ def _open_input(paths: list[str], links: str | None) -> _Input:
         pages.append(hashlib.sha256(json.dumps(all_names).encode()).hexdigest())
     fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.fingerprint} if scrape else {})
     records = None if warcs else len(html) + sum(fetch.manifest.records_out for fetch in fetches)
-    return _Input(tuple(sources), fingerprints, records, [note for fetch in fetches for note in _notes(fetch, scrape)])
+    return sources, fingerprints, records, [note for fetch in fetches for note in _notes(fetch, scrape)]
 
 
 def _warcs_of(fetch: inputs.StageFolder) -> list[inputs.InputFile]:

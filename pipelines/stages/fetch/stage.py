@@ -30,7 +30,9 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
     without an outcome on disk are requested. Raises InputError if there are no links, WebtextError if no site responds.
     Paper, section 2.1.
     """
-    _check_user_agent(config)
+    header = user_agent(config)
+    if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
+        raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
     source = open_links(links)
     with stage_run(STAGE, config, inputs={source.name: source.fingerprint}, output=output, options=options) as run:
         if not run.finished:
@@ -40,12 +42,6 @@ def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, optio
             if _is_network_down(entries):
                 return _finish_unreached(run, entries)
         return run.finish()
-
-
-def _check_user_agent(config: FetchConfig) -> None:
-    header = user_agent(config)
-    if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
-        raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
 
 
 def _is_network_down(entries: Sequence[ShardEntry]) -> bool:

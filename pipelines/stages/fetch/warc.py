@@ -46,7 +46,10 @@ def exchange_records(exchange: Exchange) -> bytes:
         )
 
     headers = {"WARC-IP-Address": exchange.peer, "WARC-Truncated": response.truncated}
-    response_record = make_record("response", _status_and_headers(response), response.body or b"", headers)
+    reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
+    status_line, stored = f"{response.status} {reason}", list(_stored_headers(response))
+    head = StatusAndHeaders(status_line, stored, protocol=response.http_version)
+    response_record = make_record("response", head, response.body or b"", headers)
     request_record = make_record("request", _request_line_and_headers(exchange), b"", {})
     writer.write_request_response_pair(request_record, response_record)
     return stream.getvalue()
@@ -66,13 +69,6 @@ def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str
 
 def _record_id(kind: str, url: str, date: str) -> str:
     return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{kind} {date} {url}')}>"
-
-
-def _status_and_headers(response: Response) -> StatusAndHeaders:
-    reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
-    return StatusAndHeaders(
-        f"{response.status} {reason}", list(_stored_headers(response)), protocol=response.http_version
-    )
 
 
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
