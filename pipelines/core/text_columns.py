@@ -39,21 +39,15 @@ def slices_within(
 
 
 def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Return the rows of a batch whose text is present and valid UTF-8; count the others in `drops`."""
-    return _without_bad_text(_without_missing_text(batch, drops), drops)
+    """Return the rows of a batch whose text is present and valid UTF-8; count the others in `drops`.
 
-
-def _without_missing_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    A Parquet column of strings can contain texts that are not UTF-8.
+    """
     texts = batch.column("text")
-    if not texts.null_count:
-        return batch
-    for id in batch.filter(texts.is_null()).column("id").to_pylist():
-        drops.add("missing_text", id)
-    return batch.filter(texts.is_valid())
-
-
-def _without_bad_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Drop the rows whose text is not UTF-8, which a Parquet column of strings can contain."""
+    if texts.null_count:
+        for id in batch.filter(texts.is_null()).column("id").to_pylist():
+            drops.add("missing_text", id)
+        batch = batch.filter(texts.is_valid())
     raw = batch.column("text").cast(pa.binary())
     try:
         raw.cast(pa.string())
