@@ -32,7 +32,7 @@ def test_pretrain_generate_and_export(corpus: Path, capsys: pytest.CaptureFixtur
     summary = json.loads(printed.out)
     assert (summary["stage"], summary["records_in"], summary["records_out"]) == ("pretrain", 24, 24)
     assert summary["held_out_loss"] > 0
-    assert "pretrain: train: 384 of 384 tokens (100%)" in printed.err
+    assert "pretrain: train: 573 of 573 tokens (100%)" in printed.err  # 384 are trained on, the rest is evaluation
     assert "step 6: held-out loss" in printed.err
 
     assert main(["generate", *shared, "-p", "the cat", "-p", "a dog", "-n", "2", "--max-tokens", "5", "--json"]) == 0

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pipelines.core import shards, storage
+from pipelines.core.errors import InputError
 from pipelines.core.format import format_bytes, format_duration, format_percent
 from pipelines.model.diagnostics.flops import flops_per_token, utilization
 from pipelines.model.diagnostics.reference_losses import compare_loss, nearest_references
@@ -94,7 +95,7 @@ class TrainingLog:
             return []
         try:
             return [row for row in read_json_lines(path) if row["step"] <= step]
-        except (ValueError, KeyError, TypeError) as error:
+        except (InputError, KeyError, TypeError) as error:
             self._job.note(f"{path}: is damaged ({error}); the times of earlier steps are lost")
             return []
 
