@@ -362,15 +362,19 @@ def test_robots_txt_of_a_warc_is_not_a_document(tmp_path):
     ]
 
 
-def test_the_target_of_a_redirected_robots_txt_is_not_a_document(tmp_path):
-    page, url = html_page("home").encode(), "http://a.example/"
-    data, _ = warc_bytes(
-        [(f"{url}robots.txt", b"", [("Location", "/home")]), *[(f"{url}home", page, HTML_HEADERS)] * 2]
-    )
-    data = gzip.compress(gzip.decompress(data).replace(b"HTTP/1.1 200 OK\r\nLocation", b"HTTP/1.1 301 OK\r\nLocation"))
-    (tmp_path / "crawl.warc").write_bytes(gzip.decompress(data))
+def test_a_page_to_which_a_robots_txt_was_redirected_is_a_document(tmp_path):
+    """Sites redirect what they do not have to their home page; a robots.txt on another host is still none."""
+    redirects = [
+        (f"http://a.example/robots.txt?{number}", b"", [("Location", location)])
+        for number, location in enumerate(["/", "https://www.a.example/robots.txt", "/wiki/robots.txt"])
+    ]
+    pages = [(f"http://a.example/{path}", html_page(path).encode(), HTML_HEADERS) for path in ("", "wiki/robots.txt")]
+    robots = ("https://www.a.example/robots.txt", b"User-agent: *\n", [("Content-Type", "text/plain")])
+    data, _ = warc_bytes([*redirects, *pages, robots])
+    (tmp_path / "crawl.warc").write_bytes(gzip.decompress(data).replace(b"200 OK\r\nLocation", b"301 OK\r\nLocation"))
     summary = run([tmp_path / "crawl.warc"], tmp_path / "out")
-    assert (summary.records_in, dict(summary.dropped)) == (3, {"robots_txt": 2})
+    assert (summary.records_in, dict(summary.dropped)) == (6, {"robots_txt": 4})
+    assert [row["url"] for row in rows(tmp_path / "out", "documents")] == [url for url, *_ in pages]
 
 
 @pytest.mark.parametrize("compressed", [False, True])

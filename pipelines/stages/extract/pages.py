@@ -10,7 +10,6 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
-from urllib.parse import urljoin
 
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
@@ -131,7 +130,6 @@ def _response(record: Any, url: str | None) -> RawPage | PageText:
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:
     """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged."""
     path = file.path
-    robots: set[str] = set()
     is_arc = strip_compression(path).endswith(".arc")
     if is_arc:
         # warcio takes any line of five words for the header of an ARC record.
@@ -148,7 +146,7 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                     if is_cut:  # of other types than responses, too: more may be missing after it
                         raise ArchiveLoadFailed("the last record is truncated")
                     return
-                page = _page_of_record(record, robots) if record.rec_type == "response" else None
+                page = _page_of_record(record) if record.rec_type == "response" else None
                 errors, offset = records.err_count, records.get_record_offset()
                 is_cut = getattr(record.raw_stream, "limit", 0) > 0
                 if page and isinstance(page.content, PageText) and page.content.problem == "damaged_record":
@@ -171,17 +169,11 @@ def _reason(error: Exception) -> str:
     return next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
 
 
-def _page_of_record(record: Any, robots: set[str]) -> SourcePage:
-    """Return the page of a response record; `robots` are the URLs to which a robots.txt was redirected."""
+def _page_of_record(record: Any) -> SourcePage:
+    """Return the page of a response record."""
     url = record.rec_headers.get_header("WARC-Target-URI")
     status = record.http_headers.get_statuscode() if record.http_headers else None
-    is_robots = url in robots or _ROBOTS_URL.fullmatch(url or "") is not None
-    robots.discard(url)  # a page can have the same URL; the crawler requests it later
-    if is_robots:
-        location = record.http_headers.get_header("Location") if record.http_headers else None
-        if location:
-            with contextlib.suppress(ValueError):
-                robots.add(urljoin(url, location))
+    if _ROBOTS_URL.fullmatch(url or ""):
         content: RawPage | PageText = PageText(problem="robots_txt")
     else:
         content = _response(record, url) if status == "200" else PageText(problem="http_status", detail=status)
