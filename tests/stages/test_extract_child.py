@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import WebtextError
+from pipelines.stages.extract import child
 from pipelines.stages.extract.child import (
     WATCHDOG_GRACE_S,
     Limits,
@@ -39,10 +40,11 @@ def misbehaving(html: str, url: str | None) -> Extracted:
         os._exit(7)
     if "RAISE" in html:
         raise RecursionError(f"at {id(html)}")
-    if "KILLED ONCE" in html:
-        marker = Path(html.split("|")[1])
-        if not marker.exists():
-            marker.touch()
+    if "KILLED" in html:
+        _, times, marker, _ = html.split("|")
+        with open(marker, "a+") as file:
+            file.write(".")
+        if Path(marker).stat().st_size <= int(times):
             os.kill(os.getpid(), signal.SIGKILL)
     if "GROW" in html:
         bytearray(8 << 30)
@@ -74,13 +76,28 @@ def test_pages_that_hang_crash_or_exhaust_memory_are_skipped():
     assert len({outcome.title for outcome in outcomes if outcome.title}) == 5
 
 
-def test_a_page_whose_child_is_killed_from_outside_is_tried_once_more(tmp_path):
-    text = f"KILLED ONCE|{tmp_path / 'marker'}|"
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_page_whose_child_is_killed_from_outside_is_tried_again(tmp_path, monkeypatch, times):
+    monkeypatch.setattr(child, "_PAUSE_S", 0.01)
+    text = f"KILLED|{times}|{tmp_path / 'marker'}|"
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         one, killed, two = (reader.read(page(content)) for content in ("one", text, "two"))
     assert killed.problem is None
     assert text in killed.text
     assert killed.title == two.title != one.title
+
+
+def test_a_page_whose_child_is_always_killed_from_outside_is_not_dropped(tmp_path, monkeypatch):
+    """The system kills when its memory is short, and another run would keep the page."""
+    pauses = []
+    monkeypatch.setattr(child.time, "sleep", pauses.append)
+    with (
+        pytest.raises(WebtextError, match=r"memory is short; .* fewer --workers to resume, .* a lower --memory-mb"),
+        contextlib.closing(PageReader(misbehaving, LIMITS)) as reader,
+    ):
+        reader.read(page(f"KILLED|9|{tmp_path / 'marker'}|"))
+    assert (tmp_path / "marker").read_text() == "..."
+    assert pauses == [child._PAUSE_S]
 
 
 def test_an_exception_loses_the_page_but_not_the_child():

@@ -1,7 +1,7 @@
 """Extraction in a child process that can be killed, since pages hang, exhaust or crash the parsers.
 
 The parent sends one page at a time over a pipe and waits for the answer until the timeout. A child that hangs or dies
-is replaced, and the page is dropped with the reason; a page whose child died is tried once more in a new one.
+is replaced, and the page is dropped with the reason; a page whose child died is tried again in a new one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import multiprocessing
 import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -42,8 +43,11 @@ _LANG_PRESCAN_CHARACTERS = 1 << 16
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
 _HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
 _INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-# A child may die through no fault of the page: the system kills processes when its memory is short.
+# A child may die through no fault of the page: the system kills processes when its memory is short. Such a page is not
+# dropped, since another run would keep it; the pause lets other processes end.
 _TRIES = 2
+_PAUSE_S = 5.0
+_KILLED = "ended by SIGKILL"
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
@@ -98,15 +102,23 @@ class PageReader:
         self._child: _Child | None = None
 
     def read(self, page: RawPage) -> PageText:
-        """Return the text of a page, or the problem: undecodable, timeout, out_of_memory or crashed."""
-        for _ in range(_TRIES):
+        """Return the text of a page, or the problem: undecodable, timeout, out_of_memory or crashed.
+
+        Raises WebtextError if the system kills the child again and again.
+        """
+        for attempt in range(_TRIES + 1):
+            if attempt == _TRIES:
+                time.sleep(_PAUSE_S)
             child = self._child = self._child or _Child(self._extractor, self._limits)
             text = child.extract(page)
             if child.is_worn:
                 self.close()
-            if not child.died:
-                break
-        return text
+            if not child.died or (attempt + 1 >= _TRIES and text.detail != _KILLED):
+                return text
+        raise WebtextError(
+            "the system kills the processes of the extractor, probably because memory is short; re-run the same "
+            "command with fewer --workers to resume, or start a new run with a lower --memory-mb"
+        )
 
     def close(self) -> None:
         """End the child."""
