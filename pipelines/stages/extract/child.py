@@ -147,7 +147,7 @@ class _Child:
             is_ready = False
         if not is_ready:
             self.kill()
-            raise WebtextError("the extractor does not start; its error is printed above")
+            raise WebtextError("the extractor does not start; its error is printed above (none: memory may be short)")
 
     def extract(self, page: RawPage) -> PageText:
         self._pages += 1
