@@ -85,8 +85,7 @@ def real_path(path: str) -> str:
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
     """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         file_system.info(plain)
     if isinstance(file_system, LocalFileSystem):
         yield plain
@@ -100,29 +99,25 @@ def local_copy(path: str) -> Iterator[str]:
 
 def exists(path: str) -> bool:
     """Return whether a file or folder exists."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         return bool(file_system.exists(plain))
 
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         return bool(file_system.isdir(plain))
 
 
 def is_file(path: str) -> bool:
     """Return whether a regular file exists: not a folder, pipe or device."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         return bool(file_system.isfile(plain))
 
 
 def size_bytes(path: str) -> int:
     """Return the size of a file in bytes."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         return int(file_system.size(plain))
 
 
@@ -137,8 +132,7 @@ def folder_bytes(path: str) -> int:
 
 def modified_at(path: str) -> dt.datetime:
     """Return when a file was written."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         return cast(dt.datetime, file_system.modified(plain))
 
 
@@ -154,15 +148,13 @@ def free_bytes(path: str) -> int | None:
 
 def make_folder(path: str) -> None:
     """Create a folder and its parents if they do not exist."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "write"):
+    with _accessing(path, "write") as (file_system, plain):
         file_system.makedirs(plain, exist_ok=True)
 
 
 def list_folder(path: str) -> list[str]:
     """List the names in a folder, sorted; a missing folder is empty."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         if not file_system.isdir(plain):
             return []
         file_system.invalidate_cache(plain)
@@ -171,8 +163,7 @@ def list_folder(path: str) -> list[str]:
 
 def walk_files(path: str) -> list[str]:
     """List every regular file below a folder as full paths, sorted, without hidden files."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         names = [str(name) for name in file_system.find(plain)]
     if isinstance(file_system, LocalFileSystem):
         names = [name for name in names if os.path.isfile(name)]  # opening a pipe would wait forever
@@ -184,8 +175,7 @@ def walk_files(path: str) -> list[str]:
 
 def glob(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted."""
-    file_system, plain = _file_system(pattern)
-    with translate_os_errors(pattern, "read"):
+    with _accessing(pattern, "read") as (file_system, plain):
         return sorted(_with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
 
 
@@ -196,8 +186,7 @@ def is_glob(path: str) -> bool:
 
 def remove(path: str) -> None:
     """Remove a file, or a folder with its contents; a missing one is not an error."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "remove"):
+    with _accessing(path, "remove") as (file_system, plain):
         if file_system.exists(plain):
             file_system.rm(plain, recursive=True)
 
@@ -214,8 +203,7 @@ def move(source: str, target: str) -> None:
 
 def open_read(path: str) -> BinaryIO:
     """Open a file for reading bytes; raise InputError if it does not exist."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, "read"):
+    with _accessing(path, "read") as (file_system, plain):
         if file_system.isdir(plain):
             raise InputError(f"{path}: is a folder, expected a file")
         return cast(BinaryIO, file_system.open(plain, "rb"))
@@ -371,6 +359,14 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
         url = f"{protocol}://{rest.partition('/')[0]}"  # the rest may be a name of ours, such as `_next/manifest.json`
         raise StorageError(f"{url}: cannot access this storage ({error}); use a local path or another URL") from error
     return file_system, str(plain)
+
+
+@contextlib.contextmanager
+def _accessing(path: str, verb: str) -> Iterator[tuple[fsspec.AbstractFileSystem, str]]:
+    """Yield the file system of a path and its plain path there; an error in the block names the path."""
+    file_system, plain = _file_system(path)
+    with translate_os_errors(path, verb):
+        yield file_system, plain
 
 
 def _with_protocol(requested: str, file_system: fsspec.AbstractFileSystem, plain: str) -> str:

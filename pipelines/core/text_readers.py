@@ -67,19 +67,15 @@ def read_parquet(
         texts = columns.pop(text_field).cast(pa.string())
         default_ids = [f"{name}:{row + offset}" for offset in range(batch.num_rows)]
         row += batch.num_rows
-        ids = _read_ids(path, columns.pop("id")) if "id" in columns else default_ids
+        try:
+            ids = columns.pop("id").cast(pa.string()).to_pylist() if "id" in columns else default_ids
+        except (pa.ArrowException, ValueError) as error:
+            kind = batch.schema.field("id").type
+            raise InputError(f"{path}: column 'id' is {kind} and cannot be written as text ({error})") from error
         ids = [default if id is None else id for id, default in zip(ids, default_ids, strict=True)]
         columns |= {"id": pa.array(ids, pa.string()), "text": texts}
         documents = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
         yield drop_invalid_text(documents, drops)
-
-
-def _read_ids(path: str, ids: pa.Array) -> list[str | None]:
-    try:
-        texts: list[str | None] = ids.cast(pa.string()).to_pylist()
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{path}: column 'id' is {ids.type} and cannot be written as text ({error})") from error
-    return texts
 
 
 def _parquet_batches(

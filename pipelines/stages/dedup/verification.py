@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.kernels.union_find import DisjointSets
@@ -70,7 +69,10 @@ def write_shingles(shard: SignedShard, context: tuple[int, str]) -> TaskResult:
 
 def _candidate_texts(shard: SignedShard, marks_path: str) -> Iterator[tuple[int, str]]:
     """Yield row and text of the candidates in a shard."""
-    is_candidate = _read_marks(shard, marks_path)
+    first_byte, first_bit = divmod(shard.start, 8)
+    marks = np.frombuffer(storage.read_bytes(marks_path), dtype=np.uint8)[first_byte:]
+    bits = np.unpackbits(marks, count=min(first_bit + shard.rows, 8 * len(marks)))
+    is_candidate = bits[first_bit:].astype(bool)
     if not is_candidate.any():
         return
     start = 0
@@ -80,13 +82,6 @@ def _candidate_texts(shard: SignedShard, marks_path: str) -> Iterator[tuple[int,
             yield start + row, texts[row].as_py()
         start += batch.num_rows
         progress.advance(batch.num_rows)
-
-
-def _read_marks(shard: SignedShard, path: str) -> npt.NDArray[np.bool_]:
-    first_byte, first_bit = divmod(shard.start, 8)
-    marks = np.frombuffer(storage.read_bytes(path), dtype=np.uint8)[first_byte:]
-    bits = np.unpackbits(marks, count=min(first_bit + shard.rows, 8 * len(marks)))
-    return bits[first_bit:].astype(bool)
 
 
 class ShingleFiles:
