@@ -39,13 +39,6 @@ def submodule_names() -> list[str]:
     return sorted(names)
 
 
-def topic_keys() -> list[str]:
-    """Return the topics of Python's reference that `pydoc` serves under their upper-case names."""
-    import pydoc
-
-    return sorted(key for key in pydoc.Helper.topics if key.isupper())
-
-
 def topic_texts() -> dict[str, str]:
     """Return the texts of Python's language reference by topic."""
     return dict(sorted(pydoc_data.topics.topics.items()))
@@ -53,7 +46,11 @@ def topic_texts() -> dict[str, str]:
 
 def demo_routes() -> dict[str, str]:
     """Return the path at which pydoc serves each page of the demo's web, by URL."""
-    modules, topics = module_names(), topic_keys()
+    import pydoc
+
+    modules = module_names()
+    # pydoc serves the topics of Python's reference under their upper-case names.
+    topics = sorted(key for key in pydoc.Helper.topics if key.isupper())
     routes = {f"http://{MODULES_HOST}/{name}.html": f"/{name}.html" for name in modules}
     routes |= {f"http://{PACKAGES_HOST}/{name}.html": f"/{name}.html" for name in submodule_names()}
     # Only half of the topics, so that the overlap report finds part of the reference.

@@ -96,7 +96,12 @@ class _Crawl:
     def run(self, threads: Threads) -> None:
         """Run until every link has its outcome."""
         while self.open:
-            self._submit_ready(threads)
+            while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
+                visit = self._next_visit(host)
+                if visit is None:
+                    self._queues.release(host, host.ready_at)
+                else:
+                    threads.submit(visit)
             step = threads.next_step(self._pause_s(threads)) if self.open else None
             if step is not None:
                 self._apply(step)
@@ -106,14 +111,6 @@ class _Crawl:
     def _pause_s(self, threads: Threads) -> float:
         ready_at = self._queues.next_ready_at() if threads.idle else None
         return _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
-
-    def _submit_ready(self, threads: Threads) -> None:
-        while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
-            visit = self._next_visit(host)
-            if visit is None:
-                self._queues.release(host, host.ready_at)
-            else:
-                threads.submit(visit)
 
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none needs a request now."""

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.overlap_counts import longest_runs
-from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.core.text_columns import text_arrays
 from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
 from pipelines.stages.overlap_report.config import OverlapReportConfig
@@ -41,7 +40,10 @@ def longest_passages(
     examples = runs.examples.tolist()
     passages: dict[int, dict[str, Any]] = {}
     for example, column, place in _read_examples(indexed.benchmark, config.example, set(examples)):
-        text = _locate_words(column, place, config.normalization)
+        data, offsets = text_arrays(column)
+        data = data[int(offsets[0]) : int(offsets[-1])]
+        located = word_hashes(data, np.array([0, len(data)], np.int64), config.normalization)
+        text = _ExampleText(data, located.starts, located.ends, place)
         for run in (run for run, run_example in enumerate(examples) if run_example == example):
             position, length = int(runs.positions[run]), int(runs.lengths[run])
             first = int(indexed.words[example]) + position
@@ -68,13 +70,6 @@ def _read_examples(benchmark: Benchmark, example: str, numbers: set[int]) -> Ite
             remaining -= 1
         if not remaining:
             return
-
-
-def _locate_words(column: pa.StringArray, place: str, normalization: Normalization) -> _ExampleText:
-    data, offsets = text_arrays(column)
-    text = data[int(offsets[0]) : int(offsets[-1])]
-    words = word_hashes(text, np.array([0, len(text)], np.int64), normalization)
-    return _ExampleText(text, words.starts, words.ends, place)
 
 
 def _quote(text: _ExampleText, position: int, words: int) -> dict[str, str]:
