@@ -302,7 +302,6 @@ class StageRun:
             recorded = None
         self._folder.remove_temporaries()
         if recorded is None:
-            self._is_new = True
             self._folder.write_header(self._identity, self._shard_inputs)
         elif has_manifest(self.output):
             self._open_finished()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+from pydoc_data.topics import topics
 
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE
 from pipelines.core.errors import UsageError
-from pipelines.demo.pages import topic_texts
 from pipelines.demo.submissions import DUMP_NAME, write_dump
 from pipelines.pipeline import PIPELINE
 
@@ -62,7 +62,7 @@ def write_demo_corpus(corpus: str) -> None:
     text = _TOML.format(stages=stages, dump=DUMP_NAME, vocabulary_size=VOCABULARY_SIZE)
     if not storage.exists(storage.join(corpus, CONFIG_FILE)):
         storage.write_bytes(storage.join(corpus, CONFIG_FILE), text.encode())
-    _write_lines(storage.join(corpus, "benchmarks", "language-reference.jsonl"), topic_texts())
+    _write_lines(storage.join(corpus, "benchmarks", "language-reference.jsonl"), dict(sorted(topics.items())))
     _write_lines(storage.join(corpus, "benchmarks", "builtins.jsonl"), _builtin_docstrings())
     dump = storage.join(corpus, "dumps", DUMP_NAME)
     if not storage.exists(dump):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
-import pydoc_data.topics
 import sys
 from urllib.parse import quote
 
@@ -37,11 +36,6 @@ def submodule_names() -> list[str]:
             modules = pkgutil.iter_modules(spec.submodule_search_locations)
             names += [f"{package}.{module.name}" for module in modules if not module.name.startswith("_")]
     return sorted(names)
-
-
-def topic_texts() -> dict[str, str]:
-    """Return the texts of Python's language reference by topic."""
-    return dict(sorted(pydoc_data.topics.topics.items()))
 
 
 def demo_routes() -> dict[str, str]:

@@ -18,7 +18,7 @@ from pipelines.core import inputs, storage
 from pipelines.core.errors import UsageError, WebtextError
 from pipelines.core.format import format_bytes, format_duration, plural
 from pipelines.core.machine import available_memory_bytes
-from pipelines.core.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME, FilterFolder
+from pipelines.core.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, result_files, stage_run
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.merging import (
@@ -183,33 +183,30 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
     config = merged_config(config, indexes[0].blocked_header)
     fingerprints = {f"index of {index.corpus[:12]}": index.fingerprint for index in indexes}
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
-        if not run.finished:
-            _merge_filters(config, indexes, run)
-        return run.finish()
-
-
-def _merge_filters(config: OverlapIndexConfig, indexes: Sequence[FilterFolder], run: StageRun) -> None:
-    header = merged_header(indexes)
-    size = FilterSize(header.blocks, header.k)
-    ranges = split_blocks(size, config.memory_limit_mb << 20)
-    _check_space(size, ranges, run)
-    run.map(
-        verify_index,
-        range(len(indexes)),
-        indexes,
-        name=lambda number: f"index-{number:05d}",
-        phase="check",
-        work=True,
-        total=header.documents,
-    )
-    context = (tuple(index.file.path for index in indexes), run.output)
-    total = len(indexes) * size.blocks
-    parts = run.map(merge_part, ranges, context, phase="merge", work=True, total=total, unit="blocks")
-    entry = run.once("join", lambda: join_parts(header, merged_corpora(indexes), parts, run.output))
-    error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
-    if error_bound > header.error_rate * _ERROR_TOLERANCE:
-        run.note(
-            f"the merged filter contains about {entry.counts['distinct_ngrams_estimated']:,} n-grams but was sized for "
-            f"{header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not {header.error_rate:g}; build "
-            "the indexes with more --items for a lower rate"
+        if run.finished:
+            return run.finish()
+        header = merged_header(indexes)
+        size = FilterSize(header.blocks, header.k)
+        ranges = split_blocks(size, config.memory_limit_mb << 20)
+        _check_space(size, ranges, run)
+        run.map(
+            verify_index,
+            range(len(indexes)),
+            indexes,
+            name=lambda number: f"index-{number:05d}",
+            phase="check",
+            work=True,
+            total=header.documents,
         )
+        context = (tuple(index.file.path for index in indexes), run.output)
+        total = len(indexes) * size.blocks
+        parts = run.map(merge_part, ranges, context, phase="merge", work=True, total=total, unit="blocks")
+        entry = run.once("join", lambda: join_parts(header, merged_corpora(indexes), parts, run.output))
+        error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
+        if error_bound > header.error_rate * _ERROR_TOLERANCE:
+            run.note(
+                f"the merged filter contains about {entry.counts['distinct_ngrams_estimated']:,} n-grams but was sized "
+                f"for {header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not {header.error_rate:g};"
+                " build the indexes with more --items for a lower rate"
+            )
+        return run.finish()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.core import progress, shards, storage
@@ -42,31 +41,19 @@ def write_hits(
             positions = np.flatnonzero((indexed.ids >= 0) & found[np.maximum(indexed.ids, 0)])
             for start in range(0, len(positions), _BATCH_ROWS):
                 part = positions[start : start + _BATCH_ROWS]
-                rows = _hit_rows(indexed, stored, matches=matches, places=places, positions=part)
-                hits.writer.write_batch(rows)
+                rows, ids = len(part), np.asarray(indexed.ids[part], np.int64)
+                examples = np.searchsorted(indexed.words, part, side="right") - 1
+                columns = [
+                    pa.repeat(pa.scalar(indexed.benchmark.name, pa.string()), rows),
+                    pa.repeat(pa.scalar(indexed.benchmark.split, pa.string()), rows),
+                    pa.array(examples),
+                    places.take(pa.array(examples)).combine_chunks(),
+                    pa.array(part - indexed.words[examples]),
+                    ngram_texts(stored, ids),
+                    pa.nulls(rows, pa.int64()) if matches.counts is None else pa.array(matches.counts[ids]),
+                    pa.nulls(rows, pa.int64()) if matches.documents is None else pa.array(matches.documents[ids]),
+                    *matches.first_sources(ids),
+                ]
+                hits.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
                 progress.advance(0)
     return hits.entry
-
-
-def _hit_rows(
-    indexed: IndexedBenchmark,
-    stored: StoredIndex,
-    matches: CorpusMatches,
-    places: pa.ChunkedArray,
-    positions: npt.NDArray[np.int64],
-) -> pa.RecordBatch:
-    rows = len(positions)
-    ids = np.asarray(indexed.ids[positions], np.int64)
-    examples = np.searchsorted(indexed.words, positions, side="right") - 1
-    columns = [
-        pa.repeat(pa.scalar(indexed.benchmark.name, pa.string()), rows),
-        pa.repeat(pa.scalar(indexed.benchmark.split, pa.string()), rows),
-        pa.array(examples),
-        places.take(pa.array(examples)).combine_chunks(),
-        pa.array(positions - indexed.words[examples]),
-        ngram_texts(stored, ids),
-        pa.nulls(rows, pa.int64()) if matches.counts is None else pa.array(matches.counts[ids]),
-        pa.nulls(rows, pa.int64()) if matches.documents is None else pa.array(matches.documents[ids]),
-        *matches.first_sources(ids),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA)
