@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from pipelines.core.manifest import FileEntry
 from pipelines.core.repeated_ids import hash_ids
-from pipelines.core.run import TaskResult
 from pipelines.core.shards import ShardWriter
+from pipelines.core.stage import TaskResult
 
 
 class Drops:

@@ -12,7 +12,6 @@ no entry, or whose files no longer match it.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,14 +19,13 @@ from typing import Any
 from pipelines.core import storage
 from pipelines.core.config import identity_of
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, StorageError
-from pipelines.core.executor import Executor, Item, NameOf, SerialExecutor, item_name
+from pipelines.core.executor import Item, NameOf, SerialExecutor, item_name
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.format import format_bytes, plural
 from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
     MANIFEST_FILE,
     NEXT,
-    FileEntry,
     Identity,
     Manifest,
     ShardEntry,
@@ -38,82 +36,13 @@ from pipelines.core.manifest import (
     replace_result,
     write_manifest,
 )
-from pipelines.core.progress import Progress, Silent, show_progress
+from pipelines.core.progress import show_progress
 from pipelines.core.repeated_ids import count_repeated_ids, write_id_hashes
+from pipelines.core.stage import RunOptions, Stage, Summary, TaskResult
+
+__all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
 
 _IDS = "ids"
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """The name and version of a stage; raise the version when equal inputs give other bytes.
-
-    `writes` names the files and folders of the stage other than numbered shards (see `OutputFolder`). A result that
-    `is_irreplaceable` may be impossible to build again: `--overwrite` alone does not delete it.
-    """
-
-    name: str
-    version: int
-    writes: tuple[str, ...] = ()
-    is_irreplaceable: bool = False
-
-
-# Starting workers takes about a second, as long as the tasks for so many bytes of documents.
-_TINY_BYTES = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOptions:
-    """How a stage is run; nothing here changes its result.
-
-    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`. With
-    `serial_if_tiny`, small inputs are read without worker processes.
-    """
-
-    executor: Executor = dataclasses.field(default_factory=SerialExecutor)
-    overwrite: bool = False
-    progress: Progress = dataclasses.field(default_factory=Silent)
-    discard_pages: bool = False
-    serial_if_tiny: bool = False
-
-    def for_input(self, size_bytes: int) -> RunOptions:
-        """Return the options for an input of this size."""
-        is_tiny = self.serial_if_tiny and size_bytes < _TINY_BYTES
-        return dataclasses.replace(self, executor=SerialExecutor()) if is_tiny else self
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskResult:
-    """What a task reports: its counts, the files that it wrote into the output folder, and hashes of its ids."""
-
-    records_in: int = 0
-    records_out: int = 0
-    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    files: tuple[FileEntry, ...] = ()
-    id_hashes: bytes = b""
-
-    def entry(self, phase: str, name: str, *, work: bool = False) -> ShardEntry:
-        """Return the entry of the task."""
-        fields = {field: value for field, value in vars(self).items() if field != "id_hashes"}
-        return ShardEntry(phase, name, work=work, **{**fields, "dropped": dict(sorted(self.dropped.items()))})
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """What a command prints at its end: records in, out and dropped, and figures of the stage."""
-
-    stage: str
-    records_in: int
-    records_out: int
-    dropped: Mapping[str, int]
-    seconds: float
-    output: str
-    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
-        return {**{name: value for name, value in vars(self).items() if name != "extra"}, **self.extra}
 
 
 class StageRun:

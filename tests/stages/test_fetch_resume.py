@@ -17,7 +17,7 @@ from killed_fetch import start_fetch
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
 from pipelines.core import storage
-from pipelines.core.errors import ChangedRunError, StorageError
+from pipelines.core.errors import ChangedRunError, DamagedShardError, StorageError
 from pipelines.stages.fetch import segments
 
 _FLUSH_OUTCOMES = 5
@@ -180,13 +180,16 @@ def test_shard_files_are_reproducible_after_an_interruption(tmp_path: Path, monk
     assert written[0] == written[1]
 
 
-def test_a_damaged_result_is_refetched(tmp_path: Path) -> None:
+def test_a_damaged_result_is_refetched_only_with_discard_pages(tmp_path: Path) -> None:
     with LocalWeb(_pages(10)) as web:
         fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages])
         warc = fetched.folder / "pages-00000.warc.gz"
         warc.write_bytes(warc.read_bytes()[:-1])
         before = len(web.requests)
-        run_fetch(tmp_path)
+        with pytest.raises(DamagedShardError, match="use --discard-pages"):
+            run_fetch(tmp_path, overwrite=True)
+        assert len(web.requests) == before
+        run_fetch(tmp_path, discard_pages=True)
         assert len(web.requests) == 2 * before
     assert read_records(warc)
 
