@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import socket
 
 import pyarrow.parquet as pq
@@ -225,6 +226,18 @@ def test_html_files_plain_and_compressed(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"contains no \*\.html"):
         run(tmp_path / "empty", tmp_path / "nothing")
+
+
+def test_the_fast_extractor_keeps_the_article_and_its_model_is_part_of_the_result(tmp_path):
+    (tmp_path / "page.html").write_text(html_page("Wye", sentences=8))
+    run(tmp_path / "page.html", tmp_path / "out", extractor="fast")
+    [document] = rows(tmp_path / "out", "documents")
+    paragraphs = document["text"].split("\n\n")
+    assert len([text for text in paragraphs if text.startswith("The river Wye")]) == 8
+    assert "Home" not in document["text"]
+    assert (document["title"], document["extractor"]) == ("About Wye", "fast")
+    version = manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"]
+    assert re.fullmatch(r"selectolax \d[\d.]*, model [0-9a-f]{16}", version)
 
 
 def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):

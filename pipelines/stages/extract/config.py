@@ -11,7 +11,7 @@ from pipelines.core.config import option
 class ExtractConfig:
     """How text is extracted, and which pages are dropped."""
 
-    extractor: str = option("trafilatura", "Extractor of the main text.", choices=("trafilatura", "newspaper"))
+    extractor: str = option("trafilatura", "Extractor of the main text.", choices=("trafilatura", "newspaper", "fast"))
     language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
     )

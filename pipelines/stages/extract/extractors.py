@@ -12,6 +12,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.core import storage
+from pipelines.core.resources import data_path
+
 # Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"
 
@@ -66,16 +69,29 @@ def newspaper_text(html: str, url: str | None) -> Extracted:
     return Extracted(article.title or None, article.text or "")
 
 
-EXTRACTORS: dict[str, Extractor] = {"trafilatura": trafilatura_text, "newspaper": newspaper_text}
+def fast_text(html: str, url: str | None) -> Extracted:
+    """Extract with webtext's own block classifier: each block of text by its likelihood to be main content."""
+    from pipelines.algorithms.blocks.model import choose_blocks, load_model
+    from pipelines.algorithms.blocks.page import parse_page
+    from pipelines.algorithms.blocks.rendering import render_blocks
 
-_DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k")}
+    page = parse_page(html)
+    choice = choose_blocks(load_model(data_path(MODEL)), page, url)
+    return Extracted(page.title or None, render_blocks(page.segments, choice.keep))
+
+
+EXTRACTORS: dict[str, Extractor] = {"trafilatura": trafilatura_text, "newspaper": newspaper_text, "fast": fast_text}
+
+MODEL = "extractor.npz"
+_DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k"), "fast": ("selectolax",)}
 
 
 def extractor_version(name: str) -> str:
-    """Return the package of an extractor and its version, such as `trafilatura 2.3.1`."""
+    """Return the package of an extractor and its version, such as `trafilatura 2.3.1`; of `fast`, also its model."""
+    model = f", model {storage.sha256_of(data_path(MODEL))[:16]}" if name == "fast" else ""
     for package in _DISTRIBUTIONS[name]:
         try:
-            return f"{package} {importlib.metadata.version(package)}"
+            return f"{package} {importlib.metadata.version(package)}{model}"
         except importlib.metadata.PackageNotFoundError:
             continue
     return name

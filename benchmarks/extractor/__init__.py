@@ -1,0 +1,1 @@
+"""Training and measurement of the block classifier of `webtext extract`."""

@@ -1,0 +1,510 @@
+"""Divides a page into blocks of text and a table of its elements, in one pass over its normalized HTML.
+
+lexbor parses a page as browsers do and serializes it: every element is closed, attributes are in double quotes, and
+only `&amp;`, `&lt;`, `&gt;` and `&nbsp;` are escaped in text. That is simple enough to be read byte by byte here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.blocks.tags import (
+    BLOCK_LEVEL,
+    KINDS,
+    NAME_HASHES,
+    NAME_NUMBERS,
+    RAW,
+    SKIPPED,
+    STRONG,
+    TAGS,
+    WITHOUT_END,
+    fnv_hash,
+)
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+
+# Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
+# characters that end sentences, commas, digits, Chinese, Japanese and Korean characters, other signs; line breaks;
+# images since the block before.
+(START, END, ELEMENT, FIRST_WORD, WORDS, CHARACTERS, SENTENCES, COMMAS, DIGITS, CJK, SIGNS, BREAKS, IMAGES) = range(13)
+BLOCK_COLUMNS = 13
+# Flags of words.
+IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
+# Flags of elements, inherited from their ancestors.
+STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN = 1, 2, 4
+
+_MAX_TOKENS = 24
+_SLACK = 64
+_FNV_START, _FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_A, _BR, _IMG, _PRE = (TAGS[name] for name in ("a", "br", "img", "pre"))
+_CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
+    np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
+)
+
+
+class Segments(NamedTuple):
+    """The text of a page, its blocks, words and elements.
+
+    `text` is UTF-8, without the markup. `blocks` has a row per block, with the columns above. `words` are 32-bit hashes
+    of the words, whose ASCII letters are lower-cased, with `word_flags`. Per element, in document order: `parents` (-1
+    for the first, the document), `tags`, `flags`, and the hashes of the parts of its class, id, role and itemprop,
+    `tokens[token_starts[e]:token_starts[e + 1]]`. `tag_counts` counts the elements of each tag.
+    """
+
+    text: npt.NDArray[np.uint8]
+    blocks: npt.NDArray[np.int32]
+    words: npt.NDArray[np.uint32]
+    word_flags: npt.NDArray[np.uint8]
+    parents: npt.NDArray[np.int32]
+    tags: npt.NDArray[np.uint8]
+    flags: npt.NDArray[np.uint8]
+    token_starts: npt.NDArray[np.int32]
+    tokens: npt.NDArray[np.uint32]
+    tag_counts: npt.NDArray[np.int32]
+
+
+def segment(html: bytes) -> Segments:
+    """Return the blocks, words and elements of a page, which lexbor serialized."""
+    # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
+    data = as_read_only(np.frombuffer(html + bytes(_SLACK), np.uint8))
+    elements = int(np.count_nonzero(data == ord("<"))) + 2
+    blocks = np.empty((elements, BLOCK_COLUMNS), np.int32)
+    text = np.empty(len(html) + _SLACK, np.uint8)
+    words, word_flags = np.empty(len(html) // 2 + _SLACK, np.uint32), np.empty(len(html) // 2 + _SLACK, np.uint8)
+    parents = np.zeros(elements, np.int32)
+    tags, flags = np.zeros(elements, np.uint8), np.zeros(elements, np.uint8)
+    token_starts = np.zeros(elements + 1, np.int32)
+    tokens = np.empty(8 * elements + _SLACK, np.uint32)
+    tag_counts = np.zeros(256, np.int32)
+    sizes = np.zeros(5, np.int64)
+    stack = np.zeros(elements + 1, np.int32)
+    parents[0] = -1
+    _segment(
+        data, text, blocks, words, word_flags, parents, tags, flags, token_starts, tokens, tag_counts, stack, sizes
+    )  # fmt: skip
+    count, characters, found_words, found, found_tokens = sizes.tolist()
+    return Segments(
+        text[:characters],
+        blocks[:count],
+        words[:found_words],
+        word_flags[:found_words],
+        parents[:found],
+        tags[:found],
+        flags[:found],
+        token_starts[: found + 1],
+        tokens[:found_tokens],
+        tag_counts,
+    )
+
+
+@helper
+def _find(html: Any, position: Any, end: Any, byte: Any) -> Any:
+    """Return the first position of a byte, or the end."""
+    while position < end and html[position] != byte:
+        position += 1
+    return position
+
+
+@helper
+def _hash_name(html: Any, position: Any, end: Any) -> Any:
+    """Return the hash of the name of a tag or attribute, and the position after it."""
+    value = _FNV_START
+    while position < end:
+        byte = html[position]
+        if byte == 62 or byte == 32 or byte == 61 or byte == 10:
+            break
+        value = (value ^ np.uint64(byte)) * _FNV_FACTOR
+        position += 1
+    return value, position
+
+
+@helper
+def _tag_of(name: Any) -> Any:
+    """Return the number of a tag by the hash of its name; 0 for an unknown one, which is treated as inline."""
+    slot = np.int64(name & np.uint64(511))
+    while NAME_HASHES[slot] != 0:
+        if NAME_HASHES[slot] == name:
+            return np.int64(NAME_NUMBERS[slot])
+        slot = (slot + 1) & 511
+    return np.int64(0)
+
+
+@helper
+def _end_of_comment(html: Any, position: Any, end: Any) -> Any:
+    if position + 3 < end and html[position + 2] == 45 and html[position + 3] == 45:
+        position += 4
+        while position + 2 < end:
+            if html[position] == 45 and html[position + 1] == 45 and html[position + 2] == 62:
+                return position + 3
+            position += 1
+        return end
+    return _find(html, position, end, 62) + 1
+
+
+@helper
+def _find_end_tag(html: Any, position: Any, end: Any, name: Any) -> Any:
+    """Return the position of the end tag of an element whose content is not markup."""
+    while position + 1 < end:
+        if html[position] == 60 and html[position + 1] == 47 and _hash_name(html, position + 2, end)[0] == name:
+            return position
+        position += 1
+    return end
+
+
+@helper
+def _read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any, flag: Any) -> Any:
+    """Return the position after a start tag, the number of tokens, and its flags."""
+    limit = min(len(tokens), count + _MAX_TOKENS)
+    while position < end and html[position] != 62:
+        if html[position] == 32:
+            position += 1
+            continue
+        name, position = _hash_name(html, position, end)
+        start = stop = position
+        if position + 1 < end and html[position] == 61:
+            start = position + 2
+            stop = _find(html, start, end, 34)
+            position = stop
+        position += 1 if position < end and html[position] != 62 else 0
+        if name == _CLASS or name == _ID or name == _ROLE or name == _ITEMPROP:  # noqa: SIM109 - for numba
+            count = _add_tokens(html, start, stop, tokens, count, limit)
+        elif name == _STYLE:
+            if _hides(html, start, stop):
+                flag |= STYLED_HIDDEN
+        elif name == _HIDDEN_NAME:
+            flag |= HIDDEN
+        elif name == _ARIA and stop > start and html[start] == 116:  # true
+            flag |= ARIA_HIDDEN
+    return position + 1, count, flag
+
+
+@helper
+def _hides(html: Any, start: Any, end: Any) -> Any:
+    """Return whether a style contains `display: none` or `visibility: hidden`."""
+    for colon in range(start + 7, end):
+        if html[colon] == 58:
+            value = colon + 1
+            while value < end and html[value] == 32:
+                value += 1
+            if value + 4 <= end:
+                # The first letters of the value, the last of the property.
+                if html[value] == 110 and html[value + 1] == 111 and html[colon - 1] == 121 and html[colon - 2] == 97:
+                    return True
+                if html[value] == 104 and html[value + 1] == 105 and html[colon - 1] == 121 and html[colon - 2] == 116:
+                    return True
+    return False
+
+
+@helper
+def _add_tokens(html: Any, start: Any, end: Any, tokens: Any, count: Any, limit: Any) -> Any:
+    """Add hashes of the parts of a class or id: runs of letters, divided before capitals; and each whole name.
+
+    Digits are left out of whole names, which then are those of all of their kind (`post-1234`).
+    """
+    part = whole = _FNV_START
+    letters = characters = 0
+    was_small = False
+    for position in range(start, end + 1):
+        byte = np.int64(html[position]) if position < end else 32
+        is_capital = 65 <= byte <= 90
+        small = byte + 32 if is_capital else byte
+        is_letter = 97 <= small <= 122
+        if letters > 0 and (not is_letter or (is_capital and was_small)):
+            if letters > 1 and count < limit:
+                tokens[count] = np.uint32(part & _LOW)
+                count += 1
+            part, letters = _FNV_START, 0
+        if is_letter:
+            part = (part ^ np.uint64(small)) * _FNV_FACTOR
+            letters += 1
+        if byte == 32 or byte == 10 or byte == 9:
+            if characters > 2 and count < limit:
+                tokens[count] = np.uint32(whole >> _HALF)
+                count += 1
+            whole, characters = _FNV_START, 0
+        elif not 48 <= byte <= 57:
+            whole = (whole ^ np.uint64(small)) * _FNV_FACTOR
+            characters += 1
+        was_small = bool(is_letter and not is_capital)
+    return count
+
+
+@helper
+def _decode_reference(html: Any, position: Any, end: Any) -> Any:
+    """Return the character of `&amp;`, `&lt;`, `&gt;` or `&nbsp;` (a space), and the position after it."""
+    if position + 2 < end:
+        first, second = html[position], html[position + 1]
+        if first == 97 and second == 109:
+            return np.int64(38), position + 4
+        if first == 108 and second == 116:
+            return np.int64(60), position + 3
+        if first == 103 and second == 116:
+            return np.int64(62), position + 3
+        if first == 110 and second == 98:
+            return np.int64(32), position + 5
+    return np.int64(38), position
+
+
+@helper
+def _is_word_byte(byte: Any) -> Any:
+    return 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95
+
+
+@helper
+def _is_small(byte: Any) -> Any:
+    return 97 <= byte <= 122
+
+
+@helper
+def _is_letter(first: Any, second: Any, third: Any) -> Any:
+    """Return whether a character outside ASCII, by its bytes, is part of a word; punctuation and symbols are not."""
+    if first == 194:
+        return second == 170 or second == 181 or second == 186
+    if first == 195:
+        return second != 151 and second != 183
+    if first == 226:
+        return not (second <= 0x81 or 0x86 <= second <= 0xAF)
+    if first == 227:
+        return second != 128
+    if first == 239 and second == 188:  # full-width forms
+        return 0x90 <= third <= 0x99 or 0xA1 <= third <= 0xBA
+    return not (first == 239 and second == 187 and third == 191)
+
+
+@helper
+def _is_white(first: Any, second: Any, third: Any) -> Any:
+    if first == 194:
+        return second == 160
+    if first == 226:
+        return second == 128 and (third <= 0x8B or third == 0xAF)
+    return (first == 227 and second == 128 and third == 128) or (first == 239 and second == 187 and third == 191)
+
+
+@helper
+def _ascii_sign_column(byte: Any) -> Any:
+    if byte == 46 or byte == 33 or byte == 63:
+        return SENTENCES
+    if byte == 44 or byte == 59:
+        return COMMAS
+    return SIGNS if byte == 124 or byte == 35 or byte == 36 or byte == 62 or byte == 47 else 0
+
+
+@helper
+def _sign_column(first: Any, second: Any, third: Any) -> Any:
+    if (first == 227 and second == 128) or (first == 239 and second == 188):
+        if third == 130 or third == 159 or (third == 129 and first == 239):
+            return SENTENCES
+        return COMMAS if third == 129 or third == 140 else 0
+    return SIGNS if first == 194 or first == 226 else 0
+
+
+@helper
+def _block_element(stack: Any, depth: Any, tags: Any) -> Any:
+    """Return the innermost open element that is block-level, or the document."""
+    level = depth - 1
+    while level > 0 and not KINDS[tags[stack[level]]] & BLOCK_LEVEL:
+        level -= 1
+    return stack[level]
+
+
+@helper
+def _open_block(blocks: Any, block: Any, start: Any, word: Any, element: Any, images: Any) -> None:
+    for column in range(BLOCK_COLUMNS):
+        blocks[block, column] = 0
+    blocks[block, START], blocks[block, FIRST_WORD] = start, word
+    blocks[block, ELEMENT], blocks[block, IMAGES] = element, images
+
+
+@helper
+def _close_block(blocks: Any, block: Any, text: Any, filled: Any, words: Any) -> Any:
+    """Complete the row of a block; return the end of its text without white space."""
+    while filled > blocks[block, START] and (text[filled - 1] == 10 or text[filled - 1] == 32):
+        filled -= 1
+    blocks[block, END] = filled
+    blocks[block, WORDS] = words - blocks[block, FIRST_WORD]
+    return filled
+
+
+@kernel
+def _segment(
+    html: Any,
+    text: Any,
+    blocks: Any,
+    words: Any,
+    word_flags: Any,
+    parents: Any,
+    tags: Any,
+    flags: Any,
+    token_starts: Any,
+    tokens: Any,
+    tag_counts: Any,
+    stack: Any,
+    sizes: Any,
+) -> None:
+    end = len(html) - _SLACK
+    elements, depth = 1, 1
+    block = filled = count_words = count_tokens = 0
+    links = skipped = strong = preformatted = images = line_breaks = 0
+    link_end = -1
+    is_open = has_space = after_tag = False
+    letters = word_flag = 0
+    word = _FNV_START
+    position = 0
+    while position < end:
+        byte = int(html[position])
+        is_boundary = is_break = is_word = is_white = False
+        following = 0
+        if byte == 60:  # <
+            if html[position + 1] == 33:  # ! begins a comment or the doctype
+                position = _end_of_comment(html, position, end)
+                continue
+            is_end = html[position + 1] == 47
+            name, position = _hash_name(html, position + (2 if is_end else 1), end)
+            tag = _tag_of(name)
+            kind = KINDS[tag]
+            is_boundary = kind & BLOCK_LEVEL != 0
+            change = -1 if is_end else 1
+            if is_end:
+                position = _find(html, position, end, 62) + 1
+                depth = max(1, depth - 1)
+                if tag == _A:
+                    link_end = filled
+            else:
+                tag_counts[tag] += 1
+                element = elements
+                elements += 1
+                parents[element] = stack[depth - 1]
+                tags[element] = tag
+                position, count_tokens, flag = _read_attributes(
+                    html, position, end, tokens, count_tokens, flags[stack[depth - 1]]
+                )
+                flags[element] = flag
+                token_starts[element + 1] = count_tokens
+                if tag == _BR:
+                    is_break = True
+                    line_breaks += 1
+                    is_boundary = line_breaks > 1
+                elif tag == _IMG:
+                    images += 1
+                elif tag == _A and link_end == filled:
+                    has_space = True  # links side by side
+                if kind & WITHOUT_END:
+                    change = 0
+                else:
+                    stack[depth] = element
+                    depth += 1
+                if kind & RAW:
+                    position = _find_end_tag(html, position, end, name)
+            if tag == _A:
+                links += change
+            elif tag == _PRE:
+                preformatted += change
+            if kind & STRONG:
+                strong += change
+            if kind & SKIPPED:
+                skipped += change
+            if not is_boundary and not is_break:
+                after_tag = True
+                continue
+        else:
+            if skipped > 0 or depth <= 1:
+                position = _find(html, position, end, 60)
+                continue
+            position += 1
+            if byte < 128:
+                if byte == 38:  # &
+                    byte, position = _decode_reference(html, position, end)
+                is_word = _is_word_byte(byte)
+                is_white = byte == 32 or 9 <= byte <= 13
+            else:
+                following = 3 if byte >= 240 else (2 if byte >= 224 else 1)
+                second = int(html[position]) if position < end else 0
+                third = int(html[position + 1]) if position + 1 < end else 0
+                is_word = _is_letter(byte, second, third)
+                is_white = _is_white(byte, second, third)
+            if (
+                after_tag
+                and letters > 0
+                and 65 <= byte <= 90
+                and preformatted == 0
+                and _is_small(int(text[filled - 1]))
+            ):
+                # Elements side by side are often separated by style: `<span>Synopsis</span><span>An award`.
+                is_word, is_white, position = False, True, position - 1
+        after_tag = False
+        if letters > 0 and not is_word:
+            words[count_words] = np.uint32(word & _LOW)
+            word_flags[count_words] = word_flag
+            count_words += 1
+            word, letters = _FNV_START, 0
+        if is_boundary:
+            line_breaks = 0
+            has_space = False
+            if is_open:
+                filled = _close_block(blocks, block, text, filled, count_words)
+                block += 1
+                is_open = False
+            continue
+        if is_break:
+            has_space = False
+            if is_open:
+                text[filled] = 10
+                filled += 1
+                blocks[block, BREAKS] += 1
+            continue
+        if is_white:
+            position += following
+            if preformatted > 0 and is_open:
+                text[filled] = byte if byte < 128 else 32
+                filled += 1
+            else:
+                has_space = True
+            continue
+        if not is_open:
+            is_open = True
+            has_space = False
+            _open_block(blocks, block, filled, count_words, _block_element(stack, depth, tags), images)
+            images = 0
+        line_breaks = 0
+        if has_space and text[filled - 1] != 10:
+            text[filled] = 32
+            filled += 1
+        has_space = False
+        text[filled] = byte
+        filled += 1
+        blocks[block, CHARACTERS] += 1
+        if is_word:
+            if letters == 0:
+                is_upper = 65 <= byte <= 90 or (byte == 195 and second < 0x9F) or (byte == 208 and second < 0xB0)
+                word_flag = UPPER_CASE if is_upper else 0
+                word_flag |= (IN_LINK if links > 0 else 0) | (IN_STRONG if strong > 0 else 0)
+            letters += 1
+            word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * _FNV_FACTOR
+            if 48 <= byte <= 57:
+                blocks[block, DIGITS] += 1
+            elif 227 <= byte <= 237:
+                blocks[block, CJK] += 1
+        else:
+            column = _sign_column(byte, second, third) if byte >= 128 else _ascii_sign_column(byte)
+            if column > 0:
+                blocks[block, column] += 1
+        for _ in range(following):
+            if position < end:
+                if is_word:
+                    word = (word ^ np.uint64(html[position])) * _FNV_FACTOR
+                text[filled] = html[position]
+                filled += 1
+                position += 1
+    if letters > 0:
+        words[count_words] = np.uint32(word & _LOW)
+        word_flags[count_words] = word_flag
+        count_words += 1
+    if is_open:
+        filled = _close_block(blocks, block, text, filled, count_words)
+        block += 1
+    sizes[0], sizes[1], sizes[2], sizes[3] = block, filled, count_words, elements
+    sizes[4] = count_tokens

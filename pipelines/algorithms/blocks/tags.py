@@ -1,0 +1,67 @@
+"""HTML elements as numbers, and how segmentation treats each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+# Not text of the page. The content of RAW elements is not markup.
+_SKIPPED = (
+    "script style template svg iframe noframes object canvas datalist option noembed math xmp audio video textarea "
+    "select title"
+)
+_RAW = "script style iframe noframes noembed xmp"
+# A block of text ends where such an element begins or ends.
+_BLOCK_LEVEL = (
+    "address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure footer "
+    "form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol p pre search section summary table tbody "
+    "td tfoot th thead tr ul caption noscript button"
+)
+_INLINE = (
+    "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
+    "base meter nobr output picture progress q rp rt ruby s samp small source span strike strong sub sup time track tt "
+    "u var wbr area embed col colgroup param"
+)
+_WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
+_STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
+
+NAMES = ("", *_SKIPPED.split(), *_BLOCK_LEVEL.split(), *_INLINE.split())
+TAGS = {name: number for number, name in enumerate(NAMES) if name}
+
+SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG = 1, 2, 4, 8, 16
+
+_FNV_START, _FNV_FACTOR = 0xCBF29CE484222325, 0x100000001B3
+
+
+def fnv_hash(name: bytes) -> int:
+    """Return the 64-bit FNV-1a hash of bytes, as the segmentation hashes names and words."""
+    value = _FNV_START
+    for byte in name:
+        value = (value ^ byte) * _FNV_FACTOR & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def _kinds() -> npt.NDArray[np.uint8]:
+    kinds = np.zeros(256, np.uint8)
+    sets = {SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG}
+    for kind, names in sets.items():
+        for name in names.split():
+            kinds[TAGS[name]] |= kind
+    return kinds
+
+
+def _name_table(names: Iterable[tuple[str, int]]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+    """Return hashes and numbers of names as an open-addressing table of 512 slots."""
+    hashes, numbers = np.zeros(512, np.uint64), np.zeros(512, np.uint8)
+    for name, number in names:
+        slot = fnv_hash(name.encode()) % 512
+        while hashes[slot]:
+            slot = (slot + 1) % 512
+        hashes[slot], numbers[slot] = fnv_hash(name.encode()), number
+    return hashes, numbers
+
+
+KINDS = _kinds()
+NAME_HASHES, NAME_NUMBERS = _name_table((name, number) for name, number in TAGS.items())

@@ -1,0 +1,166 @@
+"""Blocks of pages: their text and elements, the choice among them, and the text that is written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.features import block_features
+from pipelines.algorithms.blocks.forest import Forest, sum_of_leaves
+from pipelines.algorithms.blocks.page import page_features, parse_page, words_of
+from pipelines.algorithms.blocks.rendering import render_blocks
+from pipelines.algorithms.blocks.selection import select_blocks
+from pipelines.algorithms.blocks.tags import NAMES, fnv_hash
+from pipelines.algorithms.blocks.values import values_table
+
+_NO_VALUES = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
+
+
+def _texts(body: str) -> list[str]:
+    segments = parse_page(f"<html><body>{body}</body></html>").segments
+    text = segments.text.tobytes()
+    return [text[start:end].decode() for start, end in segments.blocks[:, [seg.START, seg.END]].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        ("<p>One  <b>two</b>\n three</p>four", ["One two three", "four"]),
+        ("<ul><li>a<li>b</ul><table><tr><td>1<td>2</table>", ["a", "b", "1", "2"]),
+        ("a<br>b<br><br>c", ["a\nb", "c"]),
+        ("<pre>x = 1\n  y = 2</pre>", ["x = 1\n  y = 2"]),
+        ("a &amp; b &lt;c&gt; d&nbsp;e &quot;f&quot;", ['a & b <c> d e "f"']),
+        ("<script>if (a < b) '</p>'</script><style>p{}</style><!-- <p>no</p> --><p>yes", ["yes"]),
+        (
+            "<a>one</a><a>two</a> <span>Synopsis</span><span>An award</span> <b>w</b>ord",
+            ["one two Synopsis An award word"],
+        ),
+        ("<select><option>no</select><svg><text>no</text></svg><noscript><p>kept</p></noscript>", ["kept"]),
+        ("<noscript><iframe src=x></noscript><p>after the frame", ["after the frame"]),
+        ("naïve 日本語、テスト。 €5", ["naïve 日本語、テスト。 €5"]),
+        ("", []),
+    ],
+)
+def test_texts_of_blocks(body: str, texts: list[str]) -> None:
+    assert _texts(body) == texts
+
+
+def test_words_are_those_of_the_regex() -> None:
+    body = "It's 3.5 km, NAÏVE «Größe» — 日本語、テスト。 a_b x2 “quoted”…"
+    segments = parse_page(f"<p>{body}").segments
+    assert len(segments.words) == len(words_of(body))
+    assert int(segments.words[0]) == fnv_hash(b"it") & 0xFFFFFFFF
+
+
+def test_blocks_count_their_characters_words_and_signs() -> None:
+    segments = parse_page("<p>One, <a href=x>Two</a> 34! <img><img></p><p><strong>After</strong> images").segments
+    first, second = segments.blocks
+    assert first[[seg.WORDS, seg.SENTENCES, seg.COMMAS, seg.DIGITS, seg.IMAGES]].tolist() == [3, 1, 1, 2, 0]
+    assert (second[seg.WORDS], second[seg.IMAGES]) == (2, 2)
+    flags = segments.word_flags.tolist()
+    assert [bool(flag & seg.IN_LINK) for flag in flags] == [False, True, False, False, False]
+    assert [bool(flag & seg.IN_STRONG) for flag in flags] == [False, False, False, True, False]
+    assert [bool(flag & seg.UPPER_CASE) for flag in flags] == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "flag"),
+    [
+        ('style="color: red; display:none"', seg.STYLED_HIDDEN),
+        ('style="visibility: hidden"', seg.STYLED_HIDDEN),
+        ('style="overflow: hidden; display: block"', 0),
+        ("hidden", seg.HIDDEN),
+        ('aria-hidden="true"', seg.ARIA_HIDDEN),
+        ('aria-hidden="false"', 0),
+    ],
+)
+def test_hidden_elements_hide_what_they_contain(attributes: str, flag: int) -> None:
+    segments = parse_page(f"<div {attributes}><p>text</p></div>").segments
+    assert segments.flags[segments.blocks[0, seg.ELEMENT]] == flag
+
+
+def test_elements_have_parents_tags_and_parts_of_class_names() -> None:
+    segments = parse_page('<div class="postBody entry-12" id=main><p>text</p></div>').segments
+    element = segments.blocks[0, seg.ELEMENT]
+    parent = segments.parents[element]
+    assert (NAMES[segments.tags[element]], NAMES[segments.tags[parent]]) == ("p", "div")
+    tokens = segments.tokens[segments.token_starts[parent] : segments.token_starts[parent + 1]].tolist()
+    for part in (b"post", b"body", b"entry", b"main"):
+        assert fnv_hash(part) & 0xFFFFFFFF in tokens
+    assert fnv_hash(b"entry-") >> 32 in tokens
+
+
+def test_metadata_become_a_block_and_types() -> None:
+    page = parse_page(
+        '<head><title>A &amp; B</title><meta name="description" content="A long description.">'
+        '<meta property="og:type" content="Article"><script type="application/ld+json">'
+        '{"@type": "NewsArticle", "articleBody": "The body of an article, long enough to be <b>kept</b>."}</script>'
+        '<script type="application/ld+json">{broken</script></head><body><p>text</p>'
+    )
+    assert (page.title, page.open_graph_type, page.json_ld_types) == ("A & B", "article", {"NewsArticle"})
+    text = page.segments.text.tobytes().decode()
+    assert "A long description." in text
+    assert "long enough to be kept ." in text
+
+
+def test_damaged_pages_have_blocks_within_their_text() -> None:
+    page = (
+        '<div class="a b" style="display: none"><p>Some text<br><br>é 日本</p><pre>x</pre><!-- c --><a href="x">l</a>'
+        "<script>s</script><table><tr><td>1</td></tr></table>&amp;&nbsp;"
+    ).encode()
+    for number in range(2000):
+        random = np.random.default_rng(number)
+        data = bytearray(page)
+        for _ in range(random.integers(1, 12)):
+            data[random.integers(len(data))] = random.choice([60, 62, 34, 38, 47, 33, 45, 0, 0xC2, 0xE2, 0xF0, 97])
+        segments = seg.segment(bytes(data[: random.integers(1, len(data) + 1)]))
+        starts, ends = segments.blocks[:, seg.START], segments.blocks[:, seg.END]
+        assert np.all((starts <= ends) & (ends <= len(segments.text)))
+        assert segments.blocks[:, seg.WORDS].sum() == len(segments.words)
+        assert np.all(segments.parents[1:] < np.arange(1, len(segments.parents)))
+
+
+def test_features_are_finite_and_have_one_name_each() -> None:
+    page = parse_page(
+        "<title>The title</title><nav><a>Home</a></nav><article><h1>The title</h1><p>" + "Some words. " * 20
+    )
+    names, features = block_features(
+        page.segments, words_of(page.title), _NO_VALUES, _NO_VALUES, page_features(page, "http://a.example/b?c")
+    )
+    assert len(names) == len(set(names)) == len(features)
+    assert features.shape[1] == len(page.segments.blocks) == 3
+    assert np.isfinite(features).all()
+    assert features[names.index("distance to nav menu")].tolist() == [0, 30, 30]
+    assert features[names.index("is the main container")].tolist() == [0, 0, 1]
+    assert features[names.index("blocks from the title")].tolist() == [-1, 0, 1]
+
+
+def test_a_forest_adds_the_leaves_of_its_trees() -> None:
+    # Feature 0 <= 1: 10; else feature 1 <= 0.5: 20, else 30. A second tree has only the leaf 1.
+    forest = Forest(
+        np.array([0, 5], np.int32),
+        np.array([0, -1, 1, -1, -1, -1], np.int16),
+        np.array([1, 10, 0.5, 20, 30, 1], np.float32),
+        np.array([2, 0, 4, 0, 0, 0], np.int32),
+    )
+    rows = np.array([[1, 9], [2, 0.5], [2, 0.6]], np.float32)
+    assert sum_of_leaves(forest, np.ascontiguousarray(rows.T)).tolist() == [11, 21, 31]
+
+
+def test_the_blocks_of_highest_expected_f1_are_chosen() -> None:
+    shares, words = np.array([0.9, 0.1, 0.8, 0.3], np.float32), np.array([100, 100, 50, 10], np.float32)
+    keep, expected = select_blocks(shares, words)
+    assert keep.tolist() == [True, False, True, False]
+    assert expected == pytest.approx(2 * 130 / (150 + 143))
+    assert select_blocks(np.full(4, 0.05, np.float32), words)[0].tolist() == [False] * 4
+
+
+def test_paragraphs_lists_and_tables_are_separated() -> None:
+    page = parse_page(
+        "<p>One</p><p>two</p><ul><li>a</li><li>b</li></ul><table><tr><td>1</td><td>2</td></tr><tr><td>3</td></tr></table>"
+        "<p>menu</p><p>end</p>"
+    ).segments
+    keep = np.ones(len(page.blocks), np.bool_)
+    keep[7] = False
+    assert render_blocks(page, keep) == "One\n\ntwo\n\na\nb\n\n1\t2\n3\n\nend"
