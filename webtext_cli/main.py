@@ -86,12 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result: Any = webtext.main(argv, prog_name="webtext", standalone_mode=False)
     except click.ClickException as error:
         return _explain_usage(error, argv)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - top level: every failure ends as one line
+        from pipelines.core.errors import exception_chain
+
+        # An interrupt within a method of C, such as readline, is the cause of a SystemError.
+        if not any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in exception_chain(error)):
+            return _explain_failure(error, argv)
         _ignore_further_interrupts()
         click.echo("interrupted; completed work is kept: re-run the same command to resume", err=True)
         return 130
-    except Exception as error:  # noqa: BLE001 - top level: every failure ends as one line
-        return _explain_failure(error, argv)
     return result if isinstance(result, int) else 0
 
 
@@ -110,7 +113,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     return error.exit_code
 
 
-def _explain_failure(error: Exception, argv: Sequence[str]) -> int:
+def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     from pipelines.core.errors import WebtextError, shorten_message
 
     if os.environ.get("WEBTEXT_DEBUG"):

@@ -21,6 +21,7 @@ import pytest
 
 from pipelines.core import executor
 from pipelines.core.config import make_config
+from pipelines.core.errors import TaskError
 from pipelines.pipeline import PIPELINE, StageSpec
 from pipelines.template import config_template
 from webtext_cli.main import COMMANDS, main, webtext
@@ -273,6 +274,20 @@ def test_sigterm_is_handled_like_ctrl_c(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "re-run the same command to resume" in errors
+
+
+def test_an_interrupt_within_a_method_of_c_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            raise SystemError("readline returned a result with an exception set") from KeyboardInterrupt()
+        except SystemError as error:
+            raise TaskError("documents-00000: SystemError") from error
+
+    monkeypatch.setattr("webtext_cli.main.webtext.main", interrupted)
+    assert main(["status"]) == 130
+    assert "interrupted; completed work is kept" in capsys.readouterr().err
 
 
 def test_a_second_ctrl_c_prints_nothing_more(tmp_path: Path) -> None:
