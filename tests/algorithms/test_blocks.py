@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import block_features
 from pipelines.algorithms.blocks.forest import Forest, sum_of_leaves
@@ -67,11 +68,11 @@ def test_blocks_count_their_characters_words_and_signs() -> None:
 @pytest.mark.parametrize(
     ("attributes", "flag"),
     [
-        ('style="color: red; display:none"', seg.STYLED_HIDDEN),
-        ('style="visibility: hidden"', seg.STYLED_HIDDEN),
+        ('style="color: red; display:none"', markup.STYLED_HIDDEN),
+        ('style="visibility: hidden"', markup.STYLED_HIDDEN),
         ('style="overflow: hidden; display: block"', 0),
-        ("hidden", seg.HIDDEN),
-        ('aria-hidden="true"', seg.ARIA_HIDDEN),
+        ("hidden", markup.HIDDEN),
+        ('aria-hidden="true"', markup.ARIA_HIDDEN),
         ('aria-hidden="false"', 0),
     ],
 )

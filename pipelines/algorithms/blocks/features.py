@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.elements import (
     CHILDREN,
@@ -158,9 +159,9 @@ def _describe(
         ("value of words", blocks.value),
         ("lowest word", lowest),
         ("highest word", highest),
-        ("hidden by style", flags & seg.STYLED_HIDDEN != 0),
-        ("hidden", flags & seg.HIDDEN != 0),
-        ("aria-hidden", flags & seg.ARIA_HIDDEN != 0),
+        ("hidden by style", flags & markup.STYLED_HIDDEN != 0),
+        ("hidden", flags & markup.HIDDEN != 0),
+        ("aria-hidden", flags & markup.ARIA_HIDDEN != 0),
         ("tag", tags),
         ("depth", elements.depths[element]),
         ("heading level", blocks.heading),

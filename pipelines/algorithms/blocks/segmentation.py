@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.tags import (
-    BLOCK_LEVEL,
-    KINDS,
-    NAME_HASHES,
-    NAME_NUMBERS,
-    RAW,
-    SKIPPED,
-    STRONG,
-    TAGS,
-    WITHOUT_END,
-    fnv_hash,
+from pipelines.algorithms.blocks.markup import (
+    FNV_FACTOR,
+    FNV_START,
+    LOW_BITS,
+    end_of_comment,
+    find_byte,
+    find_end_tag,
+    hash_name,
+    read_attributes,
+    tag_of,
 )
+from pipelines.algorithms.blocks.tags import BLOCK_LEVEL, KINDS, RAW, SKIPPED, STRONG, TAGS, WITHOUT_END
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 # Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
@@ -32,18 +32,9 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 BLOCK_COLUMNS = 13
 # Flags of words.
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
-# Flags of elements, inherited from their ancestors.
-STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN = 1, 2, 4
 
-_MAX_TOKENS = 24
 _SLACK = 64
-_FNV_START, _FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _A, _BR, _IMG, _PRE = (TAGS[name] for name in ("a", "br", "img", "pre"))
-_CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
-    np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
-)
 
 
 class Segments(NamedTuple):
@@ -99,138 +90,6 @@ def segment(html: bytes) -> Segments:
         tokens[:found_tokens],
         tag_counts,
     )
-
-
-@helper
-def _find(html: Any, position: Any, end: Any, byte: Any) -> Any:
-    """Return the first position of a byte, or the end."""
-    while position < end and html[position] != byte:
-        position += 1
-    return position
-
-
-@helper
-def _hash_name(html: Any, position: Any, end: Any) -> Any:
-    """Return the hash of the name of a tag or attribute, and the position after it."""
-    value = _FNV_START
-    while position < end:
-        byte = html[position]
-        if byte == 62 or byte == 32 or byte == 61 or byte == 10:
-            break
-        value = (value ^ np.uint64(byte)) * _FNV_FACTOR
-        position += 1
-    return value, position
-
-
-@helper
-def _tag_of(name: Any) -> Any:
-    """Return the number of a tag by the hash of its name; 0 for an unknown one, which is treated as inline."""
-    slot = np.int64(name & np.uint64(511))
-    while NAME_HASHES[slot] != 0:
-        if NAME_HASHES[slot] == name:
-            return np.int64(NAME_NUMBERS[slot])
-        slot = (slot + 1) & 511
-    return np.int64(0)
-
-
-@helper
-def _end_of_comment(html: Any, position: Any, end: Any) -> Any:
-    if position + 3 < end and html[position + 2] == 45 and html[position + 3] == 45:
-        position += 4
-        while position + 2 < end:
-            if html[position] == 45 and html[position + 1] == 45 and html[position + 2] == 62:
-                return position + 3
-            position += 1
-        return end
-    return _find(html, position, end, 62) + 1
-
-
-@helper
-def _find_end_tag(html: Any, position: Any, end: Any, name: Any) -> Any:
-    """Return the position of the end tag of an element whose content is not markup."""
-    while position + 1 < end:
-        if html[position] == 60 and html[position + 1] == 47 and _hash_name(html, position + 2, end)[0] == name:
-            return position
-        position += 1
-    return end
-
-
-@helper
-def _read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any, flag: Any) -> Any:
-    """Return the position after a start tag, the number of tokens, and its flags."""
-    limit = min(len(tokens), count + _MAX_TOKENS)
-    while position < end and html[position] != 62:
-        if html[position] == 32:
-            position += 1
-            continue
-        name, position = _hash_name(html, position, end)
-        start = stop = position
-        if position + 1 < end and html[position] == 61:
-            start = position + 2
-            stop = _find(html, start, end, 34)
-            position = stop
-        position += 1 if position < end and html[position] != 62 else 0
-        if name == _CLASS or name == _ID or name == _ROLE or name == _ITEMPROP:  # noqa: SIM109 - for numba
-            count = _add_tokens(html, start, stop, tokens, count, limit)
-        elif name == _STYLE:
-            if _hides(html, start, stop):
-                flag |= STYLED_HIDDEN
-        elif name == _HIDDEN_NAME:
-            flag |= HIDDEN
-        elif name == _ARIA and stop > start and html[start] == 116:  # true
-            flag |= ARIA_HIDDEN
-    return position + 1, count, flag
-
-
-@helper
-def _hides(html: Any, start: Any, end: Any) -> Any:
-    """Return whether a style contains `display: none` or `visibility: hidden`."""
-    for colon in range(start + 7, end):
-        if html[colon] == 58:
-            value = colon + 1
-            while value < end and html[value] == 32:
-                value += 1
-            if value + 4 <= end:
-                # The first letters of the value, the last of the property.
-                if html[value] == 110 and html[value + 1] == 111 and html[colon - 1] == 121 and html[colon - 2] == 97:
-                    return True
-                if html[value] == 104 and html[value + 1] == 105 and html[colon - 1] == 121 and html[colon - 2] == 116:
-                    return True
-    return False
-
-
-@helper
-def _add_tokens(html: Any, start: Any, end: Any, tokens: Any, count: Any, limit: Any) -> Any:
-    """Add hashes of the parts of a class or id: runs of letters, divided before capitals; and each whole name.
-
-    Digits are left out of whole names, which then are those of all of their kind (`post-1234`).
-    """
-    part = whole = _FNV_START
-    letters = characters = 0
-    was_small = False
-    for position in range(start, end + 1):
-        byte = np.int64(html[position]) if position < end else 32
-        is_capital = 65 <= byte <= 90
-        small = byte + 32 if is_capital else byte
-        is_letter = 97 <= small <= 122
-        if letters > 0 and (not is_letter or (is_capital and was_small)):
-            if letters > 1 and count < limit:
-                tokens[count] = np.uint32(part & _LOW)
-                count += 1
-            part, letters = _FNV_START, 0
-        if is_letter:
-            part = (part ^ np.uint64(small)) * _FNV_FACTOR
-            letters += 1
-        if byte == 32 or byte == 10 or byte == 9:
-            if characters > 2 and count < limit:
-                tokens[count] = np.uint32(whole >> _HALF)
-                count += 1
-            whole, characters = _FNV_START, 0
-        elif not 48 <= byte <= 57:
-            whole = (whole ^ np.uint64(small)) * _FNV_FACTOR
-            characters += 1
-        was_small = bool(is_letter and not is_capital)
-    return count
 
 
 @helper
@@ -352,7 +211,7 @@ def _segment(
     link_end = -1
     is_open = has_space = after_tag = False
     letters = word_flag = 0
-    word = _FNV_START
+    word = FNV_START
     position = 0
     while position < end:
         byte = int(html[position])
@@ -360,16 +219,16 @@ def _segment(
         following = 0
         if byte == 60:  # <
             if html[position + 1] == 33:  # ! begins a comment or the doctype
-                position = _end_of_comment(html, position, end)
+                position = end_of_comment(html, position, end)
                 continue
             is_end = html[position + 1] == 47
-            name, position = _hash_name(html, position + (2 if is_end else 1), end)
-            tag = _tag_of(name)
+            name, position = hash_name(html, position + (2 if is_end else 1), end)
+            tag = tag_of(name)
             kind = KINDS[tag]
             is_boundary = kind & BLOCK_LEVEL != 0
             change = -1 if is_end else 1
             if is_end:
-                position = _find(html, position, end, 62) + 1
+                position = find_byte(html, position, end, 62) + 1
                 depth = max(1, depth - 1)
                 if tag == _A:
                     link_end = filled
@@ -379,7 +238,7 @@ def _segment(
                 elements += 1
                 parents[element] = stack[depth - 1]
                 tags[element] = tag
-                position, count_tokens, flag = _read_attributes(
+                position, count_tokens, flag = read_attributes(
                     html, position, end, tokens, count_tokens, flags[stack[depth - 1]]
                 )
                 flags[element] = flag
@@ -398,7 +257,7 @@ def _segment(
                     stack[depth] = element
                     depth += 1
                 if kind & RAW:
-                    position = _find_end_tag(html, position, end, name)
+                    position = find_end_tag(html, position, end, name)
             if tag == _A:
                 links += change
             elif tag == _PRE:
@@ -412,7 +271,7 @@ def _segment(
                 continue
         else:
             if skipped > 0 or depth <= 1:
-                position = _find(html, position, end, 60)
+                position = find_byte(html, position, end, 60)
                 continue
             position += 1
             if byte < 128:
@@ -437,10 +296,10 @@ def _segment(
                 is_word, is_white, position = False, True, position - 1
         after_tag = False
         if letters > 0 and not is_word:
-            words[count_words] = np.uint32(word & _LOW)
+            words[count_words] = np.uint32(word & LOW_BITS)
             word_flags[count_words] = word_flag
             count_words += 1
-            word, letters = _FNV_START, 0
+            word, letters = FNV_START, 0
         if is_boundary:
             line_breaks = 0
             has_space = False
@@ -483,7 +342,7 @@ def _segment(
                 word_flag = UPPER_CASE if is_upper else 0
                 word_flag |= (IN_LINK if links > 0 else 0) | (IN_STRONG if strong > 0 else 0)
             letters += 1
-            word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * _FNV_FACTOR
+            word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * FNV_FACTOR
             if 48 <= byte <= 57:
                 blocks[block, DIGITS] += 1
             elif 227 <= byte <= 237:
@@ -495,12 +354,12 @@ def _segment(
         for _ in range(following):
             if position < end:
                 if is_word:
-                    word = (word ^ np.uint64(html[position])) * _FNV_FACTOR
+                    word = (word ^ np.uint64(html[position])) * FNV_FACTOR
                 text[filled] = html[position]
                 filled += 1
                 position += 1
     if letters > 0:
-        words[count_words] = np.uint32(word & _LOW)
+        words[count_words] = np.uint32(word & LOW_BITS)
         word_flags[count_words] = word_flag
         count_words += 1
     if is_open:

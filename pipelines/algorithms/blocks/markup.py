@@ -1,0 +1,154 @@
+"""Reads the tags of HTML that lexbor serialized: their names, the parts of their class names, and what hides them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipelines.algorithms.blocks.tags import NAME_HASHES, NAME_NUMBERS, fnv_hash
+from pipelines.algorithms.kernels.compilation import helper
+
+# Flags of elements, inherited from their ancestors.
+STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN = 1, 2, 4
+
+FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+LOW_BITS = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_MAX_TOKENS = 24
+_CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
+    np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
+)
+
+
+@helper
+def find_byte(html: Any, position: Any, end: Any, byte: Any) -> Any:
+    """Return the first position of a byte, or the end."""
+    while position < end and html[position] != byte:
+        position += 1
+    return position
+
+
+@helper
+def hash_name(html: Any, position: Any, end: Any) -> Any:
+    """Return the hash of the name of a tag or attribute, and the position after it."""
+    value = FNV_START
+    while position < end:
+        byte = html[position]
+        if byte == 62 or byte == 32 or byte == 61 or byte == 10:
+            break
+        value = (value ^ np.uint64(byte)) * FNV_FACTOR
+        position += 1
+    return value, position
+
+
+@helper
+def tag_of(name: Any) -> Any:
+    """Return the number of a tag by the hash of its name; 0 for an unknown one, which is treated as inline."""
+    slot = np.int64(name & np.uint64(511))
+    while NAME_HASHES[slot] != 0:
+        if NAME_HASHES[slot] == name:
+            return np.int64(NAME_NUMBERS[slot])
+        slot = (slot + 1) & 511
+    return np.int64(0)
+
+
+@helper
+def end_of_comment(html: Any, position: Any, end: Any) -> Any:
+    """Return the position after the comment or doctype that begins here."""
+    if position + 3 < end and html[position + 2] == 45 and html[position + 3] == 45:
+        position += 4
+        while position + 2 < end:
+            if html[position] == 45 and html[position + 1] == 45 and html[position + 2] == 62:
+                return position + 3
+            position += 1
+        return end
+    return find_byte(html, position, end, 62) + 1
+
+
+@helper
+def find_end_tag(html: Any, position: Any, end: Any, name: Any) -> Any:
+    """Return the position of the end tag of an element whose content is not markup."""
+    while position + 1 < end:
+        if html[position] == 60 and html[position + 1] == 47 and hash_name(html, position + 2, end)[0] == name:
+            return position
+        position += 1
+    return end
+
+
+@helper
+def read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any, flag: Any) -> Any:
+    """Return the position after a start tag, the number of tokens, and its flags."""
+    limit = min(len(tokens), count + _MAX_TOKENS)
+    while position < end and html[position] != 62:
+        if html[position] == 32:
+            position += 1
+            continue
+        name, position = hash_name(html, position, end)
+        start = stop = position
+        if position + 1 < end and html[position] == 61:
+            start = position + 2
+            stop = find_byte(html, start, end, 34)
+            position = stop
+        position += 1 if position < end and html[position] != 62 else 0
+        if name == _CLASS or name == _ID or name == _ROLE or name == _ITEMPROP:  # noqa: SIM109 - for numba
+            count = _add_tokens(html, start, stop, tokens, count, limit)
+        elif name == _STYLE:
+            if _hides(html, start, stop):
+                flag |= STYLED_HIDDEN
+        elif name == _HIDDEN_NAME:
+            flag |= HIDDEN
+        elif name == _ARIA and stop > start and html[start] == 116:  # true
+            flag |= ARIA_HIDDEN
+    return position + 1, count, flag
+
+
+@helper
+def _hides(html: Any, start: Any, end: Any) -> Any:
+    """Return whether a style contains `display: none` or `visibility: hidden`."""
+    for colon in range(start + 7, end):
+        if html[colon] == 58:
+            value = colon + 1
+            while value < end and html[value] == 32:
+                value += 1
+            if value + 4 <= end:
+                # The first letters of the value, the last of the property.
+                if html[value] == 110 and html[value + 1] == 111 and html[colon - 1] == 121 and html[colon - 2] == 97:
+                    return True
+                if html[value] == 104 and html[value + 1] == 105 and html[colon - 1] == 121 and html[colon - 2] == 116:
+                    return True
+    return False
+
+
+@helper
+def _add_tokens(html: Any, start: Any, end: Any, tokens: Any, count: Any, limit: Any) -> Any:
+    """Add hashes of the parts of a class or id: runs of letters, divided before capitals; and each whole name.
+
+    Digits are left out of whole names, which then are those of all of their kind (`post-1234`).
+    """
+    part = whole = FNV_START
+    letters = characters = 0
+    was_small = False
+    for position in range(start, end + 1):
+        byte = np.int64(html[position]) if position < end else 32
+        is_capital = 65 <= byte <= 90
+        small = byte + 32 if is_capital else byte
+        is_letter = 97 <= small <= 122
+        if letters > 0 and (not is_letter or (is_capital and was_small)):
+            if letters > 1 and count < limit:
+                tokens[count] = np.uint32(part & LOW_BITS)
+                count += 1
+            part, letters = FNV_START, 0
+        if is_letter:
+            part = (part ^ np.uint64(small)) * FNV_FACTOR
+            letters += 1
+        if byte == 32 or byte == 10 or byte == 9:
+            if characters > 2 and count < limit:
+                tokens[count] = np.uint32(whole >> _HALF)
+                count += 1
+            whole, characters = FNV_START, 0
+        elif not 48 <= byte <= 57:
+            whole = (whole ^ np.uint64(small)) * FNV_FACTOR
+            characters += 1
+        was_small = bool(is_letter and not is_capital)
+    return count
