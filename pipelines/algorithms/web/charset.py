@@ -62,7 +62,8 @@ _HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNOREC
 _META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([^\"']+)", re.IGNORECASE)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f]")
+_INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r"))
 
 # A declared encoding is used if at most this share of the non-ASCII characters cannot be decoded.
 _TOLERATED_DAMAGE = 0.1
@@ -102,11 +103,20 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
 
     The byte-order mark decides; else the HTTP header's charset, then that of `<meta>`, where it is known and at most
     a tenth of the non-ASCII characters fail to decode; else UTF-8 if all bytes are valid, then the detector's guess.
-    Bytes that a codec cannot decode become U+FFFD; a character cut off at the end is left out.
+    Bytes that a codec cannot decode become U+FFFD; a character cut off at the end is left out. Characters that XML
+    forbids become spaces.
     """
     decoded = _by_mark(data) or _by_declaration(data, content_type) or _by_detection(data)
-    if decoded is None or len(_CONTROLS.findall(decoded.text)) > _MAX_CONTROLS * len(decoded.text):
+    if decoded is None:
         return None
+    text = decoded.text
+    # Counting bytes takes 0.7 ms per MB, a regex that searches the text 5 ms. In UTF-8 only controls have such bytes.
+    utf8 = data if decoded.codec == "utf-8" else text.encode("utf-8", "surrogatepass")
+    controls = len(utf8) - len(utf8.translate(None, _CONTROL_BYTES))
+    if controls - utf8.count(b"\f") > _MAX_CONTROLS * len(text):
+        return None
+    if controls or "\ufffe" in text or "\uffff" in text:
+        return dataclasses.replace(decoded, text=_INVALID_IN_XML.sub(" ", text))
     return decoded
 
 
@@ -144,8 +154,9 @@ def _decode(data: bytes, codec: str) -> str:
 
 def _damage(text: str, data: bytes, codec: str) -> float:
     """Return the share of the non-ASCII characters that could not be decoded."""
-    written = data.count("\ufffd".encode()) if codec == "utf-8" else 0
-    failed = text.count("\ufffd") - written
+    failed = text.count("\ufffd")
+    if failed and codec == "utf-8":
+        failed -= data.count("\ufffd".encode())  # written as such
     if failed <= 0:
         return 0.0
-    return failed / sum(character > "\x7f" for character in text)
+    return failed / (len(text) - len(text.encode("ascii", "ignore")))

@@ -42,7 +42,6 @@ _META_LANG = re.compile(
 _LANG_PRESCAN_CHARACTERS = 1 << 16
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
 _HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
-_INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 # A child may die through no fault of the page: the system kills processes when its memory is short. Such a page is not
 # dropped, since another run would keep it; the pause lets other processes end.
 _TRIES = 2
@@ -244,13 +243,10 @@ def too_large() -> PageText:
 def html_of(data: bytes, content_type: str | None) -> str | None:
     """Return the characters of a page as parsers accept them, or None if the bytes are not text.
 
-    The XML declaration is removed, since the encoding that it names no longer applies, and so are characters that XML
-    forbids.
+    The XML declaration is removed, since the encoding that it names no longer applies.
     """
     decoded = decode_page(data, content_type)
-    if decoded is None:
-        return None
-    return _XML_DECLARATION.sub("", _INVALID_IN_XML.sub(" ", decoded.text), count=1)
+    return None if decoded is None else _XML_DECLARATION.sub("", decoded.text, count=1)
 
 
 def _decode_body(page: RawPage) -> bytes:
