@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from pipelines.algorithms.blocks.tags import NAME_HASHES, NAME_NUMBERS, fnv_hash
-from pipelines.algorithms.kernels.compilation import helper
+from pipelines.algorithms.kernels.compilation import as_read_only, helper
 
-# Flags of elements, inherited from their ancestors.
-STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN = 1, 2, 4
+# Flags of elements, inherited from their ancestors: hidden by style or attribute, white space kept as it is, in <pre>,
+# not text of the page.
+STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN, KEEPS_SPACE, IN_PRE, NO_TEXT = 1, 2, 4, 8, 16, 32
 
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 LOW_BITS = np.uint64(0xFFFFFFFF)
@@ -19,6 +20,14 @@ _MAX_TOKENS = 24
 _CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
     np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
 )
+# Their digits are left out, as in all names.
+_LINE_NUMBERS = as_read_only(
+    np.array(
+        [fnv_hash(name) >> 32 for name in (b"lineno", b"linenos", b"line-number", b"linenumber", b"gutter",
+                                           b"hljs-ln-numbers", b"rouge-gutter")],
+        np.uint32,
+    )
+)  # fmt: skip
 
 
 @helper
@@ -77,8 +86,9 @@ def find_end_tag(html: Any, position: Any, end: Any, name: Any) -> Any:
 
 
 @helper
-def read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any, flag: Any) -> Any:
-    """Return the position after a start tag, the number of tokens, and its flags."""
+def read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any) -> Any:
+    """Return the position after a start tag, the number of tokens, and its own flags."""
+    flag = 0
     limit = min(len(tokens), count + _MAX_TOKENS)
     while position < end and html[position] != 62:
         if html[position] == 32:
@@ -94,8 +104,7 @@ def read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any,
         if name == _CLASS or name == _ID or name == _ROLE or name == _ITEMPROP:  # noqa: SIM109 - for numba
             count = _add_tokens(html, start, stop, tokens, count, limit)
         elif name == _STYLE:
-            if _hides(html, start, stop):
-                flag |= STYLED_HIDDEN
+            flag |= _style_flags(html, start, stop)
         elif name == _HIDDEN_NAME:
             flag |= HIDDEN
         elif name == _ARIA and stop > start and html[start] == 116:  # true
@@ -104,19 +113,33 @@ def read_attributes(html: Any, position: Any, end: Any, tokens: Any, count: Any,
 
 
 @helper
-def _hides(html: Any, start: Any, end: Any) -> Any:
-    """Return whether a style contains `display: none` or `visibility: hidden`."""
+def _style_flags(html: Any, start: Any, end: Any) -> Any:
+    """Return the flags of a style: for `display: none`, `visibility: hidden` and `white-space: pre` or `pre-wrap`."""
+    flag = 0
     for colon in range(start + 7, end):
         if html[colon] == 58:
             value = colon + 1
             while value < end and html[value] == 32:
                 value += 1
-            if value + 4 <= end:
-                # The first letters of the value, the last of the property.
-                if html[value] == 110 and html[value + 1] == 111 and html[colon - 1] == 121 and html[colon - 2] == 97:
-                    return True
-                if html[value] == 104 and html[value + 1] == 105 and html[colon - 1] == 121 and html[colon - 2] == 116:
-                    return True
+            if value + 3 <= end:
+                # The last letters of the property, the first of the value.
+                first, second = html[value], html[value + 1]
+                before, last = html[colon - 2], html[colon - 1]
+                is_none = first == 110 and second == 111 and before == 97 and last == 121
+                if is_none or (first == 104 and second == 105 and before == 116 and last == 121):
+                    flag |= STYLED_HIDDEN
+                elif first == 112 and second == 114 and before == 99 and last == 101:
+                    flag |= KEEPS_SPACE
+    return flag
+
+
+@helper
+def is_line_number(tokens: Any, start: Any, end: Any) -> Any:
+    """Return whether a class name says that an element within code contains line numbers."""
+    for token in tokens[start:end]:
+        for name in _LINE_NUMBERS:
+            if token == name:
+                return True
     return False
 
 

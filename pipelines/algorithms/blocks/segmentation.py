@@ -11,30 +11,48 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.blocks.characters import (
+    ascii_sign_kind,
+    decode_reference,
+    is_invisible,
+    is_letter,
+    is_small,
+    is_white_space,
+    is_word_byte,
+    sign_kind,
+)
 from pipelines.algorithms.blocks.markup import (
     FNV_FACTOR,
     FNV_START,
+    HIDDEN,
+    IN_PRE,
+    KEEPS_SPACE,
     LOW_BITS,
+    NO_TEXT,
+    STYLED_HIDDEN,
     end_of_comment,
     find_byte,
     find_end_tag,
     hash_name,
+    is_line_number,
     read_attributes,
     tag_of,
 )
-from pipelines.algorithms.blocks.tags import BLOCK_LEVEL, KINDS, RAW, SKIPPED, STRONG, TAGS, WITHOUT_END
+from pipelines.algorithms.blocks.tags import BLOCK_LEVEL, KINDS, LINE, RAW, REPLACED, SKIPPED, STRONG, TAGS, WITHOUT_END
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 # Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
-# characters that end sentences, commas, digits, Chinese, Japanese and Korean characters, other signs; line breaks;
-# images since the block before.
-(START, END, ELEMENT, FIRST_WORD, WORDS, CHARACTERS, SENTENCES, COMMAS, DIGITS, CJK, SIGNS, BREAKS, IMAGES) = range(13)
+# characters that end sentences, commas, other signs (in the order of their kinds), digits, Chinese, Japanese and Korean
+# characters; line breaks; images since the block before.
+(START, END, ELEMENT, FIRST_WORD, WORDS, CHARACTERS, SENTENCES, COMMAS, SIGNS, DIGITS, CJK, BREAKS, IMAGES) = range(13)
 BLOCK_COLUMNS = 13
 # Flags of words.
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
-_A, _BR, _IMG, _PRE = (TAGS[name] for name in ("a", "br", "img", "pre"))
+_A, _BR, _IMG, _PRE, _WBR = (TAGS[name] for name in ("a", "br", "img", "pre", "wbr"))
+# What an element has before the text that follows: no tag, one, or one in whose place something is shown.
+_NO_TAG, _TAG, _SHOWN = 0, 1, 2
 
 
 class Segments(NamedTuple):
@@ -93,75 +111,6 @@ def segment(html: bytes) -> Segments:
 
 
 @helper
-def _decode_reference(html: Any, position: Any, end: Any) -> Any:
-    """Return the character of `&amp;`, `&lt;`, `&gt;` or `&nbsp;` (a space), and the position after it."""
-    if position + 2 < end:
-        first, second = html[position], html[position + 1]
-        if first == 97 and second == 109:
-            return np.int64(38), position + 4
-        if first == 108 and second == 116:
-            return np.int64(60), position + 3
-        if first == 103 and second == 116:
-            return np.int64(62), position + 3
-        if first == 110 and second == 98:
-            return np.int64(32), position + 5
-    return np.int64(38), position
-
-
-@helper
-def _is_word_byte(byte: Any) -> Any:
-    return 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95
-
-
-@helper
-def _is_small(byte: Any) -> Any:
-    return 97 <= byte <= 122
-
-
-@helper
-def _is_letter(first: Any, second: Any, third: Any) -> Any:
-    """Return whether a character outside ASCII, by its bytes, is part of a word; punctuation and symbols are not."""
-    if first == 194:
-        return second == 170 or second == 181 or second == 186
-    if first == 195:
-        return second != 151 and second != 183
-    if first == 226:
-        return not (second <= 0x81 or 0x86 <= second <= 0xAF)
-    if first == 227:
-        return second != 128
-    if first == 239 and second == 188:  # full-width forms
-        return 0x90 <= third <= 0x99 or 0xA1 <= third <= 0xBA
-    return not (first == 239 and second == 187 and third == 191)
-
-
-@helper
-def _is_white(first: Any, second: Any, third: Any) -> Any:
-    if first == 194:
-        return second == 160
-    if first == 226:
-        return second == 128 and (third <= 0x8B or third == 0xAF)
-    return (first == 227 and second == 128 and third == 128) or (first == 239 and second == 187 and third == 191)
-
-
-@helper
-def _ascii_sign_column(byte: Any) -> Any:
-    if byte == 46 or byte == 33 or byte == 63:
-        return SENTENCES
-    if byte == 44 or byte == 59:
-        return COMMAS
-    return SIGNS if byte == 124 or byte == 35 or byte == 36 or byte == 62 or byte == 47 else 0
-
-
-@helper
-def _sign_column(first: Any, second: Any, third: Any) -> Any:
-    if (first == 227 and second == 128) or (first == 239 and second == 188):
-        if third == 130 or third == 159 or (third == 129 and first == 239):
-            return SENTENCES
-        return COMMAS if third == 129 or third == 140 else 0
-    return SIGNS if first == 194 or first == 226 else 0
-
-
-@helper
 def _block_element(stack: Any, depth: Any, tags: Any) -> Any:
     """Return the innermost open element that is block-level, or the document."""
     level = depth - 1
@@ -181,11 +130,26 @@ def _open_block(blocks: Any, block: Any, start: Any, word: Any, element: Any, im
 @helper
 def _close_block(blocks: Any, block: Any, text: Any, filled: Any, words: Any) -> Any:
     """Complete the row of a block; return the end of its text without white space."""
-    while filled > blocks[block, START] and (text[filled - 1] == 10 or text[filled - 1] == 32):
+    while filled > blocks[block, START] and (text[filled - 1] == 32 or 9 <= text[filled - 1] <= 10):
         filled -= 1
     blocks[block, END] = filled
     blocks[block, WORDS] = words - blocks[block, FIRST_WORD]
     return filled
+
+
+@helper
+def _numbers_lines(text: Any, start: Any, end: Any) -> Any:
+    """Return whether digits and white space are the numbers of lines of code: at least two, each one more."""
+    last = number = count = 0
+    for position in range(start, end + 1):
+        byte = int(text[position]) if position < end else 10
+        if 48 <= byte <= 57:
+            number = number * 10 + byte - 48
+        elif byte == 10 and number > 0:
+            if count > 0 and number != last + 1:
+                return False
+            last, number, count = number, 0, count + 1
+    return count > 1
 
 
 @kernel
@@ -207,9 +171,11 @@ def _segment(
     end = len(html) - _SLACK
     elements, depth = 1, 1
     block = filled = count_words = count_tokens = 0
-    links = skipped = strong = preformatted = images = line_breaks = 0
+    links = strong = images = line_breaks = state = indent = 0
     link_end = -1
-    is_open = has_space = after_tag = False
+    is_open = has_space = False
+    border = _NO_TAG
+    line_start = -1
     letters = word_flag = 0
     word = FNV_START
     position = 0
@@ -238,18 +204,24 @@ def _segment(
                 elements += 1
                 parents[element] = stack[depth - 1]
                 tags[element] = tag
-                position, count_tokens, flag = read_attributes(
-                    html, position, end, tokens, count_tokens, flags[stack[depth - 1]]
-                )
-                flags[element] = flag
+                position, count_tokens, flag = read_attributes(html, position, end, tokens, count_tokens)
+                if (
+                    kind & SKIPPED
+                    or (flag & (STYLED_HIDDEN | HIDDEN) and not kind & BLOCK_LEVEL)
+                    or (state & IN_PRE and is_line_number(tokens, token_starts[element], count_tokens))
+                ):
+                    flag |= NO_TEXT
+                elif tag == _PRE:
+                    flag |= KEEPS_SPACE | IN_PRE
+                flags[element] = flag | flags[stack[depth - 1]]
                 token_starts[element + 1] = count_tokens
                 if tag == _BR:
                     is_break = True
                     line_breaks += 1
-                    is_boundary = line_breaks > 1
+                    is_boundary = line_breaks > 1 and not state & IN_PRE
                 elif tag == _IMG:
                     images += 1
-                elif tag == _A and link_end == filled:
+                elif tag == _A and link_end == filled and not state & KEEPS_SPACE:
                     has_space = True  # links side by side
                 if kind & WITHOUT_END:
                     change = 0
@@ -260,56 +232,75 @@ def _segment(
                     position = find_end_tag(html, position, end, name)
             if tag == _A:
                 links += change
-            elif tag == _PRE:
-                preformatted += change
             if kind & STRONG:
                 strong += change
-            if kind & SKIPPED:
-                skipped += change
+            if state & NO_TEXT:
+                is_boundary = is_break = False
+            state = int(flags[stack[depth - 1]])
+            if is_boundary and kind & LINE and state & IN_PRE:
+                is_boundary = False
+                if is_open:
+                    # An element without text is an empty line.
+                    is_break = text[filled - 1] != 10 or (is_end and filled == line_start)
+                    line_start = -1 if is_end else filled + (1 if is_break else 0)
             if not is_boundary and not is_break:
-                after_tag = True
+                if kind & REPLACED:
+                    border = _SHOWN
+                elif tag != _WBR and border == _NO_TAG:
+                    border = _TAG
                 continue
         else:
-            if skipped > 0 or depth <= 1:
+            if state & NO_TEXT or depth <= 1:
                 position = find_byte(html, position, end, 60)
                 continue
             position += 1
             if byte < 128:
                 if byte == 38:  # &
-                    byte, position = _decode_reference(html, position, end)
-                is_word = _is_word_byte(byte)
-                is_white = byte == 32 or 9 <= byte <= 13
+                    byte, position = decode_reference(html, position, end)
+                is_word = is_word_byte(byte)
+                is_white = byte <= 32 or byte == 127
             else:
                 following = 3 if byte >= 240 else (2 if byte >= 224 else 1)
                 second = int(html[position]) if position < end else 0
                 third = int(html[position + 1]) if position + 1 < end else 0
-                is_word = _is_letter(byte, second, third)
-                is_white = _is_white(byte, second, third)
+                if is_invisible(byte, second, third, text[filled - 1] if is_open else 0):
+                    position += following
+                    continue
+                is_word = is_letter(byte, second, third)
+                is_white = is_white_space(byte, second, third)
             if (
-                after_tag
+                border != _NO_TAG
                 and letters > 0
-                and 65 <= byte <= 90
-                and preformatted == 0
-                and _is_small(int(text[filled - 1]))
+                and is_word
+                and not state & KEEPS_SPACE
+                and (border == _SHOWN or (65 <= byte <= 90 and is_small(int(text[filled - 1]))))
             ):
                 # Elements side by side are often separated by style: `<span>Synopsis</span><span>An award`.
-                is_word, is_white, position = False, True, position - 1
-        after_tag = False
+                is_word, is_white, position, following = False, True, position - 1, 0
+        border = _NO_TAG
         if letters > 0 and not is_word:
             words[count_words] = np.uint32(word & LOW_BITS)
             word_flags[count_words] = word_flag
             count_words += 1
             word, letters = FNV_START, 0
+        if is_boundary or is_break:
+            has_space = False
+            indent = 0
         if is_boundary:
             line_breaks = 0
-            has_space = False
             if is_open:
                 filled = _close_block(blocks, block, text, filled, count_words)
-                block += 1
+                if (
+                    flags[blocks[block, ELEMENT]] & IN_PRE
+                    and blocks[block, DIGITS] == blocks[block, CHARACTERS]
+                    and _numbers_lines(text, blocks[block, START], filled)
+                ):
+                    filled, count_words = blocks[block, START], blocks[block, FIRST_WORD]
+                else:
+                    block += 1
                 is_open = False
             continue
         if is_break:
-            has_space = False
             if is_open:
                 text[filled] = 10
                 filled += 1
@@ -317,17 +308,25 @@ def _segment(
             continue
         if is_white:
             position += following
-            if preformatted > 0 and is_open:
-                text[filled] = byte if byte < 128 else 32
-                filled += 1
-            else:
+            if not state & KEEPS_SPACE:
                 has_space = True
+                while position < end and html[position] <= 32:
+                    position += 1
+            elif is_open:
+                text[filled] = byte if byte == 9 or byte == 10 else 32
+                filled += 1
+            elif byte == 10:
+                indent = 0
+            else:
+                text[filled + indent] = 9 if byte == 9 else 32
+                indent += 1
             continue
         if not is_open:
             is_open = True
             has_space = False
             _open_block(blocks, block, filled, count_words, _block_element(stack, depth, tags), images)
-            images = 0
+            filled += indent
+            images = indent = 0
         line_breaks = 0
         if has_space and text[filled - 1] != 10:
             text[filled] = 32
@@ -348,9 +347,22 @@ def _segment(
             elif 227 <= byte <= 237:
                 blocks[block, CJK] += 1
         else:
-            column = _sign_column(byte, second, third) if byte >= 128 else _ascii_sign_column(byte)
-            if column > 0:
-                blocks[block, column] += 1
+            sign = sign_kind(byte, second, third) if byte >= 128 else ascii_sign_kind(byte)
+            if sign > 0:
+                blocks[block, CHARACTERS + sign] += 1
+        if is_word and byte < 128:
+            # The rest of the word, without the checks that only its first character needs.
+            start = position
+            while is_word_byte(html[position]):
+                byte = int(html[position])
+                word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * FNV_FACTOR
+                if byte <= 57:
+                    blocks[block, DIGITS] += 1
+                text[filled] = byte
+                filled += 1
+                position += 1
+            letters += position - start
+            blocks[block, CHARACTERS] += position - start
         for _ in range(following):
             if position < end:
                 if is_word:

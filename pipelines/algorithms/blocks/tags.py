@@ -10,7 +10,7 @@ import numpy.typing as npt
 # Not text of the page. The content of RAW elements is not markup.
 _SKIPPED = (
     "script style template svg iframe noframes object canvas datalist option noembed math xmp audio video textarea "
-    "select title"
+    "select title rt rp"
 )
 _RAW = "script style iframe noframes noembed xmp"
 # A block of text ends where such an element begins or ends.
@@ -21,16 +21,20 @@ _BLOCK_LEVEL = (
 )
 _INLINE = (
     "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
-    "base meter nobr output picture progress q rp rt ruby s samp small source span strike strong sub sup time track tt "
+    "base meter nobr output picture progress q ruby s samp small source span strike strong sub sup time track tt "
     "u var wbr area embed col colgroup param"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
 _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
+# Something is shown in the place of such an element, so it separates words.
+_REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
+# Within <pre>, such an element is a line of its block instead of a block.
+_LINE = "div li ol ul"
 
 NAMES = ("", *_SKIPPED.split(), *_BLOCK_LEVEL.split(), *_INLINE.split())
 TAGS = {name: number for number, name in enumerate(NAMES) if name}
 
-SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG = 1, 2, 4, 8, 16
+SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED, LINE = 1, 2, 4, 8, 16, 32, 64
 
 _FNV_START, _FNV_FACTOR = 0xCBF29CE484222325, 0x100000001B3
 
@@ -45,7 +49,10 @@ def fnv_hash(name: bytes) -> int:
 
 def _kinds() -> npt.NDArray[np.uint8]:
     kinds = np.zeros(256, np.uint8)
-    sets = {SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG}
+    sets = {
+        SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG,
+        REPLACED: _REPLACED, LINE: _LINE,
+    }  # fmt: skip
     for kind, names in sets.items():
         for name in names.split():
             kinds[TAGS[name]] |= kind
