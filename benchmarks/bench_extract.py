@@ -95,8 +95,8 @@ def report_child(name: str, pages: list[AnnotatedPage]) -> None:
 
 def in_child(name: str, pages: list[RawPage]) -> None:
     with contextlib.closing(PageReader(EXTRACTORS[name], Limits(timeout_s=120, memory_mb=4096))) as reader:
-        for page in pages:
-            reader.read(page)
+        for _ in reader.extract((None, page) for page in pages):
+            pass
 
 
 def in_this_process(name: str, page: AnnotatedPage) -> str:

@@ -119,7 +119,8 @@ def _extract(data: bytes, folder: Path) -> None:
     head, _, body = data.partition(b"\n")
     content_type, _, coding = head.decode("latin-1").partition("|")
     encodings = {"Content-Encoding": coding or None}
-    text = _page_reader().read(RawPage(body, content_type or None, "http://a.example/", encodings))
+    page = RawPage(body, content_type or None, "http://a.example/", encodings)
+    [(_, text)] = _page_reader().extract([(None, page)])
     text.text.encode()
     assert len(text.detail or "") <= 200, "an unbounded detail"
 

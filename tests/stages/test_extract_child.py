@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from pipelines.core.errors import WebtextError
 from pipelines.stages.extract import child
 from pipelines.stages.extract.child import (
-    WATCHDOG_GRACE_S,
+    _GRACE_S,
     Limits,
     PageReader,
     PageText,
@@ -59,21 +60,93 @@ def page(text: str) -> RawPage:
     return RawPage(f"<p>{text}</p>".encode(), "text/html; charset=utf-8", None)
 
 
-def test_pages_that_hang_crash_or_exhaust_memory_are_skipped():
+def read_with(reader: PageReader, texts: Iterable[str]) -> list[PageText]:
+    return [text for _, text in reader.extract((None, page(text)) for text in texts)]
+
+
+@pytest.mark.parametrize("batch_pages", [1, 4, 64])
+def test_pages_that_hang_crash_or_exhaust_memory_are_dropped_and_their_batch_continues(monkeypatch, batch_pages):
+    monkeypatch.setattr(child, "_BATCH_PAGES", batch_pages)
+    texts = ["one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five", "six", "SPIN"]
     with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024))) as reader:
-        outcomes = [
-            reader.read(page(text)) for text in ("one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five")
-        ]
-    assert [outcome.text for outcome in outcomes if not outcome.problem] == [
-        f"<p>{n}</p>" for n in ("one", "two", "three", "four", "five")
+        results = list(reader.extract((text, page(text)) for text in texts))
+    assert [text for text, _ in results] == texts
+    assert [outcome.text for _, outcome in results if not outcome.problem] == [
+        f"<p>{n}</p>" for n in ("one", "two", "three", "four", "five", "six")
     ]
-    assert [(outcome.problem, outcome.detail) for outcome in outcomes if outcome.problem] == [
-        ("timeout", "more than 1.5 s"),
-        ("crashed", "ended by SIGABRT"),
-        ("crashed", "ended with exit code 7"),
-        ("out_of_memory", None),
+    assert {text: (outcome.problem, outcome.detail) for text, outcome in results if outcome.problem} == {
+        "HANG": ("timeout", "more than 1.5 s"),
+        "ABORT": ("crashed", "ended by SIGABRT"),
+        "EXIT": ("crashed", "ended with exit code 7"),
+        "GROW": ("out_of_memory", None),
+        "SPIN": ("timeout", "more than 1.5 s"),
+    }
+    *processes, five, six = (outcome.title for _, outcome in results if outcome.title)
+    assert len({*processes, five}) == 5
+    assert five == six
+
+
+def test_the_next_batch_is_read_while_the_child_works(tmp_path, monkeypatch):
+    monkeypatch.setattr(child, "_BATCH_PAGES", 1)
+    marker = tmp_path / "marker"
+
+    def pages() -> Iterator[tuple[int, RawPage]]:
+        yield 1, page(f"KILLED|0|{marker}|")  # writes the file, and is not killed
+        deadline = time.monotonic() + 20
+        while not marker.exists():
+            assert time.monotonic() < deadline, "the child does not work while the parent reads"
+            time.sleep(0.01)
+        yield 2, page("two")
+
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
+        assert [number for number, text in reader.extract(pages()) if text.text] == [1, 2]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_fills_the_pipe(monkeypatch):
+    monkeypatch.setattr(child, "_BATCH_PAGES", 2)
+
+    def pages() -> Iterator[tuple[None, RawPage]]:
+        yield None, page("long " * 400_000)
+        yield None, page("HANG")
+        time.sleep(4)  # more than the timeout of both pages together
+        yield None, page("two")
+
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_mb=1024))) as reader:
+        long, hung, two = (text for _, text in reader.extract(pages()))
+    assert (long.problem, len(long.text)) == (None, 5 * 400_000 + len("<p></p>"))
+    assert (hung.problem, hung.detail) == ("timeout", "more than 1 s")
+    assert two.problem is None
+
+
+def test_batches_are_limited_by_pages_and_bytes(monkeypatch):
+    monkeypatch.setattr(child, "_BATCH_PAGES", 3)
+    monkeypatch.setattr(child, "_BATCH_BYTES", 100)
+    sizes = [10, 10, 10, 10, 90, 1, 500, 99, 1]
+    batches = child._divide_into_batches((size, RawPage(bytes(size), None, None)) for size in sizes)
+    assert [[size for size, _ in batch] for batch in batches] == [[10, 10, 10], [10, 90], [1, 500], [99, 1]]
+
+
+def test_pages_with_a_problem_pass_through_in_order_without_a_child():
+    problem = PageText(problem="damaged_record")
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
+        assert list(reader.extract([(1, problem)])) == [(1, problem)]
+        assert reader._child is None
+        results = list(reader.extract([(1, problem), (2, page("two")), (3, problem), (4, page("four"))]))
+    assert [(number, text.problem, text.text) for number, text in results] == [
+        (1, "damaged_record", ""),
+        (2, None, "<p>two</p>"),
+        (3, "damaged_record", ""),
+        (4, None, "<p>four</p>"),
     ]
-    assert len({outcome.title for outcome in outcomes if outcome.title}) == 5
+
+
+def test_results_that_nobody_waits_for_are_not_those_of_later_pages():
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
+        abandoned = reader.extract((text, page(text)) for text in ("one", "two", "three"))
+        assert next(abandoned)[1].text == "<p>one</p>"
+        abandoned.close()
+        assert [text.text for text in read_with(reader, ["four"])] == ["<p>four</p>"]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -81,7 +154,7 @@ def test_a_page_whose_child_is_killed_from_outside_is_tried_again(tmp_path, monk
     monkeypatch.setattr(child, "_PAUSE_S", 0.01)
     text = f"KILLED|{times}|{tmp_path / 'marker'}|"
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
-        one, killed, two = (reader.read(page(content)) for content in ("one", text, "two"))
+        one, killed, two = read_with(reader, ["one", text, "two"])
     assert killed.problem is None
     assert text in killed.text
     assert killed.title == two.title != one.title
@@ -95,29 +168,29 @@ def test_a_page_whose_child_is_always_killed_from_outside_is_not_dropped(tmp_pat
         pytest.raises(WebtextError, match=r"memory is short; .* fewer --workers to resume, .* a lower --memory-mb"),
         contextlib.closing(PageReader(misbehaving, LIMITS)) as reader,
     ):
-        reader.read(page(f"KILLED|9|{tmp_path / 'marker'}|"))
+        read_with(reader, [f"KILLED|9|{tmp_path / 'marker'}|"])
     assert (tmp_path / "marker").read_text() == "..."
     assert pauses == [child._PAUSE_S]
 
 
 def test_an_exception_loses_the_page_but_not_the_child():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
-        one, raised, two = (reader.read(page(text)) for text in ("one", "RAISE", "two"))
+        one, raised, two = read_with(reader, ["one", "RAISE", "two"])
     assert raised == PageText(problem="crashed", detail="RecursionError")
     assert one.title == two.title
 
 
 def test_a_child_is_replaced_after_a_number_of_pages():
     with contextlib.closing(PageReader(misbehaving, Limits(20, 1024, pages_per_child=2))) as reader:
-        titles = [reader.read(page(str(number))).title for number in range(4)]
+        titles = [text.title for text in read_with(reader, map(str, range(4)))]
     assert titles[0] == titles[1] != titles[2] == titles[3]
 
 
 def test_the_child_exits_with_the_block():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
-        title = reader.read(page("one")).title
-        assert title is not None
-        pid = int(title.split()[1])
+        [text] = read_with(reader, ["one"])
+        assert text.title is not None
+        pid = int(text.title.split()[1])
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -128,7 +201,7 @@ def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(ca
         pytest.raises(WebtextError, match="the extractor does not start"),
         contextlib.closing(PageReader(broken_at_start, LIMITS)) as reader,
     ):
-        reader.read(page("one"))
+        read_with(reader, ["one"])
     assert "no such parser" in capfd.readouterr().err
 
 
@@ -172,13 +245,13 @@ _PARENT = """
 import contextlib
 import sys
 sys.path.insert(0, {folder!r})
-from test_extract_child import misbehaving, page
+from test_extract_child import misbehaving, read_with
 from pipelines.stages.extract.child import Limits, PageReader
 
 if __name__ == "__main__":
     with contextlib.closing(PageReader(misbehaving, Limits(timeout_s={timeout_s}, memory_mb=2048))) as reader:
-        print(reader.read(page("one")).title.split()[1], flush=True)
-        reader.read(page({text!r}))
+        print(read_with(reader, ["one"])[0].title.split()[1], flush=True)
+        read_with(reader, [{text!r}])
 """
 
 
@@ -192,7 +265,7 @@ def test_a_child_exits_when_its_parent_is_killed_even_while_parsing(tmp_path, mo
         pid = int(parent.stdout.readline())
         time.sleep(0.5)
         parent.kill()
-    deadline = time.monotonic() + timeout_s + WATCHDOG_GRACE_S + 5
+    deadline = time.monotonic() + timeout_s + _GRACE_S + 5
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _is_running(pid)

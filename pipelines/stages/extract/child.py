@@ -1,7 +1,8 @@
 """Extraction in a child process that can be killed, since pages hang, exhaust or crash the parsers.
 
-The parent sends one page at a time over a pipe and waits for the answer until the timeout. A child that hangs or dies
-is replaced, and the page is dropped with the reason; a page whose child died is tried again in a new one.
+The parent sends a batch of pages over a pipe, and reads the next batch while the child works. The child answers page by
+page. If it hangs or dies, a new child continues with the batch: without the page that it worked on, which is dropped
+with the reason, or with this page, if it may have died through no fault of the page.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import TypeVar
 
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
@@ -31,7 +33,12 @@ from pipelines.stages.extract.extractors import Extracted, Extractor
 # A larger file is not a page that a person reads, and parsers need many times its size.
 MAX_PAGE_BYTES = 20 << 20
 _START_TIMEOUT_S = 120.0
-WATCHDOG_GRACE_S = 2.0
+# A page that exceeds its time ends the child by its own timer, since the parent may be reading meanwhile; the parent
+# waits longer, for a child that cannot be interrupted.
+_GRACE_S = 2.0
+# Enough for the child to work while the parent reads, and little next to the memory of a parser.
+_BATCH_PAGES = 64
+_BATCH_BYTES = 1 << 20
 
 _HTML_LANG = re.compile(r"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
 _META_LANG = re.compile(
@@ -47,6 +54,7 @@ _HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
 _TRIES = 2
 _PAUSE_S = 5.0
 _KILLED = "ended by SIGKILL"
+_OUT_OF_TIME = "ended by SIGALRM"
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
@@ -92,27 +100,54 @@ class Limits:
     pages_per_child: int = 1000
 
 
+Item = TypeVar("Item")
+
+
 class PageReader:
-    """Extracts page after page in a child process, and replaces the child after a page that breaks it."""
+    """Extracts pages in a child process, and replaces the child after a page that breaks it."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
         self._extractor = extractor
         self._limits = limits
         self._child: _Child | None = None
 
-    def read(self, page: RawPage) -> PageText:
-        """Return the text of a page, or the problem: undecodable, timeout, out_of_memory or crashed.
+    def extract(self, pages: Iterable[tuple[Item, RawPage | PageText]]) -> Iterator[tuple[Item, PageText]]:
+        """Yield the text of each page, or the problem: undecodable, timeout, out_of_memory or crashed.
 
-        Raises WebtextError if the system kills the child again and again.
+        The order is that of the pages; a PageText is passed through. Raises WebtextError if the system kills the child
+        again and again.
         """
+        batches = _divide_into_batches(pages)
+        batch = next(batches, [])
+        try:
+            while batch:
+                waiting = [content for _, content in batch if isinstance(content, RawPage)]
+                if waiting:
+                    self._send(waiting)
+                following = next(batches, [])
+                for item, content in batch:
+                    yield item, content if isinstance(content, PageText) else self._receive(waiting)
+                batch = following
+        except BaseException:
+            self.close()  # it still works on the batch
+            raise
+
+    def _send(self, pages: list[RawPage]) -> _Child:
+        child = self._child = self._child or _Child(self._extractor, self._limits)
+        child.send(pages)
+        return child
+
+    def _receive(self, waiting: list[RawPage]) -> PageText:
+        """Return the text of the first page that waits for an answer, and remove it from these pages."""
         for attempt in range(_TRIES + 1):
             if attempt == _TRIES:
                 time.sleep(_PAUSE_S)
-            child = self._child = self._child or _Child(self._extractor, self._limits)
-            text = child.extract(page)
+            child = self._child or self._send(waiting)
+            text = child.receive()
             if child.is_worn:
                 self.close()
             if not child.died or (attempt + 1 >= _TRIES and text.detail != _KILLED):
+                waiting.pop(0)
                 return text
         raise WebtextError(
             "the system kills the processes of the extractor, probably because memory is short; re-run the same "
@@ -124,6 +159,21 @@ class PageReader:
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+
+def _divide_into_batches(
+    pages: Iterable[tuple[Item, RawPage | PageText]],
+) -> Iterator[list[tuple[Item, RawPage | PageText]]]:
+    batch: list[tuple[Item, RawPage | PageText]] = []
+    batch_bytes = 0
+    for item, content in pages:
+        batch.append((item, content))
+        batch_bytes += len(content.data) if isinstance(content, RawPage) else 0
+        if len(batch) == _BATCH_PAGES or batch_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch
 
 
 class _Child:
@@ -148,18 +198,28 @@ class _Child:
             self.kill()
             raise WebtextError("the extractor does not start; its error is printed above (none: memory may be short)")
 
-    def extract(self, page: RawPage) -> PageText:
+    def send(self, pages: list[RawPage]) -> None:
+        """Send pages; if the child has died, `receive` notices."""
+        with contextlib.suppress(ConnectionError):
+            # The bytes of the pages apart: pickling would copy them twice.
+            self._connection.send([dataclasses.replace(page, data=b"") for page in pages])
+            for page in pages:
+                self._connection.send_bytes(page.data)
+
+    def receive(self) -> PageText:
+        """Return the answer for the next page."""
         self._pages += 1
+        out_of_time = PageText(problem="timeout", detail=f"more than {self._limits.timeout_s:g} s")
         try:
-            self._connection.send(page)
-            if not self._connection.poll(self._limits.timeout_s):
+            if not self._connection.poll(self._limits.timeout_s + _GRACE_S):
                 self.is_worn = True
-                return PageText(problem="timeout", detail=f"more than {self._limits.timeout_s:g} s")
+                return out_of_time
             text: PageText = self._connection.recv()
         except (EOFError, ConnectionError):
-            self.is_worn = self.died = True
             self._process.join()
-            return PageText(problem="crashed", detail=_describe_exit(self._process.exitcode))
+            detail = _describe_exit(self._process.exitcode)
+            self.is_worn, self.died = True, detail != _OUT_OF_TIME
+            return PageText(problem="crashed", detail=detail) if self.died else out_of_time
         self.is_worn = self._pages >= self._limits.pages_per_child or text.problem == "out_of_memory"
         return text
 
@@ -188,15 +248,19 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
     connection.send("ready")
     while True:
         try:
-            page = connection.recv()
+            batch = [dataclasses.replace(page, data=connection.recv_bytes()) for page in connection.recv()]
         except (EOFError, ConnectionError):
             return
-        _set_watchdog(limits.timeout_s + WATCHDOG_GRACE_S)
-        connection.send(extract_text(extractor, page))
-        _set_watchdog(0)
+        for page in batch:
+            _set_timer(limits.timeout_s)
+            text = extract_text(extractor, page)
+            _set_timer(0)
+            connection.send(text)
+            if text.problem == "out_of_memory":
+                return  # what the page left behind could be too much for the next one
 
 
-def _set_watchdog(seconds: float) -> None:
+def _set_timer(seconds: float) -> None:
     """Have the kernel end this process after a time (0: never).
 
     The thread that watches for the parent's death cannot run while a parser holds the interpreter.

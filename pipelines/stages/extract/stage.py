@@ -143,10 +143,9 @@ def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]
     ):
         drops = Drops(dropped.writer)
         without_link = 0
-        for page in read_pages(source):
+        for page, extracted in reader.extract((page, page.content) for page in read_pages(source)):
             drops.check_ids([page.id])
             without_link += page.link is None
-            extracted = page.content if isinstance(page.content, PageText) else reader.read(page.content)
             words = len(extracted.text.split())
             reason, detail = _drop_reason(extracted, words, config)
             if reason is None:
