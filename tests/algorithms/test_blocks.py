@@ -176,6 +176,11 @@ def test_the_blocks_of_highest_expected_f1_are_chosen() -> None:
     assert select_blocks(np.full(4, 0.05, np.float32), words)[0].tolist() == [False] * 4
 
 
+def _rendered(body: str) -> str:
+    page = parse_page(f"<html><body>{body}</body></html>").segments
+    return render_blocks(page, np.ones(len(page.blocks), np.bool_))
+
+
 def test_paragraphs_lists_and_tables_are_separated() -> None:
     page = parse_page(
         "<p>One</p><p>two</p><ul><li>a</li><li>b</li></ul><table><tr><td>1</td><td>2</td></tr><tr><td>3</td></tr></table>"
@@ -184,3 +189,22 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
     keep = np.ones(len(page.blocks), np.bool_)
     keep[7] = False
     assert render_blocks(page, keep) == "One\n\ntwo\n\na\nb\n\n1\t2\n3\n\nend"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("", ""),
+        ("<ul><li>a<ul><li>b</ul><li>c</ul>d", "a\nb\nc\n\nd"),
+        ("<dl><dt>term<dd>meaning</dl>", "term\nmeaning"),
+        (f"<ul><li><p>{'long ' * 12}</p><p>end</p><li>b</ul>", f"{'long ' * 11}long\n\nend\nb"),
+        # A table for layout, and lists in the cells of one row.
+        (f"<table><tr><td>menu<td><p>{'long ' * 12}</p><p>end</table>", f"menu\t{'long ' * 11}long\n\nend"),
+        ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d</table>", "a\nb\tc\nd"),
+        ("<table><tr><td>x<ul><li>a<li>b</ul><td>y</table>", "x\n\na\nb\n\ny"),
+        ("<p>p<pre>  a\n\n  b</pre>q", "p\n\n  a\n\n  b\n\nq"),
+        ("<div aria-hidden=true>$5</div><div>$5</div><div>$5</div><div aria-hidden=true>x</div>", "$5\n\n$5\n\nx"),
+    ],
+)
+def test_separators_of_blocks(body: str, text: str) -> None:
+    assert _rendered(body) == text

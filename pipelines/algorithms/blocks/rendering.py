@@ -2,51 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.markup import ARIA_HIDDEN
+from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
 from pipelines.algorithms.blocks.tags import TAGS
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
-_ROW, _TABLE = TAGS["tr"], TAGS["table"]
-_LISTS = {TAGS[name] for name in ("ul", "ol", "dl", "menu", "dir")}
-
-
-def render_blocks(page: seg.Segments, keep: npt.NDArray[np.bool_]) -> str:
-    """Return the text of the blocks to keep, in order."""
-    text = page.text.tobytes()
-    parts: list[str] = []
-    last: dict[str, int] = {}
-    for block in np.flatnonzero(keep):
-        start, end, element = page.blocks[block, [seg.START, seg.END, seg.ELEMENT]].tolist()
-        around = dict(_structures(page, element))
-        if parts:
-            parts.append(_separator(last, around))
-        parts.append(text[start:end].decode())
-        last = around
-    return "".join(parts)
+# What may contain two blocks: an item or cell, a row, a table (the innermost each), and the outermost list.
+_UNIT, _ROW, _TABLE, _LIST = range(4)
+# Blocks of one item or cell are paragraphs if one of them has so many words.
+_PARAGRAPH_WORDS = 10
+_TAB, _LINE, _BLANK_LINE = range(3)
 
 
-def _separator(last: dict[str, int], around: dict[str, int]) -> str:
-    for structure, separator in (("row", "\t"), ("table", "\n"), ("list", "\n")):
-        if structure in around and around[structure] == last.get(structure):
-            return separator
-    return "\n\n"
+def _structures() -> npt.NDArray[np.int8]:
+    kinds = np.full(256, -1, np.int8)
+    for kind, names in enumerate(("li dt dd td th caption", "tr", "table", "ul ol dl menu dir")):
+        kinds[[TAGS[name] for name in names.split()]] = kind
+    return kinds
 
 
-def _structures(page: seg.Segments, element: int) -> Iterator[tuple[str, int]]:
-    """Yield the outermost list, and the innermost table and row, that contain an element."""
-    row = table = None
-    while element > 0:
-        tag = int(page.tags[element])
-        if tag in _LISTS:
-            yield "list", element
-        elif tag == _ROW and row is None:
-            row = element
-            yield "row", element
-        elif tag == _TABLE and table is None:
-            table = element
-            yield "table", element
-        element = int(page.parents[element])
+_STRUCTURES = _structures()
+
+
+def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
+    """Return the text of the blocks to keep, in order, without one that repeats the one before for screen readers."""
+    kept = np.flatnonzero(keep).astype(np.int32)
+    around = np.empty((len(page.parents), 4), np.int32)
+    rendered = np.empty(len(page.text) + 2 * len(kept), np.uint8)
+    size = np.zeros(1, np.int64)
+    _render(as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, rendered, size)
+    return rendered[: size[0]].tobytes().decode()
+
+
+@helper
+def _is_copy(text: Any, blocks: Any, flags: Any, block: Any, last: Any) -> Any:
+    """Return whether one of two blocks is for the eye only, and the other, of the same text, for the ear."""
+    if not (flags[blocks[block, ELEMENT]] ^ flags[blocks[last, ELEMENT]]) & ARIA_HIDDEN:
+        return False
+    start, other, size = blocks[block, START], blocks[last, START], blocks[block, END] - blocks[block, START]
+    if blocks[last, END] - other != size:
+        return False
+    for position in range(size):  # noqa: SIM110 - for numba
+        if text[start + position] != text[other + position]:
+            return False
+    return True
+
+
+@helper
+def _separator(blocks: Any, around: Any, block: Any, last: Any) -> Any:
+    above, below = around[blocks[last, ELEMENT]], around[blocks[block, ELEMENT]]
+    if above[_UNIT] > 0 and above[_UNIT] == below[_UNIT]:
+        return _BLANK_LINE if max(blocks[last, WORDS], blocks[block, WORDS]) >= _PARAGRAPH_WORDS else _LINE
+    if above[_ROW] > 0 and above[_ROW] == below[_ROW]:
+        return _TAB
+    for kind in (_TABLE, _LIST):
+        if above[kind] > 0 and above[kind] == below[kind]:
+            return _LINE
+    return _BLANK_LINE
+
+
+@kernel
+def _render(
+    text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, rendered: Any, size: Any
+) -> None:
+    around[0] = 0
+    for element in range(1, len(parents)):
+        kind = _STRUCTURES[tags[element]]
+        for column in range(4):
+            around[element, column] = around[parents[element], column]
+        if kind == _LIST:
+            # Its items are lines, also in a cell.
+            around[element, _UNIT] = around[element, _ROW] = around[element, _TABLE] = 0
+        if kind >= 0 and not (kind == _LIST and around[element, _LIST] > 0):
+            around[element, kind] = element
+    filled = 0
+    last = -1
+    for number in range(len(kept)):
+        block = kept[number]
+        previous, last = last, block
+        if previous >= 0:
+            if _is_copy(text, blocks, flags, block, previous):
+                continue
+            separator = _separator(blocks, around, block, previous)
+            rendered[filled] = 9 if separator == _TAB else 10
+            rendered[filled + 1] = 10
+            filled += 2 if separator == _BLANK_LINE else 1
+        for position in range(blocks[block, START], blocks[block, END]):
+            rendered[filled] = text[position]
+            filled += 1
+    size[0] = filled

@@ -22,7 +22,7 @@ from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.sources import FetchedShard, Source
 
-STAGE = Stage("extract", 3)
+STAGE = Stage("extract", 4)
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
