@@ -155,7 +155,8 @@ def decode_by_definition(data, content_type=None):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(charset, "_damage", lambda text, _data, codec: damage(text, codec))
-        decoded = charset._by_mark(data) or charset._by_declaration(data, content_type) or charset._by_detection(data)
+        decoded = charset._by_mark(data) or charset._by_signature(data)
+        decoded = decoded or charset._by_declaration(data, content_type) or charset._by_detection(data)
     if decoded is None or len(re.findall("[\x00-\x08\x0b\x0e-\x1f]", decoded.text)) > 0.01 * len(decoded.text):
         return None
     text = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", " ", decoded.text)
@@ -197,3 +198,72 @@ def test_decoding_is_as_defined_for_real_pages(shared_data):
         data = gzip.decompress(path.read_bytes())
         for content_type in (None, "text/html; charset=iso-8859-1"):
             assert decode_page(data, content_type) == decode_by_definition(data, content_type), path
+
+
+# Texts of our own, as pages of each language were often encoded.
+SAMPLES = {
+    "今朝は早く起きて、川沿いの道を歩きました。駅前のパン屋で温かいコーヒーを買い、公園のベンチで飲みました。": "cp932 euc-jp iso2022-jp",
+    "今天早上我很早就起床，沿着河边的小路散步。我在车站前的面包店买了热咖啡，坐在公园的长椅上喝。": "gb18030",
+    "今天早上我很早就起床，沿著河邊的小路散步。空氣很冷，我在車站前的麵包店買了熱咖啡和三明治。": "big5",
+    "오늘 아침에는 일찍 일어나 강가의 길을 걸었습니다. 역 앞 빵집에서 따뜻한 커피를 사서 공원에서 마셨습니다.": "cp949",
+    "Сегодня утром я встал рано и пошёл гулять вдоль реки. В булочной у вокзала я купил горячий кофе.": "cp1251 koi8-r",
+}
+WRITTEN = [
+    (text, codec)
+    for text, codecs_of_text in SAMPLES.items()
+    for codec in (*codecs_of_text.split(), "utf-8", "utf-16-le", "utf-16-be")
+]
+
+
+@pytest.mark.parametrize("label", ["", "utf-8", "iso-8859-1", "us-ascii"])
+@pytest.mark.parametrize(("text", "codec"), WRITTEN)
+def test_pages_without_or_with_a_wrong_label_are_decoded(text, codec, label):
+    script = "<script>" + "var menu = document.getElementById('menu');" * 2000 + "</script>"
+    page = f"<html><head><title>x</title></head><body><p class='text'>{text}</p>{script}</body></html>"
+    for content_type, meta in ((f"text/html; charset={label}", ""), ("text/html", f"<meta charset='{label}'>")):
+        written = page.replace("<title>", meta + "<title>")
+        decoded = decode_page(written.encode(codec), content_type)
+        assert decoded is not None
+        assert decoded.text == written
+
+
+@pytest.mark.parametrize(("written", "label"), [("koi8-r", "windows-1251"), ("cp1251", "koi8-r"), ("utf-8", "big5")])
+def test_a_declared_charset_whose_text_is_not_plausible_is_ignored(written, label):
+    text = f"<p>{list(SAMPLES)[-1]}</p>"
+    decoded = decode_page(text.encode(written), f"text/html; charset={label}")
+    assert decoded is not None
+    assert decoded.text == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>Größe: «énorme»\xa0! \xa0\xa0\xa0\xa0 ————— ••• • “naïve”… Ça va",
+        "<h1>ПРИВЕТ</h1><p>Заглавные буквы редки",
+    ],
+)
+def test_a_plausible_declared_charset_is_used(text):
+    codec, label = ("cp1252", "iso-8859-1") if "ö" in text else ("cp1251", "windows-1251")
+    decoded = decode_page(text.encode(codec), f"text/html; charset={label}")
+    assert decoded is not None
+    assert (decoded.text, decoded.codec, decoded.source) == (text, codec, "header")
+
+
+def test_real_pages_in_other_encodings_under_wrong_labels(shared_data):
+    codecs_of_page = {
+        "6ef38d39d1a4": "cp1251 koi8-r",  # Russian
+        "7a08943aa464": "cp932 euc-jp",
+        "b32518a40d61": "gb18030",
+        "cb5faf192af0": "gb18030",
+        "d5ec09743db5": "gb18030",
+        "f3689e003b51": "gb18030",
+    }
+    for name, names in codecs_of_page.items():
+        path = shared_data / "pages" / "trafilatura-eval" / "html" / f"{name}.html.gz"
+        page = gzip.decompress(path.read_bytes()).decode("utf-8-sig")
+        for codec in (*names.split(), "utf-16-le", "utf-8"):
+            data = page.encode(codec, "xmlcharrefreplace")
+            for label in ("utf-8", "iso-8859-1", "none"):
+                decoded = decode_page(data, f"text/html; charset={label}")
+                assert decoded is not None
+                assert decoded.text == data.decode(codec), (name, codec, label)

@@ -65,6 +65,19 @@ _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r"))
 
+_MARKUP = re.compile(rb"<(script|style)\b.*?</\1|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_HIGH_BYTES = bytes(range(128, 256))
+# In Western text, characters outside ASCII rarely follow each other; spaces and repeated signs do.
+_HIGH_RUN = re.compile(rb"([\x80-\x9f\xa1-\xff])(?!\1)([\x80-\x9f\xa1-\xff])(?!\2)[\x80-\x9f\xa1-\xff]+")
+_CYRILLIC_CODECS = ("cp1251", "koi8-r", "koi8-u", "iso8859-5", "cp866", "mac-cyrillic")
+_CAPITALS, _SMALL = re.compile("[\u0401\u0410-\u042f]"), re.compile("[\u0430-\u044f\u0451]")
+_SIGNATURE_BYTES = 1024
+# Text in others of the labels is very rare, and taken for these.
+_DETECTED = (
+    "cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp949 cp932 euc_jp gb18030".split()
+)
+_DETECTED += "big5hkscs koi8_r iso8859_2 iso8859_5 iso8859_7 iso8859_9".split()
+
 # A declared encoding is used if at most this share of the non-ASCII characters cannot be decoded.
 _TOLERATED_DAMAGE = 0.1
 # With a larger share of control characters, the bytes are binary data in any encoding.
@@ -101,12 +114,13 @@ def meta_charset(data: bytes) -> str | None:
 def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
     """Decode the bytes of a page, or return None if they are no text.
 
-    The byte-order mark decides; else the HTTP header's charset, then that of `<meta>`, where it is known and at most
-    a tenth of the non-ASCII characters fail to decode; else UTF-8 if all bytes are valid, then the detector's guess.
+    The byte-order mark decides, or what only UTF-16 and ISO-2022-JP contain; else UTF-8 if all bytes are valid, which
+    other text hardly is; else the HTTP header's charset, then that of `<meta>`, where it is known, at most a tenth of
+    the non-ASCII characters fail to decode, and the text is plausible; else UTF-8 again, then the detector's guess.
     Bytes that a codec cannot decode become U+FFFD; a character cut off at the end is left out. Characters that XML
     forbids become spaces.
     """
-    decoded = _by_mark(data) or _by_declaration(data, content_type) or _by_detection(data)
+    decoded = _by_mark(data) or _by_signature(data) or _by_declaration(data, content_type) or _by_detection(data)
     if decoded is None:
         return None
     text = decoded.text
@@ -131,19 +145,47 @@ def _by_declaration(data: bytes, content_type: str | None) -> Decoded | None:
     header, meta = codec_of_label(header_charset(content_type) or ""), codec_of_label(meta_charset(data) or "")
     if meta is not None and meta.startswith("utf-16"):
         meta = "utf-8"  # the declaration was read as ASCII, so the page cannot be UTF-16
+    utf8 = _decode(data, "utf-8")
+    is_utf8 = not data.isascii() and _damage(utf8, data, "utf-8") == 0
     for codec, source in ((header, "header"), (meta, "meta")):
-        if codec is not None and _damage(text := _decode(data, codec), data, codec) <= _TOLERATED_DAMAGE:
+        if codec is None or (is_utf8 and codec != "utf-8"):
+            continue
+        text = utf8 if codec == "utf-8" else _decode(data, codec)
+        if _damage(text, data, codec) <= _TOLERATED_DAMAGE and _is_plausible(text, data, codec):
             return Decoded(text, codec, source)
     return None
 
 
+def _by_signature(data: bytes) -> Decoded | None:
+    """Decode UTF-16 without a byte-order mark, by the zero bytes of its markup, and ISO-2022-JP, by its escapes."""
+    start = data[:_SIGNATURE_BYTES]
+    zeros = {"utf-16-be": start[::2].count(0), "utf-16-le": start[1::2].count(0)}
+    codec = max(zeros, key=zeros.__getitem__)
+    if zeros[codec] * 4 < len(start) or min(zeros.values()) * 8 > len(start):
+        if b"\x1b$" not in data or not data.isascii():
+            return None
+        codec = "iso2022-jp"
+    text = _decode(data, codec)
+    return Decoded(text, codec, "detector") if text and _damage(text, data, codec) <= _TOLERATED_DAMAGE else None
+
+
+def _is_plausible(text: str, data: bytes, codec: str) -> bool:
+    """Return whether a text does not look like one in another encoding: many servers declare iso-8859-1 by default."""
+    if codec == "cp1252":
+        in_runs = sum(match.end() - match.start() for match in _HIGH_RUN.finditer(data))
+        return 2 * in_runs <= len(data) - len(data.translate(None, _HIGH_BYTES))
+    if codec in _CYRILLIC_CODECS:  # one read as another has capitals for small letters
+        return len(_CAPITALS.findall(text)) <= len(_SMALL.findall(text))
+    return True
+
+
 def _by_detection(data: bytes) -> Decoded | None:
     text = _decode(data, "utf-8")
-    if _damage(text, data, "utf-8") == 0:
+    if _damage(text, data, "utf-8") <= _TOLERATED_DAMAGE:
         return Decoded(text, "utf-8", "detector")
     import charset_normalizer
 
-    guess = charset_normalizer.from_bytes(data[:_DETECTOR_BYTES]).best()
+    guess = charset_normalizer.from_bytes(_MARKUP.sub(b" ", data)[:_DETECTOR_BYTES], cp_isolation=_DETECTED).best()
     return None if guess is None else Decoded(_decode(data, guess.encoding), guess.encoding, "detector")
 
 
