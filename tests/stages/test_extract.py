@@ -22,10 +22,12 @@ from extract_run import (
     write_pages,
     write_stage,
 )
+from quick_extractor import first_paragraph
 
 from pipelines.core import manifest, shards
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.core.records import DOCUMENT_SCHEMA, PAGE_SCHEMA
+from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 from pipelines.stages.extract.pages import id_of_url
 
 
@@ -417,3 +419,57 @@ def test_files_of_unknown_types_are_refused_by_name(tmp_path, name):
     (tmp_path / "x.arc").write_bytes(b"one two three four 5\n")
     with pytest.raises(InputError, match=r"x\.arc: is not an ARC file"):
         run([tmp_path / "x.arc"], tmp_path / "out")
+
+
+def write_html_files(folder, number, size_bytes=0):
+    folder.mkdir()
+    for index in range(number):
+        (folder / f"{index:04d}.html").write_text(html_page(str(index), sentences=3).ljust(size_bytes))
+    return folder
+
+
+def shard_rows(folder):
+    return [pq.read_metadata(path).num_rows for path in sorted(folder.glob("documents-*.parquet"))]
+
+
+def test_many_html_files_are_several_tasks_by_their_number_and_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_BYTES_PER_TASK", 30_000)
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_FILES_PER_TASK", (8, 12))
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_TASKS", 6)
+    saved = write_html_files(tmp_path / "saved", 60)
+    for workers in (1, 3):
+        run(saved, tmp_path / f"by-{workers}", workers=workers)
+    one, three = (
+        {path.name: path.read_bytes() for path in (tmp_path / f"by-{workers}").iterdir() if path.name != "timing.jsonl"}
+        for workers in (1, 3)
+    )
+    assert one == three
+    assert shard_rows(tmp_path / "by-3") == [10] * 6  # a sixth of the files
+    assert [row["id"] for row in rows(tmp_path / "by-3", "documents")] == [f"{index:04d}.html" for index in range(60)]
+    monkeypatch.setitem(EXTRACTORS, "trafilatura", first_paragraph)
+    for name, number, size_bytes, expected in (
+        ("few", 11, 0, [8, 3]),
+        ("many", 100, 0, [12] * 8 + [4]),
+        ("large", 7, 12_000, [3, 3, 1]),
+    ):
+        run(write_html_files(tmp_path / name, number, size_bytes), tmp_path / f"{name}-out")
+        assert shard_rows(tmp_path / f"{name}-out") == expected
+
+
+def process_of_child(html, url):
+    return Extracted(None, f"process {os.getpid()}")
+
+
+def test_a_worker_keeps_its_child_from_task_to_task_until_the_end_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(EXTRACTORS, "trafilatura", process_of_child)
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_FILES_PER_TASK", (1, 1))
+    saved = write_html_files(tmp_path / "saved", 3)
+    pids = []
+    for name in ("first", "second"):
+        run(saved, tmp_path / name)
+        [pid] = {int(row["text"].split()[1]) for row in rows(tmp_path / name, "documents")}
+        pids.append(pid)
+        assert shard_rows(tmp_path / name) == [1, 1, 1]
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert pids[0] != pids[1]

@@ -119,14 +119,6 @@ def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_
     assert two.problem is None
 
 
-def test_batches_are_limited_by_pages_and_bytes(monkeypatch):
-    monkeypatch.setattr(child, "_BATCH_PAGES", 3)
-    monkeypatch.setattr(child, "_BATCH_BYTES", 100)
-    sizes = [10, 10, 10, 10, 90, 1, 500, 99, 1]
-    batches = child._divide_into_batches((size, RawPage(bytes(size), None, None)) for size in sizes)
-    assert [[size for size, _ in batch] for batch in batches] == [[10, 10, 10], [10, 90], [1, 500], [99, 1]]
-
-
 def test_pages_with_a_problem_pass_through_in_order_without_a_child():
     problem = PageText(problem="damaged_record")
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:

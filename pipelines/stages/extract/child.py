@@ -20,12 +20,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
 
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.charset import decode_page
+from pipelines.core.batches import Item, divide_into_batches
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
@@ -100,9 +100,6 @@ class Limits:
     pages_per_child: int = 1000
 
 
-Item = TypeVar("Item")
-
-
 class PageReader:
     """Extracts pages in a child process, and replaces the child after a page that breaks it."""
 
@@ -117,7 +114,7 @@ class PageReader:
         The order is that of the pages; a PageText is passed through. Raises WebtextError if the system kills the child
         again and again.
         """
-        batches = _divide_into_batches(pages)
+        batches = divide_into_batches(pages, _page_bytes, max_items=_BATCH_PAGES, max_bytes=_BATCH_BYTES)
         batch = next(batches, [])
         try:
             while batch:
@@ -161,19 +158,8 @@ class PageReader:
             self._child = None
 
 
-def _divide_into_batches(
-    pages: Iterable[tuple[Item, RawPage | PageText]],
-) -> Iterator[list[tuple[Item, RawPage | PageText]]]:
-    batch: list[tuple[Item, RawPage | PageText]] = []
-    batch_bytes = 0
-    for item, content in pages:
-        batch.append((item, content))
-        batch_bytes += len(content.data) if isinstance(content, RawPage) else 0
-        if len(batch) == _BATCH_PAGES or batch_bytes >= _BATCH_BYTES:
-            yield batch
-            batch, batch_bytes = [], 0
-    if batch:
-        yield batch
+def _page_bytes(page: tuple[Item, RawPage | PageText]) -> int:
+    return len(page[1].data) if isinstance(page[1], RawPage) else 0
 
 
 class _Child:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
+from pipelines.core.batches import divide_into_batches
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import has_manifest, read_manifest
@@ -26,7 +29,13 @@ STAGE = Stage("extract", 4)
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
-_HTML_FILES_PER_TASK = 1000
+# HTML files become about 64 tasks, enough for the workers of most machines: of at least 64 files, since each task
+# writes shards, and of at most 1,000 files or about 64 MiB. Never by the number of workers: the shards are the result.
+_HTML_TASKS = 64
+_HTML_FILES_PER_TASK = (64, 1000)
+_HTML_BYTES_PER_TASK = 64 << 20
+# A child takes up to a second to start, so a process keeps it from one task to the next.
+_reader_of_process = functools.cache(PageReader)
 # The `extractor` of plain text, which is kept as it is.
 _PLAIN = "plain"
 
@@ -49,13 +58,14 @@ def extract(
             for note in notes:
                 run.note(note)
             items = list(enumerate(sources))
-            run.map(
-                _extract_source,
-                items,
-                (config, run.output),
-                name=lambda item: f"documents-{item[0]:05d}",
-                total=records,
-            )
+            with contextlib.closing(_page_reader(config)):
+                run.map(
+                    _extract_source,
+                    items,
+                    (config, run.output),
+                    name=lambda item: f"documents-{item[0]:05d}",
+                    total=records,
+                )
         return run.finish()
 
 
@@ -77,9 +87,7 @@ def _open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict
     html = [(path, names[path]) for path in files if not strip_compression(path).endswith(_ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
     sources += [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in warcs]
-    sources += [
-        tuple(html[start : start + _HTML_FILES_PER_TASK]) for start in range(0, len(html), _HTML_FILES_PER_TASK)
-    ]
+    sources += _html_tasks(html)
     pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
     if len(fetches) != 1 or files:
         # The names are ids and values of `warc_file`.
@@ -87,6 +95,16 @@ def _open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict
     fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.fingerprint} if scrape else {})
     records = None if warcs else len(html) + sum(fetch.manifest.records_out for fetch in fetches)
     return sources, fingerprints, records, [note for fetch in fetches for note in _notes(fetch, scrape)]
+
+
+def _html_tasks(files: list[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Divide HTML files, as pairs of path and document id, into those of each task."""
+    least, most = _HTML_FILES_PER_TASK
+    max_files = min(most, max(least, math.ceil(len(files) / _HTML_TASKS)))
+    tasks = divide_into_batches(
+        files, lambda file: storage.size_bytes(file[0]), max_items=max_files, max_bytes=_HTML_BYTES_PER_TASK
+    )
+    return map(tuple, tasks)
 
 
 def _warcs_of(fetch: inputs.StageFolder) -> list[inputs.InputFile]:
@@ -133,13 +151,16 @@ def _number(file: inputs.InputFile) -> str:
     return storage.basename(file.path).split("-")[1].split(".")[0]
 
 
+def _page_reader(config: ExtractConfig) -> PageReader:
+    return _reader_of_process(EXTRACTORS[config.extractor], Limits(config.timeout, config.memory_mb))
+
+
 def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]) -> TaskResult:
     (index, source), (config, output) = item, context
-    limits = Limits(config.timeout, config.memory_mb)
+    reader = _page_reader(config)
     with (
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
-        contextlib.closing(PageReader(EXTRACTORS[config.extractor], limits)) as reader,
     ):
         drops = Drops(dropped.writer)
         without_link = 0
