@@ -19,8 +19,17 @@ def tree(root: int) -> set[int]:
 
 
 def proportional_set_mb(process: int) -> float:
+    return _size_mb(process, "smaps_rollup", "Pss:")
+
+
+def peak_mb(process: int) -> float:
+    """Return the largest resident memory of a process so far."""
+    return _size_mb(process, "status", "VmHWM:")
+
+
+def _size_mb(process: int, file: str, field: str) -> float:
     with contextlib.suppress(OSError):  # it may have ended
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+        for line in Path(f"/proc/{process}/{file}").read_text().splitlines():
+            if line.startswith(field):
                 return int(line.split()[1]) * 1024 / 1e6
     return 0.0
