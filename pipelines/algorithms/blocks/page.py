@@ -14,6 +14,7 @@ import numpy as np
 from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.nesting import limit_depth
 from pipelines.algorithms.blocks.tags import TAGS
 
 _WORD = re.compile(r"\w+")
@@ -25,7 +26,7 @@ _CONTENT = re.compile(r'\scontent="([^"]*)"')
 _BODY = re.compile(r"<body[^>]*>")
 # A browser does not parse what is in noscript; a frame without an end would contain the rest of the page.
 _OPEN_FRAME = re.compile(r"(<iframe[^>]*>)(\s*</noscript)", re.IGNORECASE)
-_MARKUP = re.compile(r"<[^>]+>")
+_MARKUP = re.compile(r"<[^<>]+>")
 _JSON_LD = "application/ld+json"
 _JSON_LD_DEPTH, _JSON_LD_TEXT = 8, 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
@@ -63,7 +64,7 @@ class ParsedPage(NamedTuple):
 
 def parse_page(text: str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
-    normalized = LexborHTMLParser(_OPEN_FRAME.sub(r"\1</iframe>\2", text)).html or ""
+    normalized = LexborHTMLParser(_OPEN_FRAME.sub(r"\1</iframe>\2", limit_depth(text))).html or ""
     body = _BODY.search(normalized)
     head = normalized[: body.start()] if body else ""
     title = _TITLE.search(head)

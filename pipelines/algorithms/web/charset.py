@@ -65,7 +65,8 @@ _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _INVALID_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r"))
 
-_MARKUP = re.compile(rb"<(script|style)\b.*?</\1|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_SCRIPT = re.compile(rb"<(?:script|style)\b", re.IGNORECASE)
+_TAG = re.compile(rb"<[^<>]*>")
 _HIGH_BYTES = bytes(range(128, 256))
 # In Western text, characters outside ASCII rarely follow each other; spaces and repeated signs do.
 _HIGH_RUN = re.compile(rb"([\x80-\x9f\xa1-\xff])(?!\1)([\x80-\x9f\xa1-\xff])(?!\2)[\x80-\x9f\xa1-\xff]+")
@@ -185,7 +186,9 @@ def _by_detection(data: bytes) -> Decoded | None:
         return Decoded(text, "utf-8", "detector")
     import charset_normalizer
 
-    guess = charset_normalizer.from_bytes(_MARKUP.sub(b" ", data)[:_DETECTOR_BYTES], cp_isolation=_DETECTED).best()
+    first, *others = _SCRIPT.split(data)
+    shown = _TAG.sub(b" ", first + b" ".join(part.partition(b"</")[2] for part in others))
+    guess = charset_normalizer.from_bytes(shown[:_DETECTOR_BYTES], cp_isolation=_DETECTED).best()
     return None if guess is None else Decoded(_decode(data, guess.encoding), guess.encoding, "detector")
 
 
