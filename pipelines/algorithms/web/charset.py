@@ -163,7 +163,7 @@ def _by_signature(data: bytes) -> Decoded | None:
     zeros = {"utf-16-be": start[::2].count(0), "utf-16-le": start[1::2].count(0)}
     codec = max(zeros, key=zeros.__getitem__)
     if zeros[codec] * 4 < len(start) or min(zeros.values()) * 8 > len(start):
-        if b"\x1b$" not in data or not data.isascii():
+        if not data.isascii() or b"\x1b$" not in data:
             return None
         codec = "iso2022-jp"
     text = _decode(data, codec)
@@ -199,9 +199,10 @@ def _decode(data: bytes, codec: str) -> str:
 
 def _damage(text: str, data: bytes, codec: str) -> float:
     """Return the share of the non-ASCII characters that could not be decoded."""
-    failed = text.count("\ufffd")
-    if failed and codec == "utf-8":
-        failed -= data.count("\ufffd".encode())  # written as such
+    if "\ufffd" not in text:
+        return 0.0
+    written = data.count("\ufffd".encode()) if codec == "utf-8" else 0
+    failed = text.count("\ufffd") - written
     if failed <= 0:
         return 0.0
     return failed / (len(text) - len(text.encode("ascii", "ignore")))
