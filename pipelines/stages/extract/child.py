@@ -32,7 +32,8 @@ from pipelines.stages.extract.extractors import Extracted, Extractor
 
 # A larger file is not a page that a person reads, and parsers need many times its size.
 MAX_PAGE_BYTES = 20 << 20
-_START_TIMEOUT_S = 120.0
+# The first run of an extractor compiles its kernels, which takes minutes on a busy machine.
+_START_TIMEOUT_S = 900.0
 # A page that exceeds its time ends the child by its own timer, since the parent may be reading meanwhile; the parent
 # waits longer, for a child that cannot be interrupted.
 _GRACE_S = 2.0
