@@ -421,7 +421,7 @@ def test_files_of_unknown_types_are_refused_by_name(tmp_path, name):
         run([tmp_path / "x.arc"], tmp_path / "out")
 
 
-def write_html_files(folder, number, size_bytes=0):
+def write_html_files(folder, number, size_bytes=3000):
     folder.mkdir()
     for index in range(number):
         (folder / f"{index:04d}.html").write_text(html_page(str(index), sentences=3).ljust(size_bytes))
@@ -433,8 +433,8 @@ def shard_rows(folder):
 
 
 def test_many_html_files_are_several_tasks_by_their_number_and_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_BYTES_PER_TASK", 30_000)
-    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_FILES_PER_TASK", (8, 12))
+    monkeypatch.setattr("pipelines.stages.extract.stage._BYTES_PER_FILE", 1000)
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_BYTES_PER_TASK", (32_000, 48_000))
     monkeypatch.setattr("pipelines.stages.extract.stage._HTML_TASKS", 6)
     saved = write_html_files(tmp_path / "saved", 60)
     for workers in (1, 3):
@@ -448,9 +448,9 @@ def test_many_html_files_are_several_tasks_by_their_number_and_size(tmp_path, mo
     assert [row["id"] for row in rows(tmp_path / "by-3", "documents")] == [f"{index:04d}.html" for index in range(60)]
     monkeypatch.setitem(EXTRACTORS, "trafilatura", first_paragraph)
     for name, number, size_bytes, expected in (
-        ("few", 11, 0, [8, 3]),
-        ("many", 100, 0, [12] * 8 + [4]),
-        ("large", 7, 12_000, [3, 3, 1]),
+        ("few", 11, 3000, [8, 3]),
+        ("many", 100, 3000, [12] * 8 + [4]),
+        ("large", 3, 100_000, [1, 1, 1]),
     ):
         run(write_html_files(tmp_path / name, number, size_bytes), tmp_path / f"{name}-out")
         assert shard_rows(tmp_path / f"{name}-out") == expected
@@ -462,7 +462,7 @@ def process_of_child(html, url):
 
 def test_a_worker_keeps_its_child_from_task_to_task_until_the_end_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setitem(EXTRACTORS, "trafilatura", process_of_child)
-    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_FILES_PER_TASK", (1, 1))
+    monkeypatch.setattr("pipelines.stages.extract.stage._HTML_BYTES_PER_TASK", (1, 1))
     saved = write_html_files(tmp_path / "saved", 3)
     pids = []
     for name in ("first", "second"):

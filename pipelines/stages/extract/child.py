@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import logging
 import multiprocessing
 import re
@@ -25,9 +26,8 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.charset import decode_page
-from pipelines.core.batches import Item, divide_into_batches
 from pipelines.core.errors import WebtextError
-from pipelines.core.executor import exit_with_parent
+from pipelines.core.executor import Item, exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
 
 # A larger file is not a page that a person reads, and parsers need many times its size.
@@ -37,9 +37,8 @@ _START_TIMEOUT_S = 900.0
 # A page that exceeds its time ends the child by its own timer, since the parent may be reading meanwhile; the parent
 # waits longer, for a child that cannot be interrupted.
 _GRACE_S = 2.0
-# Enough for the child to work while the parent reads, and little next to the memory of a parser.
-_BATCH_PAGES = 64
-_BATCH_BYTES = 1 << 20
+# Enough for the child to work while the parent reads; more would take memory from the parser if all are large.
+_BATCH_PAGES = 4
 
 _HTML_LANG = re.compile(r"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
 _META_LANG = re.compile(
@@ -115,14 +114,14 @@ class PageReader:
         The order is that of the pages; a PageText is passed through. Raises WebtextError if the system kills the child
         again and again.
         """
-        batches = divide_into_batches(pages, _page_bytes, max_items=_BATCH_PAGES, max_bytes=_BATCH_BYTES)
-        batch = next(batches, [])
+        pages = iter(pages)
+        batch = list(itertools.islice(pages, _BATCH_PAGES))
         try:
             while batch:
                 waiting = [content for _, content in batch if isinstance(content, RawPage)]
                 if waiting:
                     self._send(waiting)
-                following = next(batches, [])
+                following = list(itertools.islice(pages, _BATCH_PAGES))
                 for item, content in batch:
                     yield item, content if isinstance(content, PageText) else self._receive(waiting)
                 batch = following
@@ -157,10 +156,6 @@ class PageReader:
         if self._child is not None:
             self._child.kill()
             self._child = None
-
-
-def _page_bytes(page: tuple[Item, RawPage | PageText]) -> int:
-    return len(page[1].data) if isinstance(page[1], RawPage) else 0
 
 
 class _Child:

@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.batches import divide_into_batches
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import has_manifest, read_manifest
@@ -29,11 +28,11 @@ STAGE = Stage("extract", 4)
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
-# HTML files become about 64 tasks, enough for the workers of most machines: of at least 64 files, since each task
-# writes shards, and of at most 1,000 files or about 64 MiB. Never by the number of workers: the shards are the result.
+# HTML files become 64 tasks, enough for the workers of most machines, if these are neither tiny nor large. Never by the
+# number of workers: the shards are part of the result. A file costs some time even if it is empty.
 _HTML_TASKS = 64
-_HTML_FILES_PER_TASK = (64, 1000)
-_HTML_BYTES_PER_TASK = 64 << 20
+_HTML_BYTES_PER_TASK = (16 << 20, 64 << 20)
+_BYTES_PER_FILE = 64 << 10
 # A child takes up to a second to start, so a process keeps it from one task to the next.
 _reader_of_process = functools.cache(PageReader)
 # The `extractor` of plain text, which is kept as it is.
@@ -99,12 +98,11 @@ def _open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict
 
 def _html_tasks(files: list[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:
     """Divide HTML files, as pairs of path and document id, into those of each task."""
-    least, most = _HTML_FILES_PER_TASK
-    max_files = min(most, max(least, math.ceil(len(files) / _HTML_TASKS)))
-    tasks = divide_into_batches(
-        files, lambda file: storage.size_bytes(file[0]), max_items=max_files, max_bytes=_HTML_BYTES_PER_TASK
-    )
-    return map(tuple, tasks)
+    *starts, total = itertools.accumulate((storage.size_bytes(path) + _BYTES_PER_FILE for path, _ in files), initial=0)
+    least, most = _HTML_BYTES_PER_TASK
+    task_bytes = min(most, max(least, total // _HTML_TASKS))
+    tasks = itertools.groupby(zip(starts, files, strict=True), key=lambda file: file[0] // task_bytes)
+    return (tuple(file for _, file in task) for _, task in tasks)
 
 
 def _warcs_of(fetch: inputs.StageFolder) -> list[inputs.InputFile]:
