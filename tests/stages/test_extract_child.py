@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from quick_extractor import first_paragraph
 
 from pipelines.core.errors import WebtextError
 from pipelines.stages.extract import child
@@ -117,6 +119,19 @@ def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_
     assert (long.problem, len(long.text)) == (None, 5 * 400_000 + len("<p></p>"))
     assert (hung.problem, hung.detail) == ("timeout", "more than 1 s")
     assert two.problem is None
+
+
+def test_at_most_two_batches_of_pages_are_in_memory():
+    megabyte = b"<p>short</p>".ljust(1 << 20)
+    with contextlib.closing(PageReader(first_paragraph, LIMITS)) as reader:
+        assert [text.text for text in read_with(reader, ["started"])] == ["started"]
+        tracemalloc.start()
+        pages = ((number, RawPage(megabyte + bytes([number]), None, None)) for number in range(32, 96))
+        numbers = [number for number, text in reader.extract(pages) if text.text == "short"]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert numbers == list(range(32, 96))
+    assert peak_bytes < (2 * child._BATCH_PAGES + 3) << 20
 
 
 def test_pages_with_a_problem_pass_through_in_order_without_a_child():
