@@ -12,6 +12,7 @@ import pytest
 from extract_run import (
     FETCHED_AT,
     HTML_HEADERS,
+    SENTENCE,
     html_page,
     link_row,
     page_row,
@@ -239,7 +240,21 @@ def test_the_fast_extractor_keeps_the_article_and_its_model_is_part_of_the_resul
     assert "Home" not in document["text"]
     assert (document["title"], document["extractor"]) == ("About Wye", "fast")
     version = manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"]
-    assert re.fullmatch(r"selectolax \d[\d.]*, model [0-9a-f]{16}", version)
+    assert re.fullmatch(r"selectolax \d[\d.]*, model [0-9a-f]{16}, ftfy \d[\d.]*", version)
+
+
+def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
+    # The second one could be meant: a page about encodings.
+    sentences = ("It\u2019s the river\u2014here", "Das schöne Tal")
+    wrong = (sentences[0].encode().decode("latin-1"), sentences[1].encode().decode("cp1252"))
+    page = html_page("Wye").replace(
+        "<h1>", "<p>" + "</p><p>".join(f"{text}. {SENTENCE}" for text in wrong) + "</p><h1>"
+    )
+    (tmp_path / "page.html").write_text(page)
+    for fix_text, expected in ((False, (sentences[0], wrong[1])), (True, sentences)):
+        run(tmp_path / "page.html", tmp_path / f"out-{fix_text}", extractor="fast", fix_text=fix_text)
+        [document] = rows(tmp_path / f"out-{fix_text}", "documents")
+        assert [text in document["text"] for text in expected] == [True, True]
 
 
 def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):

@@ -26,6 +26,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.charset import decode_page
+from pipelines.algorithms.web.text_repair import repair_text
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import Item, exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
@@ -308,15 +309,15 @@ def _decode_body(page: RawPage) -> bytes:
 
 
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
-    """Normalize line ends and white space around the text, and remove what UTF-8 cannot encode."""
+    """Normalize line ends and white space around the text, repair it, and remove what UTF-8 cannot encode."""
     title = " ".join(_encodable(extracted.title).split()) if extracted.title else None
     text = _encodable(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
     return PageText(title or None, text, language)
 
 
 def _encodable(text: str) -> str:
-    """Return text without NUL and lone surrogates, which character references can create."""
-    return text.replace("\x00", "").encode("utf-8", "ignore").decode()
+    """Return repaired text, without the controls and lone surrogates that character references can create."""
+    return repair_text(text.encode("utf-8", "ignore").decode())
 
 
 def declared_language(html: str) -> str | None:

@@ -16,5 +16,6 @@ class ExtractConfig:
         None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
     )
     min_words: int = option(0, "Minimum number of words in a document.", minimum=0)
+    fix_text: bool = option(False, "Repair text that was decoded by a wrong encoding in all lines, with ftfy.")
     timeout: float = option(30.0, "Per-page timeout in seconds.", minimum=0.1, renamed_from="timeout_s")
     memory_mb: int = option(2048, "Per-page memory limit in MiB.", minimum=512)

@@ -6,12 +6,14 @@ They run in a child process (`child.py`), and only there are the parsers importe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import re
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.algorithms.web.text_repair import fix_mojibake
 from pipelines.core import storage
 from pipelines.core.resources import data_path
 
@@ -82,16 +84,35 @@ def fast_text(html: str, url: str | None) -> Extracted:
 
 EXTRACTORS: dict[str, Extractor] = {"trafilatura": trafilatura_text, "newspaper": newspaper_text, "fast": fast_text}
 
+
+def extractor_of(name: str, fix_text: bool) -> Extractor:
+    """Return an extractor, with `fix_text` one that repairs mojibake in all lines."""
+    return _fixing(EXTRACTORS[name]) if fix_text else EXTRACTORS[name]
+
+
+@functools.cache  # equal, so that a process keeps its child
+def _fixing(extractor: Extractor) -> Extractor:
+    return functools.partial(_extract_and_fix, extractor)
+
+
+def _extract_and_fix(extractor: Extractor, html: str, url: str | None) -> Extracted:
+    extracted = extractor(html, url)
+    return Extracted(extracted.title and fix_mojibake(extracted.title), fix_mojibake(extracted.text))
+
+
 MODEL = "extractor.npz"
 _DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k"), "fast": ("selectolax",)}
 
 
 def extractor_version(name: str) -> str:
-    """Return the package of an extractor and its version, such as `trafilatura 2.3.1`; of `fast`, also its model."""
+    """Return the package of an extractor and its version, that of ftfy, and the model of `fast`.
+
+    For example, `trafilatura 2.3.1, ftfy 6.3.1`.
+    """
     model = f", model {storage.sha256_of(data_path(MODEL))[:16]}" if name == "fast" else ""
     for package in _DISTRIBUTIONS[name]:
         try:
-            return f"{package} {importlib.metadata.version(package)}{model}"
+            return f"{package} {importlib.metadata.version(package)}{model}, ftfy {importlib.metadata.version('ftfy')}"
         except importlib.metadata.PackageNotFoundError:
             continue
     return name

@@ -20,7 +20,7 @@ from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
-from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version
+from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.sources import FetchedShard, Source
 
@@ -150,7 +150,7 @@ def _number(file: inputs.InputFile) -> str:
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:
-    return _reader_of_process(EXTRACTORS[config.extractor], Limits(config.timeout, config.memory_mb))
+    return _reader_of_process(extractor_of(config.extractor, config.fix_text), Limits(config.timeout, config.memory_mb))
 
 
 def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]) -> TaskResult:

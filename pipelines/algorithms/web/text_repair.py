@@ -1,0 +1,35 @@
+"""Repair of text: UTF-8 that was decoded by another encoding (mojibake), by ftfy, and characters that nobody sees."""
+
+from __future__ import annotations
+
+import re
+
+# A text does not contain these controls; windows-1252, or UTF-8 read as Latin-1, does.
+_C1 = re.compile("[\x80-\x9f]")
+# Controls, soft hyphen, zero width space, marks and overrides of direction, byte-order mark, replaced objects.
+_INVISIBLE = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc\ufffe\uffff"
+)
+_INVISIBLE_CHARACTERS = re.compile(f"[{_INVISIBLE}]")
+# To search for each in turn takes a tenth of the time of the regex.
+_SEARCHED = [chr(code) for code in range(1 << 16) if _INVISIBLE_CHARACTERS.match(chr(code))]
+
+
+def repair_text(text: str) -> str:
+    """Return a text without invisible characters; lines with controls of Latin-1 are decoded again."""
+    if not any(map(text.__contains__, _SEARCHED)):
+        return text
+    if _C1.search(text):
+        text = "\n".join(fix_mojibake(line) if _C1.search(line) else line for line in text.split("\n"))
+    return _INVISIBLE_CHARACTERS.sub("", text)
+
+
+def fix_mojibake(text: str) -> str:
+    """Return a text whose lines ftfy decodes again where they look like UTF-8 in another encoding."""
+    import ftfy
+
+    config = ftfy.TextFixerConfig(
+        unescape_html=False, remove_terminal_escapes=False, fix_latin_ligatures=False, fix_line_breaks=False,
+        fix_character_width=False, uncurl_quotes=False, normalization=None, explain=False,
+    )  # fmt: skip
+    return ftfy.fix_text(text, config)
