@@ -481,7 +481,7 @@ def test_a_worker_keeps_its_child_from_task_to_task_until_the_end_of_the_run(tmp
     saved = write_html_files(tmp_path / "saved", 3)
     pids = []
     for name in ("first", "second"):
-        run(saved, tmp_path / name)
+        run(saved, tmp_path / name, keep_non_documents=True)
         [pid] = {int(row["text"].split()[1]) for row in rows(tmp_path / name, "documents")}
         pids.append(pid)
         assert shard_rows(tmp_path / name) == [1, 1, 1]

@@ -17,7 +17,7 @@ from tests.stages.extract_run import html_page, rows, run
 SEED = 14
 MEMORY_MB = 1024
 # Outcomes of pages that are small: whether they have text depends on the damage.
-QUICK = {"document", "empty_text", "undecodable"}
+QUICK = {"document", "empty_text", "nearly_empty", "undecodable"}
 # Those of a page that may take too long, or too much memory, on any machine.
 HEAVY = {*QUICK, "timeout", "out_of_memory", "crashed"}
 

@@ -30,6 +30,7 @@ from pipelines.algorithms.web.text_repair import repair_text
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import Item, exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
+from pipelines.stages.extract.rejection import Rejection, find_rejection
 
 # A larger file is not a page that a person reads, and parsers need many times its size.
 MAX_PAGE_BYTES = 20 << 20
@@ -72,6 +73,7 @@ class RawPage:
     url: str | None
     encodings: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     plain: bool = False
+    requested_url: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class PageText:
     problem: str | None = None
     detail: str | None = None
     plain: bool = False
+    rejection: Rejection | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,7 +277,10 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         # Servers declare HTML as plain text too, if they do not know its suffix.
         if page.plain and not _HTML_START.match(html):
             return dataclasses.replace(clean_text(Extracted(None, html), None), plain=True)
-        return clean_text(extractor(html, page.url), declared_language(html))
+        extracted = extractor(html, page.url)
+        text = clean_text(extracted, declared_language(html))
+        rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
+        return dataclasses.replace(text, rejection=rejection)
     except MemoryError:
         return PageText(problem="out_of_memory")
     except Exception as error:  # noqa: BLE001 - for hostile input a parser raises anything; the page is counted

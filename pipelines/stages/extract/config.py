@@ -17,5 +17,8 @@ class ExtractConfig:
     )
     min_words: int = option(0, "Minimum number of words in a document.", minimum=0)
     fix_text: bool = option(False, "Repair text that was decoded by a wrong encoding in all lines, with ftfy.")
+    keep_non_documents: bool = option(
+        False, "Keep error pages, bot checks, login walls and other pages that are not documents."
+    )
     timeout: float = option(30.0, "Per-page timeout in seconds.", minimum=0.1, renamed_from="timeout_s")
     memory_mb: int = option(2048, "Per-page memory limit in MiB.", minimum=512)

@@ -80,7 +80,7 @@ def _read_fetched(source: FetchedShard) -> Iterator[SourcePage]:
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
-                content=_record_at(streams[name], row["warc_offset"] or 0, row["final_url"] or row["url"]),
+                content=_record_at(streams[name], row["warc_offset"] or 0, row["final_url"] or row["url"], row["url"]),
                 link=link,
                 final_url=row["final_url"],
                 fetched_at=row["fetched_at"],
@@ -89,14 +89,14 @@ def _read_fetched(source: FetchedShard) -> Iterator[SourcePage]:
             )
 
 
-def _record_at(stream: BinaryIO, offset: int, url: str) -> RawPage | PageText:
+def _record_at(stream: BinaryIO, offset: int, url: str, requested_url: str) -> RawPage | PageText:
     """Return the page in the response record at an offset, or the problem."""
     stream.seek(offset)
     try:
         record = next(BoundedArchiveIterator(stream))
         if record.rec_type != "response":
             return _damaged(f"the record at the offset is of type {record.rec_type}")
-        return _response(record, url)
+        return _response(record, url, requested_url)
     except StopIteration:
         return _damaged("no record at the offset")
     except _DAMAGE as error:
@@ -107,7 +107,7 @@ def _damaged(detail: str) -> PageText:
     return PageText(problem="damaged_record", detail=detail)
 
 
-def _response(record: Any, url: str | None) -> RawPage | PageText:
+def _response(record: Any, url: str | None, requested_url: str | None = None) -> RawPage | PageText:
     """Return the payload of a response record as a page, or the problem."""
     headers = record.http_headers
     content_type = headers.get_header("Content-Type") if headers else None
@@ -124,7 +124,7 @@ def _response(record: Any, url: str | None) -> RawPage | PageText:
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}
-    return RawPage(data=data, content_type=content_type, url=url, encodings=encodings, plain=is_plain)
+    return RawPage(data, content_type, url, encodings, is_plain, requested_url)
 
 
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:

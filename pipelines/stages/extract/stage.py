@@ -182,6 +182,8 @@ def _drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str
         return text.problem, text.detail
     if config.language is not None and text.language not in (None, config.language.lower()):
         return "other_language", text.language
+    if text.rejection is not None and not config.keep_non_documents:
+        return text.rejection
     if words == 0:
         return "empty_text", None
     if words < config.min_words:

@@ -1,0 +1,148 @@
+"""Recognizes pages that are not documents: error pages, bot checks, walls and placeholders.
+
+There are three kinds of evidence: a part of the title, a sentence near the start of the text, and facts of the HTML and
+of redirects. The longer the text, the more of it is needed; a long text is never rejected, whatever it is about.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from html import unescape
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from pipelines.algorithms.web.urls import registered_domain
+from pipelines.core import storage
+from pipelines.core.resources import data_path
+
+# A title is enough for a text of at most _TINY words. One of fewer than _NEARLY_EMPTY is dropped anyway, and the rest
+# of the page tells why if it has at most _SHORT_PAGE words.
+_TINY, _NEARLY_EMPTY, _SHORT_PAGE = 8, 5, 60
+_LONG_CHARACTERS = 5_000
+_TITLE_CHARACTERS, _PAGE_CHARACTERS, _DETAIL_CHARACTERS = 200, 50_000, 80
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
+_HTML_TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,200})", re.IGNORECASE)
+# An element without end is taken to the end of the page, which keeps the time linear.
+_MARKUP = re.compile(
+    r"<(script|style|template|title)\b.*?(?:</\1[^<>]*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>", re.IGNORECASE | re.DOTALL
+)
+_TITLE_SEPARATOR = re.compile(r"\s*[|•·»‹›]\s*|\s+[-–—:/]\s+")
+# An apology may come before what a sentence says.
+_APOLOGY = "sorry|we are sorry|oops|ups|whoops|lo sentimos|désolée?s?|leider|к сожалению|抱歉|申し訳ありませんが?"
+_BEGINNING = rf"(?:^|[.!?…:;。！–—|¡]) *(?:(?:{_APOLOGY})[,!，、]? ?)?"
+_OPEN_QUOTE = re.compile(r"[\"“„«「][^\n]*$")
+_NEVER = "(?!)"
+
+
+class Rejection(NamedTuple):
+    """Why a page is not a document: the drop reason, and the words that show it."""
+
+    reason: str
+    detail: str
+
+
+class _Rule(NamedTuple):
+    """A table of `data/rejection.toml`."""
+
+    reason: str
+    clear_title: re.Pattern[str]
+    title: re.Pattern[str]
+    sentence: re.Pattern[str]
+    html: re.Pattern[str]
+    redirected_to: re.Pattern[str]
+    limits: tuple[int, int]
+    start_characters: int
+    whole_page: bool
+
+
+def find_rejection(
+    title: str | None, text: str, html: str, url: str | None = None, requested_url: str | None = None
+) -> Rejection | None:
+    """Return why the page with this HTML and extracted text is not a document, or None.
+
+    `url` is where the redirects from `requested_url` ended. A page without text is rejected if the reason is known.
+    """
+    # Most pages end here, at no cost.
+    if len(text) > _LONG_CHARACTERS:
+        return None
+    size = count_words(text)
+    rules = _rules()
+    if size > max(rule.limits[1] for rule in rules):
+        return None
+    # Extractors take headings for titles, such as that of a login form next to the text.
+    html_title = _HTML_TITLE.search(html, 0, _PAGE_CHARACTERS)
+    shown_title = _normalize(unescape(html_title[1]) if html_title else title or "")[:_TITLE_CHARACTERS]
+    title_parts = [shown_title, *_TITLE_SEPARATOR.split(shown_title)]
+    page = functools.cache(lambda: _normalize(_visible_text(html))[:_PAGE_CHARACTERS])
+    text = page() if size < _NEARLY_EMPTY and count_words(page()) <= _SHORT_PAGE else _normalize(text)
+    redirect = url if url and requested_url and url != requested_url else ""
+    for rule in rules:
+        clear = next(filter(None, map(rule.clear_title.fullmatch, title_parts)), None)
+        titled = clear or next(filter(None, map(rule.title.fullmatch, title_parts)), None)
+        redirected = rule.redirected_to.search(redirect)
+        named = titled or redirected
+        sentence = _find_sentence(rule, text[: rule.start_characters])
+        if not (named or sentence or rule.whole_page):
+            continue
+        has_fact = bool(rule.html.search(html) or (titled and redirected))
+        has_fact |= rule.reason == "soft_404" and _is_sent_home(redirect, requested_url)
+        # Extractors leave out messages, too, but one elsewhere on the page says less than one at the start of its text.
+        elsewhere = _find_sentence(rule, page()) if not sentence and (named or has_fact) else None
+        evidence = bool(named) + 2 * bool(sentence) + bool(elsewhere) + has_fact
+        match = sentence or elsewhere or named
+        if match and size <= (0, rule.limits[0] // 2 if clear else _TINY, *rule.limits)[min(evidence, 3)]:
+            return Rejection(rule.reason, " ".join(match[0].split())[:_DETAIL_CHARACTERS])
+    return Rejection("nearly_empty", f"{size} words") if 0 < size < _NEARLY_EMPTY else None
+
+
+def count_words(text: str) -> int:
+    """Return the number of words of a text, two Chinese or Japanese characters counting as one."""
+    characters = len(_CJK.findall(text))
+    return len((_CJK.sub(" ", text) if characters else text).split()) + characters // 2
+
+
+@functools.cache
+def _rules() -> tuple[_Rule, ...]:
+    tables = tomllib.loads(storage.read_bytes(data_path("rejection.toml")).decode())
+    return tuple(
+        _Rule(
+            reason=reason,
+            clear_title=_any_of(table.get("clear_titles", [_NEVER]), end="[.!…]*"),
+            title=_any_of(table["titles"], end="[.!…]*"),
+            sentence=_any_of(table["sentences"], start=_BEGINNING),
+            html=re.compile(table.get("html", _NEVER)),
+            redirected_to=re.compile(table.get("redirected_to", _NEVER)),
+            limits=(table["few_words"], table["many_words"]),
+            start_characters=table["start_characters"],
+            whole_page=table.get("whole_page", False),
+        )
+        for reason, table in tables.items()
+    )
+
+
+def _any_of(patterns: list[str], start: str = "", end: str = "") -> re.Pattern[str]:
+    return re.compile(f"{start}(?:{'|'.join(patterns)}){end}", re.IGNORECASE | re.MULTILINE)
+
+
+def _find_sentence(rule: _Rule, text: str) -> re.Match[str] | None:
+    """Return the first sentence of a rule, outside of quotation marks, or None."""
+    matches = rule.sentence.finditer(text)
+    return next((match for match in matches if not _OPEN_QUOTE.search(text, 0, match.start())), None)
+
+
+def _normalize(text: str) -> str:
+    return text.replace("\u2019", "'").replace("\xa0", " ").strip()
+
+
+def _visible_text(html: str) -> str:
+    """Return the text of HTML without parsing it, which takes minutes for deeply nested tags; a line per element."""
+    return "\n".join(" ".join(line.split()) for line in unescape(_MARKUP.sub("\0", html)).split("\0") if line.strip())
+
+
+def _is_sent_home(redirect: str, requested_url: str | None) -> bool:
+    """Return whether a page other than the home page was redirected to the home page of its site."""
+    if not redirect or not requested_url or registered_domain(redirect) != registered_domain(requested_url):
+        return False
+    return urlsplit(redirect).path in ("", "/") and urlsplit(requested_url).path not in ("", "/")
