@@ -208,3 +208,17 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
 )
 def test_separators_of_blocks(body: str, text: str) -> None:
     assert _rendered(body) == text
+
+
+@pytest.mark.parametrize(
+    ("row", "keep", "text"),
+    [
+        ("<td>1<td>2<td>3<td>4", [1, 0, 0, 1], "1\t2\t3\t4"),
+        ("<td>1<td>2<td>3<td>4", [0, 0, 0, 1], ""),
+        ("<td>menu<td><p>a</p><p>b", [0, 1, 0], "a"),
+        (f"<td>menu<td>{'long ' * 41}", [1, 0], "menu"),
+    ],
+)
+def test_rows_of_tables_are_complete(row: str, keep: list[int], text: str) -> None:
+    page = parse_page(f"<table><tr>{row}<tr><td>x</table><p>y").segments
+    assert render_blocks(page, np.array([*keep, 0, 0], np.bool_)) == text

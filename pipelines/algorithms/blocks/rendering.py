@@ -14,6 +14,8 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 
 # What may contain two blocks: an item or cell, a row, a table (the innermost each), and the outermost list.
 _UNIT, _ROW, _TABLE, _LIST = range(4)
+# A row of cells with at most so many words is kept as a whole, if at least a third of its cells is.
+_CELL_WORDS, _CELLS = 40, 3
 # Blocks of one item or cell are paragraphs if one of them has so many words.
 _PARAGRAPH_WORDS = 10
 _TAB, _LINE, _BLANK_LINE = range(3)
@@ -30,13 +32,36 @@ _STRUCTURES = _structures()
 
 
 def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
-    """Return the text of the blocks to keep, in order, without one that repeats the one before for screen readers."""
-    kept = np.flatnonzero(keep).astype(np.int32)
+    """Return the text of the blocks to keep, in order, without one that repeats the one before for screen readers.
+
+    Rows of tables are complete: a table without some of its cells says something else.
+    """
+    kept = keep.astype(np.uint8)
     around = np.empty((len(page.parents), 4), np.int32)
+    rows = np.zeros((len(page.parents), 2), np.int32)
     rendered = np.empty(len(page.text) + 2 * len(kept), np.uint8)
     size = np.zeros(1, np.int64)
-    _render(as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, rendered, size)
+    _render(
+        as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, rows, rendered, size
+    )
     return rendered[: size[0]].tobytes().decode()
+
+
+@helper
+def _complete_rows(blocks: Any, kept: Any, around: Any, rows: Any) -> None:
+    """Keep all cells of a row or none, except where a cell has two blocks, or a long one: it is for layout."""
+    last = 0
+    for block in range(len(blocks)):
+        row, unit = around[blocks[block, ELEMENT], _ROW], around[blocks[block, ELEMENT], _UNIT]
+        if row > 0:
+            is_long = unit == last or blocks[block, WORDS] > _CELL_WORDS
+            rows[row, 0] += len(blocks) if is_long else 1
+            rows[row, 1] += kept[block]
+        last = unit
+    for block in range(len(blocks)):
+        row = around[blocks[block, ELEMENT], _ROW]
+        if row > 0 and 1 < rows[row, 0] < len(blocks):
+            kept[block] = _CELLS * rows[row, 1] >= rows[row, 0]
 
 
 @helper
@@ -68,7 +93,16 @@ def _separator(blocks: Any, around: Any, block: Any, last: Any) -> Any:
 
 @kernel
 def _render(
-    text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, rendered: Any, size: Any
+    text: Any,
+    blocks: Any,
+    kept: Any,
+    parents: Any,
+    tags: Any,
+    flags: Any,
+    around: Any,
+    rows: Any,
+    rendered: Any,
+    size: Any,
 ) -> None:
     around[0] = 0
     for element in range(1, len(parents)):
@@ -80,10 +114,12 @@ def _render(
             around[element, _UNIT] = around[element, _ROW] = around[element, _TABLE] = 0
         if kind >= 0 and not (kind == _LIST and around[element, _LIST] > 0):
             around[element, kind] = element
+    _complete_rows(blocks, kept, around, rows)
     filled = 0
     last = -1
-    for number in range(len(kept)):
-        block = kept[number]
+    for block in range(len(blocks)):
+        if not kept[block]:
+            continue
         previous, last = last, block
         if previous >= 0:
             if _is_copy(text, blocks, flags, block, previous):
