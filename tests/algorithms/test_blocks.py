@@ -56,6 +56,7 @@ def _texts(body: str) -> list[str]:
         ("می\u200cخواهم 👨\u200d👩\u200d👧", ["می\u200cخواهم 👨\u200d👩\u200d👧"]),
         ("a&#1;b&#127;c \ue001 d", ["a b c d"]),
         ("Home<svg><text>no</text></svg>About <img>, x<img>y", ["Home About , x y"]),
+        ("<b>v5.2</b><span>Driver</span> H<sub>2</sub>O mc<sup>2</sup>", ["v5.2 Driver H2O mc2"]),
         ("<ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字</ruby>", ["漢字"]),
         ("<p>The <code>a_b</code>, H<sub>2</sub>O and x<sup>2</sup>", ["The a_b, H2O and x2"]),
         ("naïve 日本語、テスト。 €5", ["naïve 日本語、テスト。 €5"]),

@@ -35,9 +35,9 @@ def is_word_byte(byte: Any) -> Any:
 
 
 @helper
-def is_small(byte: Any) -> Any:
-    """Return whether a character is a small ASCII letter."""
-    return 97 <= byte <= 122
+def is_small_or_digit(byte: Any) -> Any:
+    """Return whether a character is a small ASCII letter or a digit."""
+    return 97 <= byte <= 122 or 48 <= byte <= 57
 
 
 @helper

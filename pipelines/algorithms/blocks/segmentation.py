@@ -16,7 +16,7 @@ from pipelines.algorithms.blocks.characters import (
     decode_reference,
     is_invisible,
     is_letter,
-    is_small,
+    is_small_or_digit,
     is_white_space,
     is_word_byte,
     sign_kind,
@@ -50,7 +50,7 @@ BLOCK_COLUMNS = 13
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
-_A, _BR, _IMG, _PRE, _WBR = (TAGS[name] for name in ("a", "br", "img", "pre", "wbr"))
+_A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
 # What an element has before the text that follows: no tag, one, or one in whose place something is shown.
 _NO_TAG, _TAG, _SHOWN = 0, 1, 2
 
@@ -246,7 +246,7 @@ def _segment(
             if not is_boundary and not is_break:
                 if kind & REPLACED:
                     border = _SHOWN
-                elif tag != _WBR and border == _NO_TAG:
+                elif border == _NO_TAG and tag != _WBR and tag != _SUB and tag != _SUP:
                     border = _TAG
                 continue
         else:
@@ -273,7 +273,7 @@ def _segment(
                 and letters > 0
                 and is_word
                 and not state & KEEPS_SPACE
-                and (border == _SHOWN or (65 <= byte <= 90 and is_small(int(text[filled - 1]))))
+                and (border == _SHOWN or (65 <= byte <= 90 and is_small_or_digit(text[filled - 1])))
             ):
                 # Elements side by side are often separated by style: `<span>Synopsis</span><span>An award`.
                 is_word, is_white, position, following = False, True, position - 1, 0
