@@ -238,7 +238,7 @@ def test_the_fast_extractor_keeps_the_article_and_its_model_is_part_of_the_resul
     paragraphs = document["text"].split("\n\n")
     assert len([text for text in paragraphs if text.startswith("The river Wye")]) == 8
     assert "Home" not in document["text"]
-    assert (document["title"], document["extractor"]) == ("About Wye", "fast")
+    assert (document["title"], document["extractor"]) == ("River Wye", "fast")
     version = manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"]
     assert re.fullmatch(r"selectolax \d[\d.]*, model [0-9a-f]{16}, ftfy \d[\d.]*", version)
 
@@ -250,11 +250,12 @@ def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
     page = html_page("Wye").replace(
         "<h1>", "<p>" + "</p><p>".join(f"{text}. {SENTENCE}" for text in wrong) + "</p><h1>"
     )
-    (tmp_path / "page.html").write_text(page)
+    (tmp_path / "page.html").write_text('<meta name="author" content="Anna SchÃ¶n">' + page)
     for fix_text, expected in ((False, (sentences[0], wrong[1])), (True, sentences)):
         run(tmp_path / "page.html", tmp_path / f"out-{fix_text}", extractor="fast", fix_text=fix_text)
         [document] = rows(tmp_path / f"out-{fix_text}", "documents")
         assert [text in document["text"] for text in expected] == [True, True]
+        assert document["author"] == ("Anna Schön" if fix_text else "Anna SchÃ¶n")
 
 
 def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):

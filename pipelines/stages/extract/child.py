@@ -25,11 +25,13 @@ from multiprocessing.process import BaseProcess
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
+from pipelines.algorithms.blocks.nesting import limit_depth
 from pipelines.algorithms.web.charset import decode_page
-from pipelines.algorithms.web.text_repair import repair_text
+from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import Item, exit_with_parent
 from pipelines.stages.extract.extractors import Extracted, Extractor
+from pipelines.stages.extract.metadata import Metadata, read_metadata
 from pipelines.stages.extract.rejection import Rejection, find_rejection
 
 # A larger file is not a page that a person reads, and parsers need many times its size.
@@ -78,7 +80,7 @@ class RawPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
-    """The outcome for a page: its title, text and declared language, or the problem.
+    """The outcome for a page: its title, text, declared language and other metadata, or the problem.
 
     `plain` means that the text is the page itself.
     """
@@ -90,6 +92,7 @@ class PageText:
     detail: str | None = None
     plain: bool = False
     rejection: Rejection | None = None
+    metadata: Metadata = dataclasses.field(default_factory=Metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +232,7 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
     # Only third-party parsers run here, and their warnings about odd pages are noise.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    extractor(_WARM_UP_PAGE, None)
+    _extract_html(extractor, _WARM_UP_PAGE, RawPage(b"", None, None))
     _limit_memory(limits.memory_mb)
     connection.send("ready")
     while True:
@@ -277,15 +280,26 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         # Servers declare HTML as plain text too, if they do not know its suffix.
         if page.plain and not _HTML_START.match(html):
             return dataclasses.replace(clean_text(Extracted(None, html), None), plain=True)
-        extracted = extractor(html, page.url)
-        text = clean_text(extracted, declared_language(html))
-        rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
-        return dataclasses.replace(text, rejection=rejection)
+        return _extract_html(extractor, html, page)
     except MemoryError:
         return PageText(problem="out_of_memory")
     except Exception as error:  # noqa: BLE001 - for hostile input a parser raises anything; the page is counted
         # Only the type: messages contain addresses, which differ from run to run.
         return PageText(problem="crashed", detail=type(error).__name__)
+
+
+def _extract_html(extractor: Extractor, html: str, page: RawPage) -> PageText:
+    extracted = extractor(html, page.url)
+    text = clean_text(extracted, declared_language(html))
+    rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
+    if not text.text:
+        return dataclasses.replace(text, rejection=rejection)
+    from selectolax.lexbor import LexborHTMLParser
+
+    metadata = read_metadata(extracted.tree or LexborHTMLParser(limit_depth(html)), page.url)
+    values = (value and fix_mojibake(value) if extracted.is_fixed else value for value in dataclasses.astuple(metadata))
+    metadata = Metadata(*map(_clean_line, values))
+    return dataclasses.replace(text, title=metadata.title or text.title, metadata=metadata, rejection=rejection)
 
 
 def too_large() -> PageText:
@@ -316,9 +330,12 @@ def _decode_body(page: RawPage) -> bytes:
 
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
     """Normalize line ends and white space around the text, repair it, and remove what UTF-8 cannot encode."""
-    title = " ".join(_encodable(extracted.title).split()) if extracted.title else None
     text = _encodable(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
-    return PageText(title or None, text, language)
+    return PageText(_clean_line(extracted.title), text, language)
+
+
+def _clean_line(text: str | None) -> str | None:
+    return " ".join(_encodable(text or "").split()) or None
 
 
 def _encodable(text: str) -> str:

@@ -11,11 +11,14 @@ import importlib.metadata
 import re
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.algorithms.web.text_repair import fix_mojibake
 from pipelines.core import storage
 from pipelines.core.resources import data_path
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
 
 # Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"
@@ -26,10 +29,16 @@ _RULE = re.compile(r"^:?-{3,}:?$")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extracted:
-    """The title (None if there is none) and main text (possibly empty) of a page."""
+    """The title (None if there is none) and main text (possibly empty) of a page.
+
+    `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata. `is_fixed`
+    says that mojibake was repaired, as it is then in the metadata.
+    """
 
     title: str | None
     text: str
+    tree: LexborHTMLParser | None = None
+    is_fixed: bool = False
 
 
 Extractor = Callable[[str, str | None], Extracted]
@@ -97,7 +106,8 @@ def _fixing(extractor: Extractor) -> Extractor:
 
 def _extract_and_fix(extractor: Extractor, html: str, url: str | None) -> Extracted:
     extracted = extractor(html, url)
-    return Extracted(extracted.title and fix_mojibake(extracted.title), fix_mojibake(extracted.text))
+    title = extracted.title and fix_mojibake(extracted.title)
+    return dataclasses.replace(extracted, title=title, text=fix_mojibake(extracted.text), is_fixed=True)
 
 
 MODEL = "extractor.npz"

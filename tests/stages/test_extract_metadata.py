@@ -1,0 +1,157 @@
+"""The metadata of pages: which source counts, and what hostile pages may not do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from extract_run import rows, run
+from selectolax.lexbor import LexborHTMLParser
+
+from pipelines.stages.extract.child import RawPage, extract_text
+from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
+from pipelines.stages.extract.metadata import Metadata, read_metadata
+
+_TEXT = "<p>The river rose again in the night, and the town went to bed late.</p>" * 5
+
+
+def read(head: str = "", body: str = "", url: str | None = None) -> Metadata:
+    return read_metadata(LexborHTMLParser(f"<html><head>{head}</head><body>{body}{_TEXT}</body></html>"), url)
+
+
+def json_ld(value: object) -> str:
+    return f'<script type="application/ld+json">{json.dumps(value)}</script>'
+
+
+def test_a_page_that_declares_nothing_has_nothing():
+    assert read() == Metadata()
+    assert read_metadata(LexborHTMLParser(""), "http://[") == Metadata()
+
+
+def test_declared_metadata():
+    article = {
+        "@context": "https://schema.org",
+        "@type": "NewsArticle",
+        "headline": "River &amp; town",
+        "datePublished": "2021-03-04T08:00:00+01:00",
+        "author": [{"@type": "Person", "name": "Ada Lovelace"}, {"@id": "#babbage"}],
+        "publisher": {"@type": "Organization", "name": "The Mirror"},
+    }
+    person = {"@type": "Person", "@id": "#babbage", "name": "Charles Babbage"}
+    assert read(json_ld({"@graph": [article, person]})) == Metadata(
+        "River & town", "Ada Lovelace; Charles Babbage", "2021-03-04", "The Mirror", "NewsArticle"
+    )
+    assert read(
+        '<meta property="og:title" content="River"><meta property="og:site_name" content="The Mirror">'
+        '<meta property="og:type" content="article"><meta name="author" content="Ada Lovelace">'
+        '<meta property="article:published_time" content="2021-03-04T08:00:00Z">'
+    ) == Metadata("River", "Ada Lovelace", "2021-03-04", "The Mirror", "article")
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "title"),
+    [
+        ("<title>River rises | The Mirror</title>", "", "River rises"),
+        ("<title>The Mirror - River rises</title>", "", "River rises"),
+        ("<title>River rises - again</title>", "", "River rises - again"),
+        (
+            "<title>River rises, town sleeps | News</title>",
+            "<h1>River rises, town sleeps</h1>",
+            "River rises, town sleeps",
+        ),
+        ('<meta property="og:title" content="River rises">', "<h1>Floods <span>River rises</span></h1>", "River rises"),
+        ("<title>Breaking</title>", "<h1>River rises</h1>", "River rises"),
+        ("<title>Something else</title>", "<h1>The Mirror</h1>", "Something else"),
+    ],
+)
+def test_the_title_is_the_heading_that_the_page_declares(head, body, title):
+    site = '<meta property="og:site_name" content="The Mirror">'
+    assert read(site + head, body, "https://www.mirror.example/x").title == title
+
+
+@pytest.mark.parametrize(
+    ("body", "author"),
+    [
+        ('<a rel="author" href="/ada">Ada</a>', "Ada"),
+        ('<span itemprop="author">By Ada Lovelace</span>', "Ada Lovelace"),
+        (
+            '<h1>River</h1><div class="post-byline">Von Ada Lovelace und Anna Seghers</div>',
+            "Ada Lovelace; Anna Seghers",
+        ),
+        ("<h1>River</h1><p><em>By Ada Lovelace</em> <b>Thursday</b></p>", "Ada Lovelace"),
+        ('<h1>River</h1><div class="author-box">All articles of our staff</div>', None),
+        ('<meta name="author" content="admin">', None),
+        ('<meta name="author" content="The Mirror">', None),
+    ],
+)
+def test_authors_are_people_named_in_bylines(body, author):
+    assert read('<meta property="og:site_name" content="The Mirror">', body).author == author
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "url", "date"),
+    [
+        ("", "", "https://example.org/2021/03/04/river", "2021-03-04"),
+        ('<meta name="date" content="2022-01-01">', "", "https://example.org/2021/03/04/river", "2021-03-04"),
+        ("", '<time datetime="2021-03-04T10:00">yesterday</time>', None, "2021-03-04"),
+        ("", "<h1>River</h1><p>4. März 2021</p>", None, "2021-03-04"),
+        ("", "<div><p>March 4, 2021</p><h1>River</h1></div>", None, "2021-03-04"),
+        ('<meta property="article:modified_time" content="2021-03-04">', "", None, "2021-03-04"),
+        ('<meta property="article:published_time" content="2021-99-99">', "<h1>R</h1>", None, None),
+        (json_ld({"@type": "Article", "datePublished": {"@value": "2021-03-04"}}), "<h1>R</h1>", None, None),
+    ],
+)
+def test_dates_of_publication(head, body, url, date):
+    assert read(head, body, url).published == date
+
+
+def test_the_site_is_named_by_the_title_and_the_domain():
+    assert (
+        read("<title>River | Daily Mirror</title>", "", "https://www.daily-mirror.example/x").site_name
+        == "Daily Mirror"
+    )
+
+
+def test_hostile_metadata():
+    assert read(f'<meta name="author" content="{"Ada " * 250_000}"><title>{"x" * 1_000_000}</title>') == Metadata()
+    assert read(json_ld({"@type": ["Article", None], "author": {"name": {"name": "x"}}, "headline": 5})) == Metadata(
+        declared_type="Article"
+    )
+    deep = '{"author":' * 10_000 + "1" + "}" * 10_000
+    assert read(f'<script type="application/ld+json">{deep}</script>') == Metadata()
+    for attributes in ("rel", "itemprop", "property content", "name='author' content", "class='author'"):
+        assert (
+            read(f"<meta {attributes}><a {attributes}></a><h1 {attributes}></h1><time {attributes}></time>")
+            == Metadata()
+        )
+    assert read("", "<div>" * 250 + "<h1>River</h1>").title == "River"
+
+
+def test_lone_surrogates_and_nul_do_not_reach_a_document():
+    script = '<script type="application/ld+json">{"@type":"Article","author":"Ada \\ud800Lovelace\\u0000"}</script>'
+    page = RawPage(f"<title>River&#xD800;</title>{script}{_TEXT}".encode(), None, None)
+    text = extract_text(EXTRACTORS["fast"], page)
+    assert text.metadata.author == "Ada Lovelace"
+    assert all((value or "").isprintable() for value in (text.title, text.metadata.author))
+
+
+def test_the_tree_of_the_extractor_is_used():
+    tree = LexborHTMLParser("<title>River of the tree</title>")
+    text = extract_text(
+        lambda html, url: Extracted("River", "text", tree), RawPage(b"<title>Other</title>", None, None)
+    )
+    assert text.title == "River of the tree"
+
+
+@pytest.mark.parametrize("extractor", ["trafilatura", "fast"])
+def test_documents_have_the_metadata_of_their_page(tmp_path, extractor):
+    head = '<meta property="og:type" content="article"><meta name="author" content="Ada Lovelace">'
+    (tmp_path / "a.html").write_text(
+        f"<html><head>{head}</head><body><h1>River</h1><p>4.3.2021</p>{_TEXT}</body></html>"
+    )
+    (tmp_path / "b.html").write_text(f"<html><body>{_TEXT}</body></html>")
+    run(str(tmp_path / "*.html"), tmp_path / "out", extractor=extractor)
+    names = ("title", "author", "published", "site_name", "declared_type")
+    with_metadata, without = ([document[name] for name in names] for document in rows(tmp_path / "out", "documents"))
+    assert with_metadata == ["River", "Ada Lovelace", "2021-03-04", None, "article"]
+    assert without[1:] == [None] * 4
