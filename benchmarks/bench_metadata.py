@@ -1,6 +1,6 @@
 """Accuracy and speed of the metadata of pages: `webtext extract` against trafilatura, htmldate and extruct.
 
-    python benchmarks/bench_metadata.py [--data FOLDER]
+    python benchmarks/bench_metadata.py [--data FOLDER] [--step N]
 
 FOLDER contains `pages/trafilatura-eval` and `pages/wcxb-dev` (default: $WEBTEXT_TEST_DATA). extruct is measured if it
 is installed (`pip install extruct`): its JSON-LD, Open Graph and microdata, without rules of its own.
@@ -88,7 +88,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    folder = parser.parse_args().data / "pages"
+    parser.add_argument("--step", type=int, default=10, help="measure the speed on every Nth page of wcxb-dev")
+    options = parser.parse_args()
+    folder = options.data / "pages"
     if not (folder / "trafilatura-eval").is_dir():
         print(f"skipped: {folder / 'trafilatura-eval'} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
@@ -105,7 +107,7 @@ def main() -> None:
         readers["extruct"] = read_extruct
     for name, reader in readers.items():
         report_accuracy(name, pages, reader)
-    report_speed(folder / "wcxb-dev")
+    report_speed(folder / "wcxb-dev", options.step)
 
 
 def read_pages(folder: Path) -> Iterator[Page]:
@@ -173,10 +175,10 @@ def report_accuracy(name: str, pages: list[Page], reader: Callable[[Page], dict[
             )
 
 
-def report_speed(folder: Path) -> None:
+def report_speed(folder: Path, step: int) -> None:
     """Print processor time per page: of lexbor, of our metadata on its tree, and of trafilatura's on its own tree."""
     times: dict[str, list[float]] = {"lexbor parse": [], "webtext metadata": [], "trafilatura metadata": []}
-    for path in sorted((folder / "html").glob("*.html.gz")):
+    for path in sorted((folder / "html").glob("*.html.gz"))[::step]:
         html = read_html(path)
         start = time.process_time()
         tree = LexborHTMLParser(html)

@@ -31,8 +31,8 @@ _RULE = re.compile(r"^:?-{3,}:?$")
 class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
-    `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata. `is_fixed`
-    says that mojibake was repaired, as it is then in the metadata.
+    `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata.
+    `is_fixed` says that mojibake was repaired, as it then is in the metadata.
     """
 
     title: str | None
