@@ -93,17 +93,9 @@ def _separator(blocks: Any, around: Any, block: Any, last: Any) -> Any:
 
 @kernel
 def _render(
-    text: Any,
-    blocks: Any,
-    kept: Any,
-    parents: Any,
-    tags: Any,
-    flags: Any,
-    around: Any,
-    rows: Any,
-    rendered: Any,
+    text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, rows: Any, rendered: Any,
     size: Any,
-) -> None:
+) -> None:  # fmt: skip
     around[0] = 0
     for element in range(1, len(parents)):
         kind = _STRUCTURES[tags[element]]

@@ -154,20 +154,9 @@ def _numbers_lines(text: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def _segment(
-    html: Any,
-    text: Any,
-    blocks: Any,
-    words: Any,
-    word_flags: Any,
-    parents: Any,
-    tags: Any,
-    flags: Any,
-    token_starts: Any,
-    tokens: Any,
-    tag_counts: Any,
-    stack: Any,
-    sizes: Any,
-) -> None:
+    html: Any, text: Any, blocks: Any, words: Any, word_flags: Any, parents: Any, tags: Any, flags: Any,
+    token_starts: Any, tokens: Any, tag_counts: Any, stack: Any, sizes: Any,
+) -> None:  # fmt: skip
     end = len(html) - _SLACK
     elements, depth = 1, 1
     block = filled = count_words = count_tokens = 0
