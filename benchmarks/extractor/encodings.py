@@ -23,10 +23,13 @@ class Statistics(NamedTuple):
 
 
 def token_statistics(page: seg.Segments, labels: npt.NDArray[np.float32]) -> Statistics:
-    """Return the statistics of parts of class names: a token goes with all blocks in its element."""
-    roots = np.sqrt(page.blocks[:, seg.WORDS])
+    """Return the statistics of parts of class names: a token goes with all blocks in its element.
+
+    Blocks with unknown labels (NaN) do not count, here and below.
+    """
+    roots = np.sqrt(page.blocks[:, seg.WORDS]) * ~np.isnan(labels)
     sums = np.zeros((2, len(page.parents)))
-    for row, values in enumerate((roots, roots * labels)):
+    for row, values in enumerate((roots, roots * np.nan_to_num(labels))):
         np.add.at(sums[row], page.blocks[:, seg.ELEMENT], values)
     for element in range(len(page.parents) - 1, 0, -1):
         sums[:, page.parents[element]] += sums[:, element]
@@ -39,7 +42,9 @@ def word_statistics(page: seg.Segments, labels: npt.NDArray[np.float32]) -> Stat
     """Return the statistics of words: a word goes with the block that contains it; in long blocks it counts less."""
     count = page.blocks[:, seg.WORDS]
     weights = np.repeat(1 / np.sqrt(np.maximum(count, 1)), count)
-    return _statistics(page.words, weights, weights * np.repeat(labels, count), 1.0)
+    label_of = np.repeat(labels, count)
+    known = ~np.isnan(label_of)
+    return _statistics(page.words[known], weights[known], (weights * label_of)[known], 1.0)
 
 
 def _statistics(hashes: npt.NDArray[np.uint32], weights: Floats, weighted: Floats, full: float) -> Statistics:

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.extractor.alignment import hash_words, label_blocks
+from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page, words_of
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
@@ -22,21 +24,27 @@ GROUPS = 20
 
 @dataclasses.dataclass
 class LabelledPage:
-    """A page, its main content, and the labels of its blocks; `group` is equal for the pages of a registered domain."""
+    """A page and the labels of its blocks, NaN where unknown; pages of one registered domain have the same `group`.
+
+    Of the Web Content Extraction Benchmark the `kind` and the main `content` are known; of trafilatura's evaluation
+    only some segments that the text of the article must have, `wanted`, or must not have, `unwanted`.
+    """
 
     id: str
+    folder: Path
     url: str | None
-    kind: str
     page: ParsedPage
-    content: str
-    words: npt.NDArray[np.uint32]
     labels: npt.NDArray[np.float32]
+    kind: str | None = None
+    content: str = ""
+    wanted: Sequence[str] = ()
+    unwanted: Sequence[str] = ()
     group: int = 0
 
 
-def read_wcxb(folder: Path, seed: int = 0) -> list[LabelledPage]:
-    """Read the pages of the Web Content Extraction Benchmark, in folders `html` and `ground-truth`."""
-    pages = [_read_page(folder, path) for path in sorted((folder / "ground-truth").glob("*.json"))]
+def read_pages(folders: Sequence[Path], seed: int = 0) -> list[LabelledPage]:
+    """Read the pages of both collections, by the files in the folders, and divide their domains into groups."""
+    pages = [page for folder in folders for page in _read_folder(folder)]
     domains = [registered_domain(page.url) or page.id if page.url else page.id for page in pages]
     names = sorted(set(domains))
     numbers = np.random.default_rng(seed).permutation(len(names))
@@ -49,13 +57,47 @@ def read_html(path: Path) -> str:
     return html_of(gzip.decompress(path.read_bytes()), None) or ""
 
 
-def _read_page(folder: Path, path: Path) -> LabelledPage:
+def _read_folder(folder: Path) -> list[LabelledPage]:
+    annotations = folder / "annotations.json"
+    if annotations.exists():
+        items = json.loads(annotations.read_text()).items()
+        return [_read_segments(folder, name, item) for name, item in items]
+    return [_read_content(folder, path) for path in sorted((folder / "ground-truth").glob("*.json"))]
+
+
+def _read_content(folder: Path, path: Path) -> LabelledPage:
     truth: dict[str, Any] = json.loads(path.read_text())
     page = parse_page(read_html(folder / "html" / f"{path.stem}.html.gz"))
     content = truth["ground_truth"].get("main_content") or ""
-    words = hash_words(content)
+    labels = label_blocks(page.segments, hash_words(content))
     kind = truth["_internal"]["page_type"]["primary"]
-    return LabelledPage(path.stem, truth.get("url"), kind, page, content, words, label_blocks(page.segments, words))
+    return LabelledPage(path.stem, folder, truth.get("url"), page, labels, kind=kind, content=content)
+
+
+def _read_segments(folder: Path, name: str, item: dict[str, Any]) -> LabelledPage:
+    page = parse_page(read_html(folder / "html" / f"{name}.html.gz"))
+    labels = _label_segments(page.segments, item["with"], item["without"])
+    return LabelledPage(name, folder, item.get("url"), page, labels, wanted=item["with"], unwanted=item["without"])
+
+
+def _label_segments(page: seg.Segments, wanted: Sequence[str], unwanted: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Return 1 for the longest block with a wanted segment, 0 for blocks with an unwanted one, NaN for the others."""
+    text = page.text.tobytes()
+    rows = zip(page.blocks[:, seg.START], page.blocks[:, seg.END], strict=True)
+    texts = [normalize_spaces(text[start:end].decode("utf-8", "replace")) for start, end in rows]
+    labels = np.full(len(texts), np.nan, np.float32)
+    for segment in unwanted:
+        labels[[normalize_spaces(segment) in block for block in texts]] = 0
+    for segment in wanted:
+        matches = [number for number, block in enumerate(texts) if normalize_spaces(segment) in block]
+        if matches:
+            labels[max(matches, key=lambda number: len(texts[number]))] = 1
+    return labels
+
+
+def normalize_spaces(text: str) -> str:
+    """Return a text with single spaces."""
+    return " ".join(text.split())
 
 
 def word_f1(text: str, content: str) -> float:

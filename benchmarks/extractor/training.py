@@ -1,22 +1,23 @@
-"""Training of the block classifier: features with values of class names and words from other pages, then trees."""
+"""Training of the network that judges blocks, with PyTorch."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-import lightgbm
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.extractor.encodings import Encoder, token_statistics, word_statistics
 from benchmarks.extractor.pages import LabelledPage
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.features import block_features
-from pipelines.algorithms.blocks.forest import Forest
-from pipelines.algorithms.blocks.model import BlockModel
-from pipelines.algorithms.blocks.page import page_features, words_of
+from pipelines.algorithms.blocks.features import NAMES, block_features
+from pipelines.algorithms.blocks.model import KINDS, BlockModel
+from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, root
 from pipelines.algorithms.blocks.values import Values
 
 Floats = npt.NDArray[np.float32]
@@ -24,29 +25,31 @@ Floats = npt.NDArray[np.float32]
 # of the page that it is used on.
 _PARTS = 4
 _MIN_PAGES, _SMOOTHING = {"tokens": 4, "words": 8}, {"tokens": 4.0, "words": 8.0}
-# A page with few words counts less.
+# A page of few words has less weight: below this sum of the square roots of its words.
 _FULL_WEIGHT = 30
+# Blocks of a batch, with the padding of its pages to the length of the longest.
+_BATCH_BLOCKS = 6000
+# Features beyond these percentiles are cut.
+_PERCENTILES = (0.5, 99.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The parameters of LightGBM and the number of trees."""
+    """What the networks are and how they are trained; chosen by cross-validation."""
 
-    trees: int = 400
-    learning_rate: float = 0.04
-    leaves: int = 31
-    min_blocks: int = 30
-    features: float = 0.15
-    rows: float = 0.8
     seed: int = 1
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters as LightGBM names them."""
-        return {
-            "objective": "cross_entropy", "learning_rate": self.learning_rate, "num_leaves": self.leaves,
-            "min_data_in_leaf": self.min_blocks, "feature_fraction": self.features, "bagging_fraction": self.rows,
-            "bagging_freq": 1, "lambda_l2": 5.0, "max_bin": 63, "seed": self.seed, "deterministic": True, "verbose": -1,
-        }  # fmt: skip
+    members: int = 2
+    hidden: int = 64
+    epochs: int = 10
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.1
+    dropout: float = 0.25
+    averaging: float = 0.995
+    f1_weight: float = 0.5
+    type_weight: float = 0.1
+    segment_weight: float = 0.5
+    main_segment_weight: float = 0.0
+    article_weight: float = 0.5
 
 
 class Encoders:
@@ -65,64 +68,246 @@ class Encoders:
         return self._encoders["tokens"].table(groups), self._encoders["words"].table(groups)
 
 
-def features_of(page: LabelledPage, tables: tuple[Values, Values]) -> tuple[list[str], Floats]:
-    """Return the names of the features and their values, of shape (features, blocks)."""
-    return block_features(page.page.segments, words_of(page.page.title), *tables, page_features(page.page, page.url))
+class Example(NamedTuple):
+    """A page as the network reads it; labels and weights per block, and its kind (-1: only segments are known)."""
+
+    features: Floats
+    groups: npt.NDArray[np.int64]
+    tags: npt.NDArray[np.int64]
+    words: Floats
+    labels: Floats
+    weights: Floats
+    kind: int
 
 
 def train(pages: Sequence[LabelledPage], groups: Sequence[int], recipe: Recipe) -> BlockModel:
     """Train a model on the pages of some groups."""
     used = [page for page in pages if page.group in groups and len(page.labels)]
     encoders = Encoders(used)
-    parts = [[group for number, group in enumerate(groups) if number % _PARTS == part] for part in range(_PARTS)]
-    rows: list[Floats] = []
-    names: list[str] = []
-    for part in parts:
-        tables = encoders.tables([group for group in groups if group not in part])
-        for page in used:
-            if page.group in part:
-                names, features = features_of(page, tables)
-                rows.append(features.T)
-    ordered = [page for part in parts for page in used if page.group in part]
-    labels = np.concatenate([page.labels for page in ordered])
-    weights = np.concatenate([block_weights(page) for page in ordered])
-    known = weights > 0
-    data = lightgbm.Dataset(np.concatenate(rows)[known], labels[known], weight=weights[known] / weights[known].mean())
-    trees = lightgbm.train(recipe.parameters(), data, recipe.trees)
-    return BlockModel(flatten(trees.dump_model()), tuple(names), *encoders.tables(groups))
+    examples: list[Example] = []
+    for part in range(_PARTS):
+        own = [group for number, group in enumerate(groups) if number % _PARTS == part]
+        tables = encoders.tables([group for group in groups if group not in own])
+        examples += [_example(page, tables) for page in used if page.group in own]
+    networks = tuple(_train_network(examples, recipe, recipe.seed + member) for member in range(recipe.members))
+    return BlockModel(networks, NAMES, *encoders.tables(groups))
 
 
-def block_weights(page: LabelledPage) -> Floats:
-    """Return the weight of each block: the pages have equal weights, long blocks more than short ones."""
-    weights = np.sqrt(page.page.segments.blocks[:, seg.WORDS])
-    return (weights / max(weights.sum(), _FULL_WEIGHT)).astype(np.float32)
+def _example(page: LabelledPage, tables: tuple[Values, Values]) -> Example:
+    blocks = page.page.segments.blocks
+    words = blocks[:, seg.WORDS].astype(np.float32)
+    if page.kind is None:
+        weights = ~np.isnan(page.labels) / max(1, np.count_nonzero(~np.isnan(page.labels)))
+    else:
+        weights = np.sqrt(words) / max(np.sqrt(words).sum(), _FULL_WEIGHT)
+    features, groups = block_features(page.page, page.url, *tables)
+    return Example(
+        features=features,
+        groups=groups.T.astype(np.int64),
+        tags=page.page.segments.tags[blocks[:, seg.ELEMENT]].astype(np.int64),
+        words=words,
+        labels=np.nan_to_num(page.labels),
+        weights=weights.astype(np.float32),
+        kind=-1 if page.kind is None else KINDS.index(page.kind),
+    )
 
 
-def flatten(model: dict[str, Any]) -> Forest:
-    """Return the trees of `lightgbm.Booster.dump_model()` as flat arrays."""
-    roots: list[int] = []
-    nodes: list[tuple[int, float, int]] = []
+class _Batch(NamedTuple):
+    features: Tensor
+    groups: Tensor
+    tags: Tensor
+    words: Tensor
+    labels: Tensor
+    weights: Tensor
+    mask: Tensor
+    kinds: Tensor
 
-    def add(node: dict[str, Any]) -> None:
-        position = len(nodes)
-        if "leaf_value" in node:
-            nodes.append((-1, node["leaf_value"], 0))
-            return
-        threshold = np.float32(node["threshold"])
-        if threshold > node["threshold"]:  # rounded up, a value between the two would change sides
-            threshold = np.nextafter(threshold, np.float32(-np.inf))
-        nodes.append((node["split_feature"], float(threshold), 0))
-        add(node["left_child"])
-        nodes[position] = (*nodes[position][:2], len(nodes))
-        add(node["right_child"])
 
-    for tree in model["tree_info"]:
-        roots.append(len(nodes))
-        add(tree["tree_structure"])
-    features, thresholds, right = zip(*nodes, strict=True)
-    return Forest(
-        np.array(roots, np.int32),
-        np.array(features, np.int16),
-        np.array(thresholds, np.float32),
-        np.array(right, np.int32),
+class _Layer(nn.Module):
+    def __init__(self, hidden: int, dilation: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        padding = dilation * (KERNEL_SIZE // 2)
+        self.convolution = nn.Conv1d(hidden, hidden, KERNEL_SIZE, padding=padding, dilation=dilation, groups=hidden)
+        self.expand = nn.Linear(hidden, 2 * hidden)
+        self.grouped = nn.Linear(2 * hidden, 2 * hidden, bias=False)
+        self.pooled = nn.Linear(2 * hidden, 2 * hidden, bias=False)
+        self.contract = nn.Linear(2 * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, values: Tensor, groups: Tensor, mask: Tensor, shares: Tensor) -> Tensor:
+        normal = self.norm(values) * mask
+        nearby = normal + self.convolution(normal.transpose(1, 2)).transpose(1, 2)
+        mean = (normal * shares).sum(1, keepdim=True)
+        highest = (normal - 1e4 * (1 - mask)).amax(1, keepdim=True)
+        means = torch.cat([_average(normal, groups[:, :, number], mask) for number in range(groups.shape[2])], -1)
+        pooled = self.grouped(means) + self.pooled(torch.cat([mean, highest], -1))
+        wide = functional.relu(self.expand(nearby) + pooled)
+        return values + self.dropout(self.contract(wide))
+
+
+def _average(values: Tensor, groups: Tensor, mask: Tensor) -> Tensor:
+    """Return for each block the mean over the blocks of its group on its page."""
+    pages, blocks, units = values.shape
+    index = (groups + blocks * torch.arange(pages)[:, None]).reshape(-1)
+    sums = torch.zeros(pages * blocks, units).index_add(0, index, values.reshape(-1, units))
+    counts = torch.zeros(pages * blocks, 1).index_add(0, index, mask.reshape(-1, 1))
+    return (sums / counts.clamp(min=1))[index].reshape(values.shape)
+
+
+class _Net(nn.Module):
+    def __init__(self, features: int, recipe: Recipe) -> None:
+        super().__init__()
+        self.tags = nn.Embedding(256, recipe.hidden)
+        nn.init.normal_(self.tags.weight, std=0.1)
+        self.inputs = nn.Linear(features, recipe.hidden)
+        # A feature is dropped for all blocks of a page.
+        self.dropout = nn.Dropout1d(recipe.dropout)
+        self.layers = nn.ModuleList(_Layer(recipe.hidden, dilation, recipe.dropout) for dilation in DILATIONS)
+        self.norm = nn.LayerNorm(recipe.hidden)
+        self.output, self.difference = nn.Linear(recipe.hidden, 1), nn.Linear(recipe.hidden, 1)
+        nn.init.zeros_(self.difference.weight)
+        self.types = nn.Linear(recipe.hidden, len(KINDS))
+
+    def forward(self, batch: _Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the log odds of blocks to be main content, to be the body of an article, and of types."""
+        mask = batch.mask[..., None]
+        roots = torch.sqrt(batch.words) * batch.mask
+        shares = (roots / roots.sum(1, keepdim=True).clamp(min=1e-6))[..., None]
+        values = batch.features * self.dropout(torch.ones_like(batch.features[:, 0, :, None])).transpose(1, 2)
+        hidden = functional.relu(self.inputs(values) + self.tags(batch.tags))
+        for layer in self.layers:
+            hidden = layer(hidden, batch.groups, mask, shares)
+        normal = self.norm(hidden)
+        main = self.output(normal)[..., 0]
+        return main, main + self.difference(normal)[..., 0], self.types((normal * shares).sum(1))
+
+
+def _train_network(examples: list[Example], recipe: Recipe, seed: int) -> Network:
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    scaling = _scaling(examples)
+    examples = [example._replace(features=scaling.apply(example.features)) for example in examples]
+    net = _Net(len(NAMES), recipe)
+    average = torch.optim.swa_utils.AveragedModel(
+        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(recipe.averaging)
+    )
+    optimizer = torch.optim.AdamW(net.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    # The number of batches differs a little from epoch to epoch.
+    steps = recipe.epochs * (len(list(_batches(examples, random))) + 5)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, total_steps=steps, pct_start=0.15)
+    net.train()
+    for _ in range(recipe.epochs):
+        for batch in _batches(examples, random):
+            optimizer.zero_grad()
+            _loss(net, batch, recipe).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            average.update_parameters(net)
+    return _export(average.module, scaling)
+
+
+class _Scaling(NamedTuple):
+    """How features become inputs: the limits of their roots, and what is subtracted from and multiplied with them."""
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    factor: Floats
+
+    def apply(self, features: Floats) -> Floats:
+        return np.asarray((np.clip(root(features), self.low, self.high) - self.mean) * self.factor)
+
+
+def _scaling(examples: list[Example]) -> _Scaling:
+    sample = root(np.concatenate([example.features[::7] for example in examples]))
+    low, high = np.percentile(sample, _PERCENTILES, axis=0).astype(np.float32)
+    sample = np.clip(sample, low, high)
+    return _Scaling(low, high, sample.mean(axis=0), 1 / (sample.std(axis=0) + np.float32(0.01)))
+
+
+def _batches(examples: list[Example], random: np.random.Generator) -> Iterator[_Batch]:
+    """Yield the pages in random order, but pages of about equal length together."""
+    lengths = np.array([len(example.labels) for example in examples])
+    batches: list[list[Example]] = [[]]
+    for index in np.argsort(lengths * random.uniform(1, 1.3, len(lengths))):
+        if lengths[index] * (len(batches[-1]) + 1) > _BATCH_BLOCKS and batches[-1]:
+            batches.append([])
+        batches[-1].append(examples[index])
+    for number in random.permutation(len(batches)):
+        yield _collate(batches[number])
+
+
+def _collate(examples: list[Example]) -> _Batch:
+    def pad(arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
+        return nn.utils.rnn.pad_sequence([torch.from_numpy(values) for values in arrays], batch_first=True)
+
+    return _Batch(
+        features=pad([example.features for example in examples]),
+        groups=pad([example.groups for example in examples]),
+        tags=pad([example.tags for example in examples]),
+        words=pad([example.words for example in examples]),
+        labels=pad([example.labels for example in examples]),
+        weights=pad([example.weights for example in examples]),
+        mask=pad([np.ones(len(example.labels), np.float32) for example in examples]),
+        kinds=torch.tensor([example.kind for example in examples]),
+    )
+
+
+def _loss(net: _Net, batch: _Batch, recipe: Recipe) -> Tensor:
+    """Return the loss: cross-entropy of blocks, expected F1 of pages, and cross-entropy of their types.
+
+    Where only segments are known, the cross-entropy of their blocks as the body of an article.
+    """
+    main, article, types = net(batch)
+    is_full = batch.kinds >= 0
+
+    def entropies(odds: Tensor) -> Tensor:
+        entropy = functional.binary_cross_entropy_with_logits(odds, batch.labels, reduction="none")
+        return (entropy * batch.weights).sum(1)
+
+    probability, words = torch.sigmoid(main), batch.words * batch.mask
+    common = (probability * batch.labels * words).sum(1)
+    f1 = (2 * common + 1) / ((probability * words).sum(1) + (batch.labels * words).sum(1) + 1)
+    is_article = (batch.kinds == KINDS.index("article")).float()
+    full = entropies(main) + recipe.f1_weight * (1 - f1) + recipe.article_weight * is_article * entropies(article)
+    segments = recipe.segment_weight * entropies(article) + recipe.main_segment_weight * entropies(main)
+    losses = torch.where(is_full, full, segments)
+    type_losses = functional.cross_entropy(types, batch.kinds, ignore_index=-1, reduction="sum")
+    return losses.mean() + recipe.type_weight * type_losses / len(batch.kinds)
+
+
+def _export(net: nn.Module, scaling: _Scaling) -> Network:
+    def array(values: Tensor) -> Floats:
+        return values.detach().numpy().astype(np.float32)
+
+    def stack(*values: Tensor) -> Floats:
+        return np.stack([array(value) for value in values])
+
+    layers: list[Any] = list(net.layers)
+    weights = array(net.inputs.weight) * scaling.factor
+    main, difference = net.output, net.difference
+    outputs = {MAIN: array(main.weight[0]), ARTICLE: array(main.weight[0] + difference.weight[0])}
+    biases = {MAIN: array(main.bias[0]), ARTICLE: array(main.bias[0] + difference.bias[0])}
+    return Network(
+        low=scaling.low,
+        high=scaling.high,
+        inputs=weights.T.copy(),
+        input_bias=array(net.inputs.bias) - weights @ scaling.mean,
+        tags=array(net.tags.weight),
+        norms=np.stack([stack(layer.norm.weight, layer.norm.bias) for layer in layers]),
+        kernels=np.stack([array(layer.convolution.weight[:, 0]).T for layer in layers]),
+        kernel_biases=stack(*(layer.convolution.bias for layer in layers)),
+        expand=np.stack([array(layer.expand.weight).T for layer in layers]),
+        expand_biases=stack(*(layer.expand.bias for layer in layers)),
+        grouped=np.stack([array(layer.grouped.weight).T for layer in layers]),
+        pooled=np.stack([array(layer.pooled.weight).T for layer in layers]),
+        contract=np.stack([array(layer.contract.weight).T for layer in layers]),
+        contract_biases=stack(*(layer.contract.bias for layer in layers)),
+        norm=stack(net.norm.weight, net.norm.bias),
+        outputs=np.stack([outputs[MAIN], outputs[ARTICLE]], axis=1),
+        output_bias=np.array([biases[MAIN], biases[ARTICLE]], np.float32),
+        types=array(net.types.weight).T.copy(),
+        type_bias=array(net.types.bias),
     )

@@ -46,6 +46,8 @@ DOCUMENT_SCHEMA = pa.schema(
         pa.field("published", pa.string()),
         pa.field("site_name", pa.string()),
         pa.field("declared_type", pa.string()),
+        pa.field("page_type", pa.string()),
+        pa.field("confidence", pa.float32()),
         pa.field("text", pa.string(), nullable=False),
         pa.field("language", pa.string()),
         pa.field("score", pa.int64()),

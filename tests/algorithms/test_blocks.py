@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.algorithms.blocks import features as feat
 from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.features import block_features
-from pipelines.algorithms.blocks.forest import Forest, sum_of_leaves
-from pipelines.algorithms.blocks.page import page_features, parse_page, words_of
+from pipelines.algorithms.blocks.page import parse_page, words_of
 from pipelines.algorithms.blocks.rendering import render_blocks
 from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.tags import NAMES, fnv_hash
@@ -146,27 +145,36 @@ def test_features_are_finite_and_have_one_name_each() -> None:
     page = parse_page(
         "<title>The title</title><nav><a>Home</a></nav><article><h1>The title</h1><p>" + "Some words. " * 20
     )
-    names, features = block_features(
-        page.segments, words_of(page.title), _NO_VALUES, _NO_VALUES, page_features(page, "http://a.example/b?c")
-    )
-    assert len(names) == len(set(names)) == len(features)
-    assert features.shape[1] == len(page.segments.blocks) == 3
+    features, _ = feat.block_features(page, "http://a.example/b?c", _NO_VALUES, _NO_VALUES)
+    assert features.shape == (3, len(feat.NAMES))
+    assert len(set(feat.NAMES)) == len(feat.NAMES)
     assert np.isfinite(features).all()
-    assert features[names.index("distance to nav menu")].tolist() == [0, 30, 30]
-    assert features[names.index("is the main container")].tolist() == [0, 0, 1]
-    assert features[names.index("blocks from the title")].tolist() == [-1, 0, 1]
+
+    def column(name: str) -> list[float]:
+        values: list[float] = features[:, feat.NAMES.index(name)].tolist()
+        return values
+
+    assert column("distance to nav menu") == [0, 30, 30]
+    assert column("is the main container") == [0, 0, 1]
+    assert column("blocks from the title") == [-1, 0, 1]
+    assert column("words in links") == [1, 0, 0]
+    assert column("heading level") == [0, 1, 0]
+    assert column("level of the last heading") == [0, 0, 1]
+    assert column("page title words") == [2, 2, 2]
+    assert column("page URL query") == [1, 1, 1]
 
 
-def test_a_forest_adds_the_leaves_of_its_trees() -> None:
-    # Feature 0 <= 1: 10; else feature 1 <= 0.5: 20, else 30. A second tree has only the leaf 1.
-    forest = Forest(
-        np.array([0, 5], np.int32),
-        np.array([0, -1, 1, -1, -1, -1], np.int16),
-        np.array([1, 10, 0.5, 20, 30, 1], np.float32),
-        np.array([2, 0, 4, 0, 0, 0], np.int32),
-    )
-    rows = np.array([[1, 9], [2, 0.5], [2, 0.6]], np.float32)
-    assert sum_of_leaves(forest, np.ascontiguousarray(rows.T)).tolist() == [11, 21, 31]
+def test_repeated_blocks_are_counted() -> None:
+    page = parse_page("<ul><li>One two<li>One two<li>three four</ul><p>One two")
+    features, groups = feat.block_features(page, None, _NO_VALUES, _NO_VALUES)
+    assert groups.tolist() == [[0, 0, 0, 1], [1, 1, 1, 0]]
+    for name, values in {
+        "blocks of this kind": [3, 3, 3, 1],
+        "words per block of this kind": [2, 2, 2, 2],
+        "equal texts": [3, 3, 1, 3],
+        "repeats an earlier text": [0, 1, 0, 1],
+    }.items():
+        assert features[:, feat.NAMES.index(name)].tolist() == values, name
 
 
 def test_the_blocks_of_highest_expected_f1_are_chosen() -> None:

@@ -54,7 +54,7 @@ def test_a_document_has_the_text_and_metadata_of_the_page(corpus):
     assert {
         key: document[key] for key in ("url", "domain", "score", "submission_ids", "subreddits", "created_utc")
     } == {key: link[key] for key in ("url", "domain", "score", "submission_ids", "subreddits", "created_utc")}
-    assert (document["fetched_at"], document["extractor"], document["language"]) == (FETCHED_AT, "trafilatura", None)
+    assert (document["fetched_at"], document["extractor"], document["language"]) == (FETCHED_AT, "fast", None)
     assert document["warc_file"] == "pages-00001.warc.gz"
     assert isinstance(document["warc_offset"], int)
 
@@ -117,7 +117,7 @@ def test_plain_text_is_kept_and_the_first_content_type_counts(tmp_path):
     for name in ("latin", "packed", "both"):
         assert (documents[name]["text"], documents[name]["extractor"]) == ("Tom & Jerry <3\nna\u00efve", "plain")
     assert documents["html"]["text"] == documents["twice"]["text"]
-    assert documents["html"]["extractor"] == documents["twice"]["extractor"] == "trafilatura"
+    assert documents["html"]["extractor"] == documents["twice"]["extractor"] == "fast"
 
 
 def test_names_that_are_not_utf_8_are_escaped(tmp_path):
@@ -193,7 +193,7 @@ def test_changed_inputs_are_refused_and_a_rerun_only_fills_gaps(corpus, monkeypa
     run(pages, tmp_path / "out", links)
     with pytest.raises(ChangedRunError, match="min_words was 0, is now 5"):
         run(pages, tmp_path / "out", links, min_words=5)
-    assert manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"].startswith("trafilatura 2.")
+    assert manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"].startswith("selectolax 1.")
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.stages.extract.stage.extractor_version", lambda name: "trafilatura 9")
         with pytest.raises(ChangedRunError, match="its input extractor has changed"):
@@ -462,7 +462,7 @@ def test_many_html_files_are_several_tasks_by_their_number_and_size(tmp_path, mo
     assert one == three
     assert shard_rows(tmp_path / "by-3") == [10] * 6  # a sixth of the files
     assert [row["id"] for row in rows(tmp_path / "by-3", "documents")] == [f"{index:04d}.html" for index in range(60)]
-    monkeypatch.setitem(EXTRACTORS, "trafilatura", first_paragraph)
+    monkeypatch.setitem(EXTRACTORS, "fast", first_paragraph)
     for name, number, size_bytes, expected in (
         ("few", 11, 3000, [8, 3]),
         ("many", 100, 3000, [12] * 8 + [4]),
@@ -472,12 +472,12 @@ def test_many_html_files_are_several_tasks_by_their_number_and_size(tmp_path, mo
         assert shard_rows(tmp_path / f"{name}-out") == expected
 
 
-def process_of_child(html, url):
+def process_of_child(html, url, content="auto"):
     return Extracted(None, f"process {os.getpid()}")
 
 
 def test_a_worker_keeps_its_child_from_task_to_task_until_the_end_of_the_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(EXTRACTORS, "trafilatura", process_of_child)
+    monkeypatch.setitem(EXTRACTORS, "fast", process_of_child)
     monkeypatch.setattr("pipelines.stages.extract.stage._HTML_BYTES_PER_TASK", (1, 1))
     saved = write_html_files(tmp_path / "saved", 3)
     pids = []

@@ -34,7 +34,7 @@ from webtext_cli.commands.extract import command
 
 @pytest.fixture(autouse=True)
 def quick_extractor(monkeypatch):
-    monkeypatch.setitem(EXTRACTORS, "trafilatura", first_paragraph)
+    monkeypatch.setitem(EXTRACTORS, "fast", first_paragraph)
 
 
 @pytest.fixture

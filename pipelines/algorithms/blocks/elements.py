@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.segmentation import ELEMENT, SENTENCES, WORDS, Segments
+from pipelines.algorithms.blocks.segmentation import ELEMENT, SENTENCES, Segments
 from pipelines.algorithms.blocks.tags import TAGS
-from pipelines.algorithms.blocks.values import Values, value_of
+from pipelines.algorithms.blocks.text_features import LINKS, PROSE, WORDS
+from pipelines.algorithms.blocks.values import Floats, Values, value_of
 from pipelines.algorithms.kernels.compilation import helper, kernel
 
 # For each group, the distance to the nearest ancestor of it is a feature.
@@ -21,15 +22,11 @@ GROUPS = (
 FAR = 30
 # Elements a little below the body divide a page into header, columns and footer.
 OUTER_DEPTHS = (3, 4, 5, 6)
-# A block of prose: at least so many words, with at most this share in links.
-PROSE_WORDS, PROSE_LINKS = 8, 0.4
 # How much prose counts for the parent of its element, and again for the next ones.
 _DECAY, _LEVELS = 0.55, 4
 
 (OWN_MIN, OWN_MAX, OWN_MEAN, PATH_MIN, PATH_MAX, PATH_SUM, NEAR, NEXT_NEAR, PATH_COUNT) = range(9)
 (TOTAL_WORDS, TOTAL_LINKS, TOTAL_BLOCKS, TOTAL_PROSE, TOTAL_SENTENCES, CHILDREN, CONTENT) = range(7)
-
-Floats = npt.NDArray[np.float32]
 
 
 class Elements(NamedTuple):
@@ -51,8 +48,11 @@ class Elements(NamedTuple):
     signatures: npt.NDArray[np.uint32]
 
 
-def describe_elements(page: Segments, link_words: Floats, tokens: Values) -> Elements:
-    """Return what the features take from elements; `tokens` are learned values of parts of classes and ids."""
+def describe_elements(page: Segments, signals: Floats, tokens: Values) -> Elements:
+    """Return what the features take from elements.
+
+    `signals` are those of the blocks, `tokens` learned values of parts of classes and ids.
+    """
     count = len(page.parents)
     elements = Elements(
         np.zeros(count, np.int32),
@@ -69,7 +69,7 @@ def describe_elements(page: Segments, link_words: Floats, tokens: Values) -> Ele
         page.parents, page.tags, page.token_starts, page.tokens, tokens.hashes, tokens.values,
         elements.depths, elements.outer, elements.paths, elements.distances, own_signatures, elements.signatures,
     )  # fmt: skip
-    _describe_up(page.blocks, link_words, page.parents, elements.totals, elements.first, elements.last)
+    _describe_up(page.blocks, signals, page.parents, elements.totals, elements.first, elements.last)
     return elements
 
 
@@ -158,24 +158,22 @@ def _add_path(path: Any, above: Any) -> None:
 
 
 @kernel
-def _describe_up(blocks: Any, link_words: Any, parents: Any, totals: Any, first: Any, last: Any) -> None:
+def _describe_up(blocks: Any, signals: Any, parents: Any, totals: Any, first: Any, last: Any) -> None:
     for block in range(len(blocks)):
-        element = blocks[block, ELEMENT]
-        words = np.float32(blocks[block, WORDS])
-        totals[element, TOTAL_WORDS] += words
-        totals[element, TOTAL_LINKS] += link_words[block]
+        element, signal = blocks[block, ELEMENT], signals[block]
+        totals[element, TOTAL_WORDS] += signal[WORDS]
+        totals[element, TOTAL_LINKS] += signal[LINKS]
         totals[element, TOTAL_BLOCKS] += np.float32(1)
         totals[element, TOTAL_SENTENCES] += np.float32(blocks[block, SENTENCES])
+        totals[element, TOTAL_PROSE] += signal[PROSE]
         first[element] = min(first[element], block)
         last[element] = max(last[element], block)
-        if words >= PROSE_WORDS and link_words[block] < PROSE_LINKS * words:
-            totals[element, TOTAL_PROSE] += words
-            share = words
-            for _ in range(_LEVELS):
-                if element >= 0:
-                    totals[element, CONTENT] += share
-                    share *= np.float32(_DECAY)
-                    element = parents[element]
+        share = signal[PROSE]
+        for _ in range(_LEVELS):
+            if element >= 0 and share > 0:
+                totals[element, CONTENT] += share
+                share *= np.float32(_DECAY)
+                element = parents[element]
     for element in range(len(parents) - 1, 0, -1):
         parent = parents[element]
         for column in range(TOTAL_SENTENCES + 1):

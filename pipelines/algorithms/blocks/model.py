@@ -8,34 +8,47 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.features import block_features
-from pipelines.algorithms.blocks.forest import Floats, Forest, sigmoid, sum_of_leaves
-from pipelines.algorithms.blocks.page import ParsedPage, page_features, words_of
-from pipelines.algorithms.blocks.segmentation import WORDS
+from pipelines.algorithms.blocks import network as net
+from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.features import NAMES, block_features
+from pipelines.algorithms.blocks.page import ParsedPage
 from pipelines.algorithms.blocks.selection import select_blocks
-from pipelines.algorithms.blocks.values import Values, values_table
+from pipelines.algorithms.blocks.tags import TAGS
+from pipelines.algorithms.blocks.values import Floats, Values, values_table
+
+# Types of pages, as in the Web Content Extraction Benchmark.
+KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
+CONTENTS = ("auto", "main", "article")
+# The mean of the networks is less sure than it could be; chosen by cross-validation, as is the F1 that is enough.
+_SHARPNESS = 1.5
+# A shorter description alone is not a document: scripts would load its text.
+_DESCRIPTION_WORDS = 60
 
 
 class BlockModel(NamedTuple):
-    """Trees, the names of their features, and the values of class names and of words."""
+    """Networks whose answers are averaged, the names of their features, and the values of class names and of words."""
 
-    forest: Forest
+    networks: tuple[net.Network, ...]
     features: tuple[str, ...]
     tokens: Values
     words: Values
 
 
 class Choice(NamedTuple):
-    """Per block the expected share in the main content and whether it is kept; the expected F1 of those kept."""
+    """Per block its probability to be wanted and whether it is kept; the expected F1 of those kept; the page's type."""
 
     shares: Floats
     keep: npt.NDArray[np.bool_]
     confidence: float
+    kind: str | None
 
 
 def save_model(path: str, model: BlockModel) -> None:
     """Write a model as a compressed .npz file of arrays without Python objects."""
-    arrays: dict[str, npt.NDArray[Any]] = {f"forest_{name}": values for name, values in model.forest._asdict().items()}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        f"network_{name}": np.stack(values).astype(np.float16)
+        for name, values in zip(net.Network._fields, zip(*model.networks, strict=True), strict=True)
+    }
     for name, table in (("tokens", model.tokens), ("words", model.words)):
         used = table.hashes != 0
         arrays |= {f"{name}_hashes": table.hashes[used], f"{name}_values": table.values[used].astype(np.float16)}
@@ -47,23 +60,43 @@ def save_model(path: str, model: BlockModel) -> None:
 def load_model(path: str) -> BlockModel:
     """Read a model; raise ValueError if it is not one."""
     with np.load(path, allow_pickle=False) as arrays:
-        tables = (
+        tables = [
             values_table(arrays[f"{name}_hashes"], arrays[f"{name}_values"].astype(np.float32))
             for name in ("tokens", "words")
-        )
-        forest = Forest(*(arrays[f"forest_{name}"] for name in Forest._fields))
-        return BlockModel(forest, tuple(arrays["features"].tobytes().decode().split("\n")), *tables)
+        ]
+        weights = [arrays[f"network_{name}"].astype(np.float32) for name in net.Network._fields]
+        networks = tuple(net.Network(*member) for member in zip(*weights, strict=True))
+        features = tuple(arrays["features"].tobytes().decode().split("\n"))
+    if features != NAMES:
+        raise ValueError("the model was trained with other features")
+    return BlockModel(networks, features, *tables)
 
 
-def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None) -> Choice:
-    """Return which blocks of a page are its main content; raise ValueError if the model has other features."""
+def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "main") -> Choice:
+    """Return which blocks of a page are its main content.
+
+    `content` is what is wanted: `main` what readers came for, `article` the body of an article without its byline,
+    captions and related links, `auto` the latter on pages that are articles.
+    """
     segments = page.segments
     if not len(segments.blocks):
-        return Choice(np.zeros(0, np.float32), np.zeros(0, np.bool_), 0.0)
-    names, features = block_features(
-        segments, words_of(page.title), model.tokens, model.words, page_features(page, url)
-    )
-    if tuple(names) != model.features:
-        raise ValueError("the model was trained with other features")
-    shares = sigmoid(sum_of_leaves(model.forest, features))
-    return Choice(shares, *select_blocks(shares, segments.blocks[:, WORDS].astype(np.float32)))
+        return Choice(np.zeros(0, np.float32), np.zeros(0, np.bool_), 0.0, None)
+    words = segments.blocks[:, seg.WORDS].astype(np.float32)
+    features, groups = block_features(page, url, model.tokens, model.words)
+    tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
+    answers = [net.evaluate(network, features, groups, tags, words) for network in model.networks]
+    odds, types = (np.mean(values, axis=0) for values in zip(*answers, strict=True))
+    kind = KINDS[int(np.argmax(types))]
+    is_article = content == "article" or (content == "auto" and kind == "article")
+    shares = 1 / (1 + np.exp(-_SHARPNESS * odds[:, net.ARTICLE if is_article else net.MAIN]))
+    keep, confidence = select_blocks(shares, words)
+    if words[keep].sum() < _DESCRIPTION_WORDS and not np.any(keep & ~_are_descriptions(page)):
+        keep[:] = False
+    return Choice(shares, keep, confidence, kind)
+
+
+def _are_descriptions(page: ParsedPage) -> npt.NDArray[np.bool_]:
+    """Return which blocks are texts of the metadata."""
+    element = page.segments.blocks[:, seg.ELEMENT]
+    body = int(np.argmax(page.segments.tags == TAGS["body"]))
+    return np.asarray((element > body) & (element <= body + page.descriptions))

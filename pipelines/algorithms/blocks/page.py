@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,12 +26,14 @@ _META = re.compile(
 _CONTENT = re.compile(r'\scontent="([^"]*)"')
 _BODY = re.compile(r"<body[^>]*>")
 # A browser does not parse what is in noscript; a frame without an end would contain the rest of the page.
-_OPEN_FRAME = re.compile(r"(<iframe[^>]*>)(\s*</noscript)", re.IGNORECASE)
+_OPEN_FRAME = re.compile(r"(<iframe[^>]*>)(\s*</noscript)")
+_CODE = re.compile(r"<(?:!--|(script|style)\b[^>]*>)", re.IGNORECASE)
+_END_OF_CODE = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 _MARKUP = re.compile(r"<[^<>]+>")
 _JSON_LD = "application/ld+json"
 _JSON_LD_DEPTH, _JSON_LD_TEXT = 8, 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
-_PRICE = re.compile(rb"[$\xa3]\s?\d|\xe2\x82\xac\s?\d|\d\s?\xe2\x82\xac")
+_CURRENCY_SIGNS = tuple(sign.encode() for sign in "$£€¥")
 # Words of URLs and types of JSON-LD that go with kinds of pages.
 _URL_WORDS = {
     "product": r"product|shop|item|/p/|/dp/|store|buy",
@@ -54,9 +57,14 @@ _WORDS_IN_TAGS = ("p", "li", "td")
 
 
 class ParsedPage(NamedTuple):
-    """The segments of a page, its title, and the types that Open Graph and JSON-LD declare."""
+    """A page as lexbor parsed it, its segments and title, and the types that Open Graph and JSON-LD declare.
 
+    The first `descriptions` elements in the body of the segments are texts of the metadata.
+    """
+
+    tree: LexborHTMLParser
     segments: seg.Segments
+    descriptions: int
     title: str
     open_graph_type: str
     json_ld_types: frozenset[str]
@@ -64,7 +72,8 @@ class ParsedPage(NamedTuple):
 
 def parse_page(text: str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
-    normalized = LexborHTMLParser(_OPEN_FRAME.sub(r"\1</iframe>\2", limit_depth(text))).html or ""
+    tree = LexborHTMLParser(_OPEN_FRAME.sub(r"\1</iframe>\2", limit_depth(_without_code(text))))
+    normalized = tree.html or ""
     body = _BODY.search(normalized)
     head = normalized[: body.start()] if body else ""
     title = _TITLE.search(head)
@@ -78,15 +87,36 @@ def parse_page(text: str) -> ParsedPage:
     types: set[str] = set()
     for value in _json_ld(normalized):
         descriptions += [html.escape(_MARKUP.sub(" ", html.unescape(text))) for text in _json_ld_texts(value, types)]
-    if descriptions and body:
-        added = "".join(f'<section class="page-description">{text}</section>' for text in dict.fromkeys(descriptions))
+    descriptions = list(dict.fromkeys(descriptions)) if body else []
+    if body:
+        added = "".join(f'<section class="page-description">{text}</section>' for text in descriptions)
         normalized = f"{normalized[: body.end()]}{added}{normalized[body.end() :]}"
     return ParsedPage(
+        tree,
         seg.segment(normalized.encode("utf-8", "replace")),
+        len(descriptions),
         html.unescape(title[1]) if title else "",
         open_graph_type,
         frozenset(types),
     )
+
+
+def _without_code(text: str) -> str:
+    """Return HTML without the code in its scripts and styles, half of an average page, which lexbor need not copy."""
+    parts: list[str] = []
+    position = copied = 0
+    while match := _CODE.search(text, position):
+        name = match[1]
+        end = text.find("-->", match.end()) if name is None else -1
+        if name is not None and (close := _END_OF_CODE[name.lower()].search(text, match.end())):
+            end = close.start()
+            if _JSON_LD not in match[0]:
+                parts.append(text[copied : match.end()])
+                copied = end
+        if end < 0:
+            break
+        position = end
+    return "".join(parts) + text[copied:]
 
 
 def words_of(text: str) -> list[str]:
@@ -123,40 +153,51 @@ def _json_ld_texts(value: Any, types: set[str], depth: int = 0) -> Iterator[str]
                 yield from _json_ld_texts(item, types, depth + 1)
 
 
-def page_features(page: ParsedPage, url: str | None) -> dict[str, float]:
-    """Return the features of a page that all of its blocks have."""
+PAGE_NAMES = (
+    "title words", "log words", "log blocks", "links", "log long blocks", "Open Graph type", "log currency signs",
+    *(f"words in {name}" for name in _WORDS_IN_TAGS),
+    *(f"log {name}" for name in _COUNTED_TAGS),
+    *(f"JSON-LD {kind}" for kind in _JSON_LD_TYPES),
+    "URL parts", "URL length", "URL digits", "URL suffix", "URL query", "URL hyphens",
+    *(f"URL {kind}" for kind in _URL_PATTERNS),
+)  # fmt: skip
+
+
+def page_features(page: ParsedPage, url: str | None) -> list[float]:
+    """Return the features of a page that all of its blocks have, in the order of PAGE_NAMES."""
     segments = page.segments
     words = segments.blocks[:, seg.WORDS]
     total = 1 + int(words.sum())
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
-    features = {
-        "title words": len(words_of(page.title)),
-        "log words": np.log1p(total),
-        "log blocks": np.log1p(len(words)),
-        "links": np.count_nonzero(segments.word_flags & seg.IN_LINK) / total,
-        "log long blocks": np.log1p(np.count_nonzero(words >= 20)),
-        "Open Graph type": _OPEN_GRAPH_TYPES.get(page.open_graph_type, 4),
-        "log prices": np.log1p(len(_PRICE.findall(segments.text.tobytes()))),
-    }
-    features |= {f"words in {name}": words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS}
-    features |= {f"log {name}": np.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS}
-    features |= {f"JSON-LD {kind}": bool(names & page.json_ld_types) for kind, names in _JSON_LD_TYPES.items()}
-    return features | _url_features(url or "")
+    text = segments.text.tobytes()
+    return [
+        len(words_of(page.title)),
+        math.log1p(total),
+        math.log1p(len(words)),
+        np.count_nonzero(segments.word_flags & seg.IN_LINK) / total,
+        math.log1p(np.count_nonzero(words >= 20)),
+        _OPEN_GRAPH_TYPES.get(page.open_graph_type, 4),
+        math.log1p(sum(map(text.count, _CURRENCY_SIGNS))),
+        *(words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS),
+        *(math.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS),
+        *(bool(names & page.json_ld_types) for names in _JSON_LD_TYPES.values()),
+        *_url_features(url or ""),
+    ]
 
 
-def _url_features(url: str) -> dict[str, float]:
+def _url_features(url: str) -> list[float]:
     try:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
     names = [name for name in parts.path.split("/") if name]
-    features: dict[str, float] = {
-        "URL parts": len(names),
-        "URL length": len(parts.path),
-        "URL digits": sum(character.isdigit() for character in parts.path),
-        "URL suffix": parts.path.endswith((".html", ".htm", ".php", ".aspx")),
-        "URL query": bool(parts.query),
-        "URL hyphens": names[-1].count("-") if names else 0,
-    }
     searched = (parts.netloc + parts.path).lower()
-    return features | {f"URL {kind}": bool(pattern.search(searched)) for kind, pattern in _URL_PATTERNS.items()}
+    return [
+        len(names),
+        len(parts.path),
+        sum(character.isdigit() for character in parts.path),
+        parts.path.endswith((".html", ".htm", ".php", ".aspx")),
+        bool(parts.query),
+        names[-1].count("-") if names else 0,
+        *(bool(pattern.search(searched)) for pattern in _URL_PATTERNS.values()),
+    ]

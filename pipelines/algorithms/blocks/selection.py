@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 # Below, the page is more likely to have no main content at all.
-_MIN_EXPECTED = 0.25
+_MIN_EXPECTED = 0.5
 
 Floats = npt.NDArray[np.float32]
 

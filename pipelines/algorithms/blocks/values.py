@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.segmentation import FIRST_WORD, WORDS
-from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.compilation import as_read_only, helper
 
 Floats = npt.NDArray[np.float32]
 
@@ -47,24 +46,11 @@ def value_of(hashes: Any, values: Any, number: Any) -> Any:
     return np.float32(np.nan)
 
 
-def sum_values(
-    words: npt.NDArray[np.uint32], blocks: npt.NDArray[np.int32], table: Values
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return for each block how many of its words have a value, their sum, and the lowest and highest (or 0)."""
-    results = np.zeros((4, len(blocks)), np.float32)
-    _sum_values(as_read_only(words), as_read_only(blocks), table.hashes, table.values, results)
-    known, sums, lowest, highest = results
-    return known, sums, lowest, highest
-
-
-@kernel
-def _sum_values(words: Any, blocks: Any, hashes: Any, values: Any, results: Any) -> None:
-    for block in range(len(blocks)):
-        first = blocks[block, FIRST_WORD]
-        for position in range(first, first + blocks[block, WORDS]):
-            value = value_of(hashes, values, words[position])
-            if value == value:  # not NaN
-                results[0, block] += np.float32(1)
-                results[1, block] += value
-                results[2, block] = min(results[2, block], value)
-                results[3, block] = max(results[3, block], value)
+@helper
+def is_in(hashes: Any, number: Any) -> Any:
+    """Return whether a table has a hash."""
+    mask = len(hashes) - 1
+    slot = np.int64(number) & mask
+    while hashes[slot] != 0 and hashes[slot] != number:
+        slot = (slot + 1) & mask
+    return hashes[slot] != 0

@@ -13,6 +13,7 @@ import io
 import itertools
 import logging
 import multiprocessing
+import os
 import re
 import signal
 import sys
@@ -93,6 +94,8 @@ class PageText:
     plain: bool = False
     rejection: Rejection | None = None
     metadata: Metadata = dataclasses.field(default_factory=Metadata)
+    page_type: str | None = None
+    confidence: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +172,8 @@ class _Child:
     """The parent's side of one child process; `is_worn` once it must be replaced, `died` if it ended by itself."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
+        # One thread for each child; inherited, since NumPy reads it when it is loaded.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("spawn")
         self._connection, child_connection = context.Pipe()
         self._limits = limits
@@ -331,7 +336,8 @@ def _decode_body(page: RawPage) -> bytes:
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
     """Normalize line ends and white space around the text, repair it, and remove what UTF-8 cannot encode."""
     text = _encodable(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
-    return PageText(_clean_line(extracted.title), text, language)
+    title = _clean_line(extracted.title)
+    return PageText(title, text, language, page_type=extracted.page_type, confidence=extracted.confidence)
 
 
 def _clean_line(text: str | None) -> str | None:

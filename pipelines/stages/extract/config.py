@@ -11,7 +11,12 @@ from pipelines.core.config import option
 class ExtractConfig:
     """How text is extracted, and which pages are dropped."""
 
-    extractor: str = option("trafilatura", "Extractor of the main text.", choices=("trafilatura", "newspaper", "fast"))
+    extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
+    content: str = option(
+        "main",
+        "What fast keeps: what readers come for, or the body of an article only; auto: the latter on pages of articles.",
+        choices=("main", "article", "auto"),
+    )
     language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
     )

@@ -32,16 +32,19 @@ class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
     `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata.
-    `is_fixed` says that mojibake was repaired, as it then is in the metadata.
+    `is_fixed` says that mojibake was repaired, as it then is in the metadata. `page_type` and `confidence`, the F1 to
+    expect, are known of `fast` only.
     """
 
     title: str | None
     text: str
     tree: LexborHTMLParser | None = None
     is_fixed: bool = False
+    page_type: str | None = None
+    confidence: float | None = None
 
 
-Extractor = Callable[[str, str | None], Extracted]
+Extractor = Callable[..., Extracted]
 
 
 def trafilatura_text(html: str, url: str | None) -> Extracted:
@@ -80,28 +83,31 @@ def newspaper_text(html: str, url: str | None) -> Extracted:
     return Extracted(article.title or None, article.text or "")
 
 
-def fast_text(html: str, url: str | None) -> Extracted:
-    """Extract with webtext's own block classifier: each block of text by its likelihood to be main content."""
+def fast_text(html: str, url: str | None, content: str = "main") -> Extracted:
+    """Extract with webtext's own classifier of blocks of text; `content` as `choose_blocks` has it."""
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
     from pipelines.algorithms.blocks.rendering import render_blocks
 
     page = parse_page(html)
-    choice = choose_blocks(load_model(data_path(MODEL)), page, url)
-    return Extracted(page.title or None, render_blocks(page.segments, choice.keep))
+    choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
+    text = render_blocks(page.segments, choice.keep)
+    return Extracted(page.title or None, text, page.tree, page_type=choice.kind, confidence=choice.confidence)
 
 
-EXTRACTORS: dict[str, Extractor] = {"trafilatura": trafilatura_text, "newspaper": newspaper_text, "fast": fast_text}
+EXTRACTORS: dict[str, Extractor] = {"fast": fast_text, "trafilatura": trafilatura_text, "newspaper": newspaper_text}
 
 
-def extractor_of(name: str, fix_text: bool) -> Extractor:
-    """Return an extractor, with `fix_text` one that repairs mojibake in all lines."""
-    return _fixing(EXTRACTORS[name]) if fix_text else EXTRACTORS[name]
+def extractor_of(name: str, content: str, fix_text: bool) -> Extractor:
+    """Return an extractor with its options; `fix_text` repairs mojibake in all lines, `content` is for `fast`."""
+    return _with_options(EXTRACTORS[name], content if name == "fast" else None, fix_text)
 
 
-@functools.cache  # equal, so that a process keeps its child
-def _fixing(extractor: Extractor) -> Extractor:
-    return functools.partial(_extract_and_fix, extractor)
+@functools.cache  # equal for equal options, so that a process keeps its child
+def _with_options(extractor: Extractor, content: str | None, fix_text: bool) -> Extractor:
+    if content is not None:
+        extractor = functools.partial(extractor, content=content)
+    return functools.partial(_extract_and_fix, extractor) if fix_text else extractor
 
 
 def _extract_and_fix(extractor: Extractor, html: str, url: str | None) -> Extracted:

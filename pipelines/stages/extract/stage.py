@@ -150,7 +150,8 @@ def _number(file: inputs.InputFile) -> str:
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:
-    return _reader_of_process(extractor_of(config.extractor, config.fix_text), Limits(config.timeout, config.memory_mb))
+    extractor = extractor_of(config.extractor, config.content, config.fix_text)
+    return _reader_of_process(extractor, Limits(config.timeout, config.memory_mb))
 
 
 def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]) -> TaskResult:
@@ -204,6 +205,8 @@ def _document(page: SourcePage, text: PageText, words: int, extractor: str) -> d
         "published": text.metadata.published,
         "site_name": text.metadata.site_name,
         "declared_type": text.metadata.declared_type,
+        "page_type": text.page_type,
+        "confidence": text.confidence,
         "language": text.language,
         "score": link.get("score"),
         "submission_ids": link.get("submission_ids"),

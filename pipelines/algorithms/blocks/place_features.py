@@ -1,0 +1,254 @@
+"""Features of the place of each block: the elements around it, its neighbours, and what the page repeats."""
+
+from __future__ import annotations
+
+from math import log1p
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.elements import (
+    CHILDREN,
+    CONTENT,
+    GROUPS,
+    OUTER_DEPTHS,
+    OWN_MEAN,
+    PATH_COUNT,
+    PATH_SUM,
+    TOTAL_BLOCKS,
+    TOTAL_LINKS,
+    TOTAL_PROSE,
+    TOTAL_SENTENCES,
+    TOTAL_WORDS,
+    Elements,
+    common_ancestors,
+)
+from pipelines.algorithms.blocks.text_features import HEADING, LINKS, PROSE, TITLE, VALUE, WORDS
+from pipelines.algorithms.blocks.text_features import NAMES as TEXT_NAMES
+from pipelines.algorithms.blocks.values import Floats
+from pipelines.algorithms.kernels.compilation import helper, kernel
+
+Numbers = npt.NDArray[np.int32]
+
+_CONTAINERS = 5
+_FAR_AWAY = -1000
+# A heading that repeats the title of the page: at least this share of its words.
+_TITLE_SHARE = 0.5
+# Running sums of the signals of blocks.
+(_SUM_WORDS, _SUM_PROSE) = range(2)
+# Sums over the blocks of a kind: those whose elements have equal signatures.
+(_KIND_BLOCKS, _KIND_WORDS, _KIND_LINKS, _EQUAL_TEXTS) = range(4)
+
+NAMES = (
+    "depth",
+    *(f"distance to {names}" for names in GROUPS),
+    *(
+        f"{kind} class value"
+        for kind in ("lowest own", "highest own", "own", "lowest", "highest", "sum", "nearest", "next")
+    ),
+    "mean class value",
+    *(f"{name} at depth {depth}" for depth in OUTER_DEPTHS for name in ("class value", "share of prose", "links")),
+    *(
+        f"{name} {level}"
+        for level in range(_CONTAINERS)
+        for name in (
+            "log words in container", "links in container", "words per block in container",
+            "share of prose in container", "children of container", "sentences in container",
+        )
+    ),
+    "depth below that common with the main container", "depth of the main container below it",
+    "is the main container", "position in the main container", "prose of the main container",
+    "prose in common with it", "links of the main container", "blocks to its end", "blocks from its start",
+    "position", "words before, share", "blocks before", "blocks after", "log words before", "log words after",
+    "prose before", "prose after", "blocks from the title", "words from the title", "prose from the title",
+    "blocks from the first h1",
+    "blocks of this kind", "words per block of this kind", "share of words of this kind", "links of this kind",
+    "equal texts", "repeats an earlier text",
+    "blocks from the last heading", "value of the last heading", "level of the last heading",
+    "class value of the last heading",
+)  # fmt: skip
+
+
+def describe_places(page: seg.Segments, signals: Floats, elements: Elements, title_words: int, rows: Floats) -> Numbers:
+    """Fill the columns of `rows` after those of the texts; `title_words` is the number of words of the title.
+
+    Return for each block the first of its kind: of those whose elements have equal signatures.
+    """
+    count = len(page.blocks)
+    slots = 1 << (2 * count).bit_length()
+    main = int(np.argmax(elements.totals[:, CONTENT]))
+    firsts = np.zeros((2, count), np.int32)
+    _describe_places(
+        page.blocks, page.words, page.parents, signals, *elements, common_ancestors(page.parents, main),
+        main, title_words, np.zeros((count + 1, 2)), np.full((2, slots), -1, np.int32), np.zeros((2, count), np.uint64),
+        firsts, np.zeros((count, 4), np.float32), rows[:, len(TEXT_NAMES) :],
+    )  # fmt: skip
+    return np.asarray(firsts[0])
+
+
+@kernel
+def _describe_places(
+    blocks: Any, words: Any, parents: Any, signals: Any, depths: Any, outer: Any, paths: Any, totals: Any,
+    distances: Any, first: Any, last: Any, signatures: Any, common: Any, main: Any, title_words: Any,
+    sums: Any, slots: Any, keys: Any, firsts: Any, kinds: Any, rows: Any,
+) -> None:  # fmt: skip
+    title, top_heading = _sum_signals(blocks, signals, title_words, sums)
+    _sum_kinds(blocks, words, signals, signatures, slots, keys, firsts, kinds)
+    heading = -1
+    for block in range(len(blocks)):
+        row, element = rows[block], blocks[block, seg.ELEMENT]
+        row[0] = depths[element]
+        at = _add_ancestors(row, 1, element, outer, paths, totals, distances)
+        at = _add_containers(row, at, element, parents, totals)
+        at = _add_main_container(row, at, block, element, depths, totals, first, last, common, main)
+        at = _add_position(row, at, block, sums, title, top_heading)
+        at = _add_repetition(row, at, block, signals, firsts, kinds, sums)
+        _add_last_heading(row, at, block, heading, blocks, signals, paths)
+        if signals[block, HEADING] > 0:
+            heading = block
+
+
+@helper
+def _ratio(part: Any, whole: Any) -> Any:
+    return part / max(whole, 1)
+
+
+@helper
+def _sum_signals(blocks: Any, signals: Any, title_words: Any, sums: Any) -> Any:
+    """Fill the running sums; return the first block that repeats most of the title, and the first h1, or -1."""
+    title, top_heading = -1, -1
+    best = _TITLE_SHARE
+    for block in range(len(blocks)):
+        signal = signals[block]
+        sums[block + 1, _SUM_WORDS] = sums[block, _SUM_WORDS] + signal[WORDS]
+        sums[block + 1, _SUM_PROSE] = sums[block, _SUM_PROSE] + signal[PROSE]
+        if top_heading < 0 and signal[HEADING] == 1:
+            top_heading = block
+        if title_words > 0 and 2 <= signal[WORDS] <= 40:
+            likeness = signal[TITLE] / signal[WORDS] * min(1, signal[TITLE] / title_words)
+            likeness += 0.3 if signal[HEADING] > 0 else 0
+            if likeness > best:
+                best, title = likeness, block
+    return title, top_heading
+
+
+@helper
+def _sum_kinds(
+    blocks: Any, words: Any, signals: Any, signatures: Any, slots: Any, keys: Any, firsts: Any, kinds: Any
+) -> None:
+    """Sum blocks, words and words in links over the blocks of a kind, in the row of its first; count equal texts."""
+    for block in range(len(blocks)):
+        keys[0, block] = signatures[blocks[block, seg.ELEMENT]]
+        first = blocks[block, seg.FIRST_WORD]
+        for position in range(first, first + blocks[block, seg.WORDS]):
+            keys[1, block] += words[position]
+        kind = firsts[0, block] = _first_equal(slots[0], keys[0], block)
+        kinds[kind, _KIND_BLOCKS] += np.float32(1)
+        kinds[kind, _KIND_WORDS] += signals[block, WORDS]
+        kinds[kind, _KIND_LINKS] += signals[block, LINKS]
+        text = firsts[1, block] = _first_equal(slots[1], keys[1], block)
+        kinds[text, _EQUAL_TEXTS] += np.float32(1)
+
+
+@helper
+def _first_equal(slots: Any, keys: Any, block: Any) -> Any:
+    """Return the first block with the key of this one; `slots` is a hash table of those before."""
+    mask = len(slots) - 1
+    slot = np.int64((keys[block] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask
+    while slots[slot] >= 0 and keys[slots[slot]] != keys[block]:
+        slot = (slot + 1) & mask
+    if slots[slot] < 0:
+        slots[slot] = block
+    return slots[slot]
+
+
+@helper
+def _add_ancestors(row: Any, at: Any, element: Any, outer: Any, paths: Any, totals: Any, distances: Any) -> Any:
+    for group in range(len(GROUPS)):
+        row[at + group] = distances[element, group]
+    at += len(GROUPS)
+    path = paths[element]
+    for column in range(PATH_COUNT):
+        row[at + column] = path[column]
+    row[at + PATH_COUNT] = _ratio(path[PATH_SUM], path[PATH_COUNT])
+    at += PATH_COUNT + 1
+    for number in range(len(OUTER_DEPTHS)):
+        above = outer[element, number]
+        row[at] = paths[above, OWN_MEAN]
+        row[at + 1] = totals[above, TOTAL_PROSE] / (1 + totals[0, TOTAL_PROSE])
+        row[at + 2] = _ratio(totals[above, TOTAL_LINKS], totals[above, TOTAL_WORDS])
+        at += 3
+    return at
+
+
+@helper
+def _add_containers(row: Any, at: Any, element: Any, parents: Any, totals: Any) -> Any:
+    for _ in range(_CONTAINERS):
+        total = totals[element]
+        row[at] = log1p(total[TOTAL_WORDS])
+        row[at + 1] = _ratio(total[TOTAL_LINKS], total[TOTAL_WORDS])
+        row[at + 2] = _ratio(total[TOTAL_WORDS], total[TOTAL_BLOCKS])
+        row[at + 3] = total[TOTAL_PROSE] / (1 + totals[0, TOTAL_PROSE])
+        row[at + 4] = min(total[CHILDREN], 50)
+        row[at + 5] = _ratio(total[TOTAL_SENTENCES], total[TOTAL_WORDS])
+        at += 6
+        element = max(parents[element], 0)
+    return at
+
+
+@helper
+def _add_main_container(
+    row: Any, at: Any, block: Any, element: Any, depths: Any, totals: Any, first: Any, last: Any, common: Any, main: Any
+) -> Any:
+    """Add the place relative to the element with most prose close to it."""
+    above = common[element]
+    all_prose = 1 + totals[0, TOTAL_PROSE]
+    row[at] = depths[element] - depths[above]
+    row[at + 1] = depths[main] - depths[above]
+    row[at + 2] = above == main
+    row[at + 3] = (block - first[main]) / (1 + last[main] - first[main])
+    row[at + 4] = totals[main, TOTAL_PROSE] / all_prose
+    row[at + 5] = totals[above, TOTAL_PROSE] / all_prose
+    row[at + 6] = _ratio(totals[main, TOTAL_LINKS], totals[main, TOTAL_WORDS])
+    row[at + 7], row[at + 8] = last[main] - block, block - first[main]
+    return at + 9
+
+
+@helper
+def _add_position(row: Any, at: Any, block: Any, sums: Any, title: Any, top_heading: Any) -> Any:
+    count = len(sums) - 1
+    words, prose = sums[:, _SUM_WORDS], sums[:, _SUM_PROSE]
+    row[at], row[at + 1] = block / count, words[block] / (1 + words[count])
+    row[at + 2], row[at + 3] = block, count - 1 - block
+    row[at + 4], row[at + 5] = log1p(words[block]), log1p(words[count] - words[block + 1])
+    row[at + 6] = prose[block] / (1 + prose[count])
+    row[at + 7] = (prose[count] - prose[block + 1]) / (1 + prose[count])
+    row[at + 8] = block - title if title >= 0 else _FAR_AWAY
+    row[at + 9] = words[block] - words[title] if title >= 0 else _FAR_AWAY
+    row[at + 10] = prose[block + 1] - prose[title] if title >= 0 else _FAR_AWAY
+    row[at + 11] = block - top_heading if top_heading >= 0 else _FAR_AWAY
+    return at + 12
+
+
+@helper
+def _add_repetition(row: Any, at: Any, block: Any, signals: Any, firsts: Any, kinds: Any, sums: Any) -> Any:
+    kind, first = kinds[firsts[0, block]], firsts[1, block]
+    row[at] = kind[_KIND_BLOCKS]
+    row[at + 1] = kind[_KIND_WORDS] / kind[_KIND_BLOCKS]
+    row[at + 2] = kind[_KIND_WORDS] / (1 + sums[len(sums) - 1, _SUM_WORDS])
+    row[at + 3] = _ratio(kind[_KIND_LINKS], kind[_KIND_WORDS])
+    has_words = signals[block, WORDS] > 1
+    row[at + 4] = kinds[first, _EQUAL_TEXTS] if has_words else 0
+    row[at + 5] = has_words and first < block
+    return at + 6
+
+
+@helper
+def _add_last_heading(row: Any, at: Any, block: Any, heading: Any, blocks: Any, signals: Any, paths: Any) -> None:
+    if heading >= 0:
+        row[at], row[at + 1], row[at + 2] = block - heading, signals[heading, VALUE], signals[heading, HEADING]
+        row[at + 3] = paths[blocks[heading, seg.ELEMENT], OWN_MEAN]
+    else:
+        row[at], row[at + 1], row[at + 2], row[at + 3] = -1, 0, 0, 0

@@ -1,0 +1,127 @@
+"""Features of the text of each block: its words, how it begins and ends, and the element that it is in."""
+
+from __future__ import annotations
+
+from math import log1p
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, HIDDEN, STYLED_HIDDEN
+from pipelines.algorithms.blocks.stop_words import STOP_WORDS
+from pipelines.algorithms.blocks.tags import TAGS, fnv_hash
+from pipelines.algorithms.blocks.values import Floats, Values, is_in, value_of, values_table
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+
+NAMES = (
+    "log words", "log characters", "characters per word", "words in links", "words in strong", "capitalized words",
+    "stop words", "words of the title", "ends a sentence", "begins with a capital", "sentences per word",
+    "commas per word", "digits", "CJK characters", "line breaks", "images before", "signs", "value of words",
+    "lowest word", "highest word", "hidden by style", "hidden", "aria-hidden", "tag", "heading level",
+)  # fmt: skip
+
+# What the features of other blocks take from a block: its words, those in links, its words again if it is prose (else
+# 0), the mean value of its words, the share of stop words, how its text ends, its heading level, and its words that are
+# in the title of the page.
+(WORDS, LINKS, PROSE, VALUE, STOP, END, HEADING, TITLE) = range(8)
+SIGNALS = 8
+# A block of prose: at least so many words, with at most this share in links.
+_PROSE_WORDS, _PROSE_LINKS = 8, 0.4
+
+
+def hash_words(words: list[str]) -> npt.NDArray[np.uint32]:
+    """Return the hashes of distinct words, as segmentation has them."""
+    return np.array([fnv_hash(word.encode()) & 0xFFFFFFFF for word in dict.fromkeys(words)], np.uint32)
+
+
+_STOP_WORDS = values_table(hash_words(STOP_WORDS), np.ones(len(set(STOP_WORDS)), np.float32)).hashes
+_HEADINGS = np.zeros(256, np.float32)
+for _level in range(1, 7):
+    _HEADINGS[TAGS[f"h{_level}"]] = _level
+
+
+def describe_text(page: seg.Segments, title: npt.NDArray[np.uint32], words: Values, rows: Floats) -> Floats:
+    """Fill the first columns of `rows`; return the signals of the blocks, float32 of shape (blocks, SIGNALS).
+
+    `title` are the hashes of the words of the title, `words` learned values of words.
+    """
+    signals = np.zeros((len(page.blocks), SIGNALS), np.float32)
+    _describe_text(
+        page.text, page.blocks, page.words, page.word_flags, page.tags, page.flags,
+        as_read_only(title), words.hashes, words.values, _STOP_WORDS, _HEADINGS, signals, rows,
+    )  # fmt: skip
+    return signals
+
+
+@kernel
+def _describe_text(
+    text: Any, blocks: Any, words: Any, word_flags: Any, tags: Any, flags: Any,
+    title: Any, hashes: Any, values: Any, stop_words: Any, headings: Any, signals: Any, rows: Any,
+) -> None:  # fmt: skip
+    one, zero = np.float32(1), np.float32(0)
+    for block in range(len(blocks)):
+        row, signal = rows[block], signals[block]
+        first, count = blocks[block, seg.FIRST_WORD], blocks[block, seg.WORDS]
+        links = strong = upper = stops = in_title = known = 0
+        total = lowest = highest = zero
+        for position in range(first, first + count):
+            word, flag = words[position], word_flags[position]
+            links += flag & seg.IN_LINK != 0
+            strong += flag & seg.IN_STRONG != 0
+            upper += flag & seg.UPPER_CASE != 0
+            stops += is_in(stop_words, word)
+            for number in range(len(title)):
+                in_title += title[number] == word
+            value = value_of(hashes, values, word)
+            if value == value:  # not NaN
+                known += 1
+                total += value
+                lowest, highest = min(lowest, value), max(highest, value)
+        element = blocks[block, seg.ELEMENT]
+        divisor = np.float32(max(count, 1))
+        characters = np.float32(max(blocks[block, seg.CHARACTERS], 1))
+        signal[WORDS], signal[LINKS] = count, links
+        signal[PROSE] = count if count >= _PROSE_WORDS and links < _PROSE_LINKS * count else 0
+        signal[VALUE] = total / np.float32(known + 1)
+        signal[STOP] = np.float32(stops) / divisor
+        signal[END] = _text_end(text, blocks[block, seg.START], blocks[block, seg.END])
+        signal[HEADING] = headings[tags[element]]
+        signal[TITLE] = in_title
+        row[0], row[1] = log1p(count), log1p(blocks[block, seg.CHARACTERS])
+        row[2] = np.float32(blocks[block, seg.CHARACTERS]) / divisor
+        row[3] = np.float32(links) / divisor
+        row[4] = np.float32(strong) / divisor
+        row[5] = np.float32(upper) / divisor
+        row[6] = signal[STOP]
+        row[7] = np.float32(in_title) / divisor
+        row[8] = signal[END]
+        start = text[blocks[block, seg.START]]
+        row[9] = one if 65 <= start <= 90 else np.float32(0.5 if start >= 128 else 0)
+        row[10] = np.float32(blocks[block, seg.SENTENCES]) / divisor
+        row[11] = np.float32(blocks[block, seg.COMMAS]) / divisor
+        row[12] = np.float32(blocks[block, seg.DIGITS]) / characters
+        row[13] = np.float32(blocks[block, seg.CJK]) / characters
+        row[14], row[15] = blocks[block, seg.BREAKS], min(blocks[block, seg.IMAGES], 10)
+        row[16], row[17], row[18], row[19] = blocks[block, seg.SIGNS], signal[VALUE], lowest, highest
+        row[20] = flags[element] & STYLED_HIDDEN != 0
+        row[21] = flags[element] & HIDDEN != 0
+        row[22] = flags[element] & ARIA_HIDDEN != 0
+        row[23], row[24] = tags[element], signal[HEADING]
+
+
+@helper
+def _is_stop(byte: Any) -> Any:
+    return byte == 46 or byte == 33 or byte == 63
+
+
+@helper
+def _text_end(text: Any, start: Any, end: Any) -> Any:
+    """Return how a text ends: 1 as a sentence, 0.5 with a colon, else 0."""
+    last = text[end - 1]
+    second, third, fourth = text[max(end - 2, start)], text[max(end - 3, start)], text[max(end - 4, start)]
+    is_end = _is_stop(last) or ((last == 34 or last == 41) and _is_stop(second))
+    is_end |= third == 227 and second == 128 and last == 130  # an ideographic full stop
+    is_end |= third == 226 and second == 128 and _is_stop(fourth)  # before a quotation mark
+    return np.float32(1) if is_end else np.float32(0.5 if last == 58 else 0)
