@@ -28,6 +28,7 @@ def write_id_hashes(work: str, task: str, hashes: bytes) -> None:
 def count_repeated_ids(work: str) -> int:
     """Return how many documents have the id of another one, without one document of each id; 8 bytes per document."""
     folder = storage.join(work, _FOLDER)
+    storage.remove_temporaries(folder)  # of a killed run; the ids of its task would count twice
     parts = [storage.read_bytes(storage.join(folder, task)) for task in storage.list_folder(folder)]
     hashes = np.frombuffer(bytearray().join(parts), np.uint64)
     hashes.sort()

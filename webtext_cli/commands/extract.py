@@ -15,8 +15,14 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 @click.command("extract")
 @config_options(ExtractConfig)
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
+@click.option(
+    "--explain",
+    metavar="FILE_OR_URL",
+    help="Show the blocks of an HTML file, or of the page with this URL or id in --input: which are kept, their "
+    "probability, and the features that moved it most; write nothing. Only for fast.",
+)
 @stage_options("Pages: a folder of `webtext fetch`, WARC files, or .html files")
-def command(shared: Shared, links: str | None, **flags: Any) -> None:
+def command(shared: Shared, links: str | None, explain: str | None, **flags: Any) -> None:
     """Extract the main text of the pages.
 
     Every page is extracted in a process that is killed if it exceeds the timeout or the memory limit; dropped-*.parquet
@@ -26,7 +32,18 @@ def command(shared: Shared, links: str | None, **flags: Any) -> None:
     Examples:
       webtext extract --corpus my-corpus
       webtext extract -i saved-pages/ -o documents --extractor newspaper --language en
+      webtext extract --explain saved-pages/a.html
+      webtext extract --explain https://example.com/page --corpus my-corpus
     """
+    if explain is not None:
+        from pipelines.stages.extract.explain import explain as explain_page
+        from pipelines.stages.extract.explain import is_file
+        from webtext_cli.tables.extract import print_explanation
+
+        config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
+        pages = [] if is_file(explain) else shared.input_or("fetch")
+        print_explanation(explain_page(config, explain, pages=pages), shared.as_json)
+        return
     from pipelines.stages.extract.stage import extract
 
     config = stage_config(ExtractConfig, "extract", shared.corpus, flags)

@@ -84,11 +84,9 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     words = segments.blocks[:, seg.WORDS].astype(np.float32)
     features, groups = block_features(page, url, model.tokens, model.words)
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
-    answers = [net.evaluate(network, features, groups, tags, words) for network in model.networks]
-    odds, types = (np.mean(values, axis=0) for values in zip(*answers, strict=True))
+    odds, types = evaluate_networks(model, features, groups, tags, words)
     kind = KINDS[int(np.argmax(types))]
-    is_article = content == "article" or (content == "auto" and kind == "article")
-    shares = 1 / (1 + np.exp(-_SHARPNESS * odds[:, net.ARTICLE if is_article else net.MAIN]))
+    shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
     keep, confidence = select_blocks(shares, words)
     if words[keep].sum() < _DESCRIPTION_WORDS and not np.any(keep & ~_are_descriptions(page)):
         keep[:] = False
@@ -100,3 +98,15 @@ def _are_descriptions(page: ParsedPage) -> npt.NDArray[np.bool_]:
     element = page.segments.blocks[:, seg.ELEMENT]
     body = int(np.argmax(page.segments.tags == TAGS["body"]))
     return np.asarray((element > body) & (element <= body + page.descriptions))
+
+
+def evaluate_networks(model: BlockModel, *inputs: Any) -> tuple[Floats, Floats]:
+    """Return what `network.evaluate` does for these inputs, averaged over the networks of a model, and sharpened."""
+    answers = [net.evaluate(network, *inputs) for network in model.networks]
+    odds, types = (np.mean(values, axis=0) for values in zip(*answers, strict=True))
+    return odds * np.float32(_SHARPNESS), types
+
+
+def output_of(content: str, kind: str | None) -> int:
+    """Return which of the outputs, MAIN or ARTICLE, decides for a page of this type."""
+    return net.ARTICLE if content == "article" or (content == "auto" and kind == "article") else net.MAIN

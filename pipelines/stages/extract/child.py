@@ -31,7 +31,7 @@ from pipelines.algorithms.web.charset import decode_page
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import Item, exit_with_parent
-from pipelines.stages.extract.extractors import Extracted, Extractor
+from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
 from pipelines.stages.extract.metadata import Metadata, read_metadata
 from pipelines.stages.extract.rejection import Rejection, find_rejection
 
@@ -67,8 +67,8 @@ _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the f
 class RawPage:
     """The bytes of a page as received, its Content-Type header, its URL, and its encoding headers.
 
-    `plain` marks plain text. Content and transfer encodings are decoded in the child, under its limits: a small body
-    can expand to gigabytes.
+    `plain` marks plain text, `with_blocks` a page whose blocks are wanted, too. Content and transfer encodings are
+    decoded in the child, under its limits: a small body can expand to gigabytes.
     """
 
     data: bytes
@@ -77,13 +77,14 @@ class RawPage:
     encodings: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     plain: bool = False
     requested_url: str | None = None
+    with_blocks: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
     """The outcome for a page: its title, text, declared language and other metadata, or the problem.
 
-    `plain` means that the text is the page itself.
+    `plain` means that the text is the page itself. See `Extracted` for the last three fields.
     """
 
     title: str | None = None
@@ -96,6 +97,7 @@ class PageText:
     metadata: Metadata = dataclasses.field(default_factory=Metadata)
     page_type: str | None = None
     confidence: float | None = None
+    blocks: Blocks | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +297,8 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
 
 def _extract_html(extractor: Extractor, html: str, page: RawPage) -> PageText:
     extracted = extractor(html, page.url)
-    text = clean_text(extracted, declared_language(html))
+    blocks = extracted.list_blocks() if page.with_blocks and extracted.list_blocks else None
+    text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks)
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)

@@ -11,7 +11,7 @@ import importlib.metadata
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.algorithms.web.text_repair import fix_mojibake
 from pipelines.core import storage
@@ -20,11 +20,33 @@ from pipelines.core.resources import data_path
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
+    from pipelines.algorithms.blocks.model import Choice
+    from pipelines.algorithms.blocks.segmentation import Segments
+
 # Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"
 
 _TABLE_ROW = re.compile(r"^\|.*\|\s*$")
 _RULE = re.compile(r"^:?-{3,}:?$")
+
+
+# What the report shows of one page at most.
+_SHOWN_BLOCKS, _SHOWN_CHARACTERS = 300, 20_000
+
+
+class Block(NamedTuple):
+    """A block of text of a page, its probability to be wanted, and whether it is kept."""
+
+    text: str
+    probability: float
+    is_kept: bool
+
+
+class Blocks(NamedTuple):
+    """The first blocks of a page in reading order, and how many it has."""
+
+    shown: tuple[Block, ...]
+    total: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +55,7 @@ class Extracted:
 
     `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata.
     `is_fixed` says that mojibake was repaired, as it then is in the metadata. `page_type` and `confidence`, the F1 to
-    expect, are known of `fast` only.
+    expect, are known of `fast` only, as are the blocks that `list_blocks` returns.
     """
 
     title: str | None
@@ -42,6 +64,7 @@ class Extracted:
     is_fixed: bool = False
     page_type: str | None = None
     confidence: float | None = None
+    list_blocks: Callable[[], Blocks] | None = None
 
 
 Extractor = Callable[..., Extracted]
@@ -91,8 +114,37 @@ def fast_text(html: str, url: str | None, content: str = "main") -> Extracted:
 
     page = parse_page(html)
     choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
-    text = render_blocks(page.segments, choice.keep)
-    return Extracted(page.title or None, text, page.tree, page_type=choice.kind, confidence=choice.confidence)
+    return Extracted(
+        page.title or None,
+        render_blocks(page.segments, choice.keep),
+        page.tree,
+        page_type=choice.kind,
+        confidence=choice.confidence,
+        list_blocks=lambda: _first_blocks(page.segments, choice),
+    )
+
+
+def _first_blocks(segments: Segments, choice: Choice) -> Blocks:
+    """Return the blocks of a page up to the size that a report shows."""
+    shown: list[Block] = []
+    left = _SHOWN_CHARACTERS
+    for number in range(min(len(choice.keep), _SHOWN_BLOCKS)):
+        text = block_text(segments, number, left)
+        shown.append(Block(text, round(float(choice.shares[number]), 3), bool(choice.keep[number])))
+        left -= len(text)
+        if left <= 0:
+            break
+    return Blocks(tuple(shown), len(choice.keep))
+
+
+def block_text(segments: Segments, number: int, characters: int) -> str:
+    """Return the text of a block, cut after some characters with an ellipsis."""
+    from pipelines.algorithms.blocks.segmentation import END, START
+
+    start, end = segments.blocks[number, START], segments.blocks[number, END]
+    # UTF-8 takes up to 4 bytes per character.
+    text = segments.text[start : min(end, start + 4 * characters + 4)].tobytes().decode("utf-8", "ignore")
+    return text if len(text) <= characters else f"{text[:characters]}…"
 
 
 EXTRACTORS: dict[str, Extractor] = {"fast": fast_text, "trafilatura": trafilatura_text, "newspaper": newspaper_text}

@@ -48,10 +48,10 @@ class SourcePage:
     warc_offset: int | None = None
 
 
-def read_pages(source: Source) -> Iterator[SourcePage]:
-    """Yield the pages of a source in order."""
+def read_pages(source: Source, only: str | None = None) -> Iterator[SourcePage]:
+    """Yield the pages of a source in order; of a fetch, `only` the one with this URL if that is given."""
     if isinstance(source, FetchedShard):
-        yield from _read_fetched(source)
+        yield from _read_fetched(source, only)
     elif isinstance(source, InputFile):
         yield from _read_warc(source)
     else:
@@ -63,14 +63,14 @@ def id_of_url(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
-def _read_fetched(source: FetchedShard) -> Iterator[SourcePage]:
+def _read_fetched(source: FetchedShard, only: str | None) -> Iterator[SourcePage]:
     for file in (source.pages, *source.warcs):
         file.verify()
     warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
         for row, link in rows_with_links(source):
-            if row["outcome"] != "ok":
+            if row["outcome"] != "ok" or only not in (None, row["url"]):
                 continue
             name = row["warc_file"]
             if name not in warcs:

@@ -22,9 +22,10 @@ from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
+from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.stages.extract.sources import FetchedShard, Source
 
-STAGE = Stage("extract", 4)
+STAGE = Stage("extract", 4, (PAGE,))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
@@ -49,7 +50,7 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
-    sources, fingerprints, records, notes = _open_input([pages] if isinstance(pages, str) else list(pages), links)
+    sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
@@ -61,10 +62,11 @@ def extract(
                 run.map(
                     _extract_source,
                     items,
-                    (config, run.output),
+                    (config, run.output, records),
                     name=lambda item: f"documents-{item[0]:05d}",
                     total=records,
                 )
+            run.once("report", lambda: write_report(run.output, config.extractor, len(items)))
         return run.finish()
 
 
@@ -73,7 +75,7 @@ def reads_scrape(folder: str) -> bool:
     return has_manifest(folder) and "links" in read_manifest(folder).identity.inputs
 
 
-def _open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[str, str], int | None, list[str]]:
+def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[str, str], int | None, list[str]]:
     """Return what the tasks read, the fingerprints of the inputs, the number of records if known, and notes."""
     folders, others = inputs.separate_stages(paths)
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
@@ -154,20 +156,21 @@ def _page_reader(config: ExtractConfig) -> PageReader:
     return _reader_of_process(extractor, Limits(config.timeout, config.memory_mb))
 
 
-def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]) -> TaskResult:
-    (index, source), (config, output) = item, context
+def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str, int | None]) -> TaskResult:
+    (index, source), (config, output, records) = item, context
     reader = _page_reader(config)
     with (
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped.writer)
+        drops, tally = Drops(dropped.writer), PageTally(records)
         without_link = 0
-        for page, extracted in reader.extract((page, page.content) for page in read_pages(source)):
+        for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source)):
             drops.check_ids([page.id])
             without_link += page.link is None
             words = len(extracted.text.split())
-            reason, detail = _drop_reason(extracted, words, config)
+            reason, detail = drop_reason(extracted, words, config)
+            tally.add(page, extracted, words, reason)
             if reason is None:
                 kept.writer.write(_document(page, extracted, words, config.extractor))
             else:
@@ -175,10 +178,11 @@ def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str]
             progress.advance()
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"without_link": without_link} if has_links else {}
-    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry), counts)
+    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
 
 
-def _drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:
+def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:
+    """Return why a page is dropped and the detail of the reason; None if it is kept."""
     if text.problem is not None:
         return text.problem, text.detail
     if config.language is not None and text.language not in (None, config.language.lower()):

@@ -1,0 +1,185 @@
+"""Explains the extraction of one page: which blocks `fast` keeps, and which of their features decide."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.algorithms.blocks import segmentation as seg
+from pipelines.algorithms.blocks.features import block_features
+from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, evaluate_networks, load_model, output_of
+from pipelines.algorithms.blocks.page import ParsedPage, parse_page
+from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
+from pipelines.algorithms.blocks.values import Floats
+from pipelines.core import shards, storage
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.resources import data_path
+from pipelines.stages.extract.child import RawPage, extract_text
+from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
+from pipelines.stages.extract.pages import SourcePage, id_of_url, read_pages
+from pipelines.stages.extract.sources import FetchedShard, Source
+from pipelines.stages.extract.stage import drop_reason, open_input
+
+# Groups of features by their names: the first that matches, else "text".
+GROUPS = {
+    "URL": r"page URL",
+    "page": r"page ",
+    "class names": r"class value",
+    "main container": r"main container|in common with it|blocks to its end|blocks from its start",
+    "containers": r"container|share of prose at depth|links at depth",
+    "repetition": r"of this kind|equal texts|repeats",
+    "last heading": r"last heading",
+    "position": r"position|before|after|from the (title|first)",
+    "tags": r"distance to|depth|tag|heading level|hidden",
+    "words": r"value of words|lowest word|highest word|stop words|words of the title",
+}
+_OTHER_GROUP = "text"
+_SHOWN_GROUPS = 3
+_BLOCK_CHARACTERS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainedBlock:
+    """A block: its text, tag, words, probability to be wanted, and whether it is kept.
+
+    `moved_by` are the groups of features with the most effect: the change of the block's log odds by what they are on
+    this page, instead of the middle of their range.
+    """
+
+    text: str
+    tag: str
+    words: int
+    probability: float
+    is_kept: bool
+    moved_by: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The extraction of one page; `reason` is None if it is kept, then `text` is what is written."""
+
+    id: str
+    url: str | None
+    title: str | None
+    page_type: str | None
+    confidence: float | None
+    reason: str | None
+    detail: str | None
+    words: int
+    blocks: tuple[ExplainedBlock, ...]
+    text: str
+
+
+def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Explanation:
+    """Explain an HTML file, or the page with a URL or id in `pages`, without writing anything.
+
+    Raises UsageError for another extractor than `fast`, InputError if there is no such page.
+    """
+    if config.extractor != "fast":
+        raise UsageError(f"--explain shows the blocks of fast; --extractor {config.extractor} has none")
+    page = _find_page(target, pages)
+    raw = page.content
+    fast = extractor_of(config.extractor, config.content, config.fix_text)
+    decoded: list[str] = []
+
+    def extract_and_remember(html: str, url: str | None) -> Extracted:
+        extracted = fast(html, url)
+        decoded.append(html)
+        return extracted
+
+    text = extract_text(extract_and_remember, raw) if isinstance(raw, RawPage) else raw
+    words = len(text.text.split())
+    reason, detail = drop_reason(text, words, config)
+    blocks: tuple[ExplainedBlock, ...] = ()
+    if decoded and isinstance(raw, RawPage):
+        blocks = tuple(_explain_blocks(load_model(data_path(MODEL)), parse_page(decoded[0]), raw.url, config.content))
+    return Explanation(
+        page.id, page.url, text.title, text.page_type, text.confidence, reason, detail, words, blocks, text.text
+    )
+
+
+def is_file(target: str) -> bool:
+    """Return whether what is to be explained is a file; of a URL of the web, this is not asked."""
+    return not target.startswith(("http://", "https://")) and storage.is_file(target)
+
+
+def group_of(feature: str) -> str:
+    """Return the group of a feature."""
+    return next((group for group, pattern in GROUPS.items() if re.search(pattern, feature)), _OTHER_GROUP)
+
+
+def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
+    if is_file(target):
+        [source, *_], *_ = open_input([target], None)
+        if not isinstance(source, tuple):
+            raise UsageError(f"--explain {target}: is an archive; give the URL of a page, and the archive with --input")
+        return next(read_pages(source))
+    if not re.fullmatch(r"[0-9a-f]{32}|https?://.+", target):
+        raise InputError(f"{target}: no such file; --explain takes an HTML file, or the URL or id of a page in --input")
+    sources, *_ = open_input(list(pages), None)
+    page = next((page for source in sources for page in _pages_like(source, target)), None)
+    if page is None:
+        raise InputError(f"{target}: no fetched page with this URL or id in {', '.join(pages)}")
+    return page
+
+
+def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
+    """Yield the pages of a source with a URL or id."""
+    url = None
+    if isinstance(source, FetchedShard):
+        # The WARC files, whose checksums are verified before they are read, only if the page is in one.
+        urls = (row["url"] for row in shards.read_rows(source.pages.path, ["url"]))
+        url = next((url for url in urls if target == url or ("://" not in target and target == id_of_url(url))), None)
+        if url is None:
+            return
+    yield from (page for page in read_pages(source, url) if target in (page.url, page.id))
+
+
+def _explain_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str) -> Iterator[ExplainedBlock]:
+    choice = choose_blocks(model, page, url, content)
+    blocks = page.segments.blocks
+    tags = page.segments.tags[blocks[:, seg.ELEMENT]]
+    moved = _effects(model, page, url, output_of(content, choice.kind), tags)
+    names = list(moved)
+    effects = np.array(list(moved.values()))
+    for number in range(len(blocks)):
+        most = np.argsort(-np.abs(effects[:, number]), kind="stable")[:_SHOWN_GROUPS]
+        yield ExplainedBlock(
+            text=block_text(page.segments, number, _BLOCK_CHARACTERS),
+            tag=TAG_NAMES[tags[number]],
+            words=int(blocks[number, seg.WORDS]),
+            probability=round(float(choice.shares[number]), 4),
+            is_kept=bool(choice.keep[number]),
+            moved_by={names[group]: round(float(effects[group, number]), 2) for group in most},
+        )
+
+
+def _effects(
+    model: BlockModel, page: ParsedPage, url: str | None, output: int, tags: npt.NDArray[np.uint8]
+) -> dict[str, Floats]:
+    """Return by how much each group of features changes the log odds of each block.
+
+    The features of a group are replaced in all blocks of the page, since the network reads neighbours, too.
+    """
+    words = page.segments.blocks[:, seg.WORDS].astype(np.float32)
+    features, block_groups = block_features(page, url, model.tokens, model.words)
+
+    def odds(features: Floats, tags: npt.NDArray[np.uint8]) -> Any:
+        return evaluate_networks(model, features, block_groups, tags, words)[0][:, output]
+
+    # The network reads square roots between two limits.
+    middles = (model.networks[0].low + model.networks[0].high) / 2
+    neutral = np.copysign(middles**2, middles)
+    groups = np.array([group_of(name) for name in model.features])
+    complete = odds(features, tags)
+    effects = {}
+    for group in dict.fromkeys(groups.tolist()):
+        other_tags = np.zeros_like(tags) if group == "tags" else tags
+        effects[group] = complete - odds(np.where(groups == group, neutral, features).astype(np.float32), other_tags)
+    return effects

@@ -1,0 +1,147 @@
+"""`webtext extract --explain` on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages"))
+
+from extract_run import HTML_HEADERS, html_page, warc_bytes, write_pages
+
+from pipelines.algorithms.blocks.features import NAMES
+from pipelines.algorithms.blocks.model import KINDS, BlockModel
+from pipelines.algorithms.blocks.values import values_table
+from pipelines.stages.extract.explain import GROUPS, group_of
+from pipelines.stages.extract.pages import id_of_url
+from webtext_cli.main import main
+
+_URL = "http://example.org/0/1"
+
+
+class _Network(NamedTuple):
+    low: Any
+    high: Any
+
+
+def _evaluate(network: _Network, features: Any, *_: Any) -> tuple[Any, Any]:
+    """Judge by the share of words in links alone; every page is a forum."""
+    odds = 3 - 6 * features[:, NAMES.index("words in links")]
+    return np.stack([odds, odds], axis=1), np.array([kind == "forum" for kind in KINDS], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _small_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = np.zeros(len(NAMES), np.float32)
+    empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
+    model = BlockModel((_Network(limits, limits + 1),), NAMES, empty, empty)  # type: ignore[arg-type]
+    monkeypatch.setattr("pipelines.algorithms.blocks.network.evaluate", _evaluate)
+    for module in ("pipelines.algorithms.blocks.model", "pipelines.stages.extract.explain"):
+        monkeypatch.setattr(f"{module}.load_model", lambda _: model)
+
+
+def _output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    code = main(["extract", "--explain", *arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "a.html"
+    page.write_text(html_page("Tame\ue000", sentences=1))
+    lines = _output(capsys, str(page)).splitlines()
+    home = next(line for line in lines if line.startswith(" Home"))
+    assert home.split()[2:5] == ["1", "-", "0.05"]
+    assert "text -" in home
+    text = next(line for line in lines if line.startswith(" The river Tame"))
+    assert " yes 0.95 " in " ".join(text.split())
+    assert "text +" in text
+    end = lines.index("page        a.html")
+    assert lines[end + 1 : end + 3] == [r"title       River Tame\ue000", "type        forum"]
+    assert lines[end + 3].startswith("confidence  0.")
+    assert lines[end + 4].startswith("outcome     kept, ")
+    assert lines[end + 6] == "River Tame"
+
+
+def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "a.html"
+    page.write_text(html_page("Tame", sentences=2))
+    found = json.loads(_output(capsys, str(page), "--json"))
+    assert (found["id"], found["url"], found["title"], found["page_type"]) == ("a.html", None, "River Tame", "forum")
+    assert [block["is_kept"] for block in found["blocks"]] == [False, True, True, True]
+    assert found["text"] == "\n\n".join(block["text"] for block in found["blocks"][1:])
+    # All other groups change nothing in this model; `text` comes first.
+    for block in found["blocks"]:
+        (first, change), *others = block["moved_by"].items()
+        assert first == "text"
+        # In the middle of the limits, 0 and 1 of the square root, a quarter of the words is in links.
+        assert change == (1.5 if block["is_kept"] else -4.5)
+        assert {change for _, change in others} == {0.0}
+    assert found["words"] == len(found["text"].split())
+
+
+def test_drop_reasons_are_those_of_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "a.html"
+    page.write_text(html_page("Tame", sentences=1))
+    lines = _output(capsys, str(page), "--min-words", "5000").splitlines()
+    assert lines[-1].startswith("outcome     dropped as too_short (")
+    page.write_bytes(b"\x00\x01\x02\x03" * 100)
+    found = json.loads(_output(capsys, str(page), "--json"))
+    assert (found["reason"], found["blocks"], found["text"]) == ("undecodable", [], "")
+
+
+def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    responses = [
+        [(f"http://example.org/{n}/{i}", html_page(f"{n}/{i}").encode(), HTML_HEADERS) for i in (0, 1)] for n in (0, 1)
+    ]
+    write_pages(tmp_path / "fetch", responses)
+    for target in (_URL, id_of_url(_URL)):
+        found = json.loads(_output(capsys, target, "--corpus", str(tmp_path), "--json"))
+        assert (found["url"], found["title"]) == (_URL, "River 0/1")
+    (tmp_path / "crawl.warc.gz").write_bytes(warc_bytes(responses[1])[0])
+    found = json.loads(_output(capsys, "http://example.org/1/1", "-i", str(tmp_path / "crawl.warc.gz"), "--json"))
+    assert found["title"] == "River 1/1"
+    assert not (tmp_path / "extract").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.html"], "missing.html: no such file; --explain takes an HTML file, or the URL or id of a page"),
+        (["http://example.org/other"], "http://example.org/other: no fetched page with this URL or id in "),
+        (["http://gone.example/0"], "http://gone.example/0: no fetched page with this URL or id in "),
+        (["0" * 32], f"{'0' * 32}: no fetched page with this URL or id in "),
+        (["crawl.warc"], "crawl.warc: is an archive; give the URL of a page, and the archive with --input"),
+        (["notes.txt"], "notes.txt: unknown file type; supported are .html"),
+        (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),
+        ([_URL, "--corpus", "elsewhere"], "elsewhere/fetch: no such folder"),
+    ],
+)  # fmt: skip
+def test_wrong_input(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pages(tmp_path / "fetch", [[(_URL, html_page("a").encode(), HTML_HEADERS)]])
+    for name in ("a.html", "crawl.warc", "notes.txt"):
+        (tmp_path / name).write_text(html_page("a"))
+    corpus = [] if "--corpus" in arguments else ["--corpus", str(tmp_path)]
+    assert main(["extract", "--explain", *arguments, *corpus]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_every_group_has_features() -> None:
+    groups = {group: [name for name in NAMES if group_of(name) == group] for group in [*GROUPS, "text"]}
+    assert all(groups.values())
+    assert "page URL digits" in groups["URL"]
+    assert {"words in links", "log words", "commas per word"} <= set(groups["text"])
+    assert "links in container 0" in groups["containers"]

@@ -1,0 +1,44 @@
+"""Output of `webtext extract --explain`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from pipelines.core.format import escape_unprintable, format_decimal, plural
+from pipelines.stages.extract.explain import ExplainedBlock, Explanation
+from webtext_cli.console import print_table, say
+
+_TEXT_CHARACTERS = 60
+
+
+def print_explanation(explanation: Explanation, as_json: bool) -> None:
+    """Print the blocks of a page, then its outcome and the text that is written, or one JSON object."""
+    if as_json:
+        say(json.dumps(dataclasses.asdict(explanation), ensure_ascii=False))
+        return
+    if explanation.blocks:
+        headings = ["block", "tag", "words", "kept", "p", "moved most by (log odds)"]
+        print_table(headings, [_row(block) for block in explanation.blocks], narrow=True)
+    detail = f" ({explanation.detail})" if explanation.detail else ""
+    kept = f"kept, {plural(explanation.words, 'word')}"
+    say(f"page        {escape_unprintable(explanation.url or explanation.id)}")
+    say(f"title       {escape_unprintable(explanation.title or 'none')}")
+    say(f"type        {explanation.page_type or 'not detected'}")
+    say(f"confidence  {format_decimal(explanation.confidence)} (the F1 to expect)")
+    say(f"outcome     {f'dropped as {explanation.reason}{detail}' if explanation.reason else kept}")
+    if explanation.reason is None:
+        say("")
+        say(escape_unprintable(explanation.text, keep="\n\t"))
+
+
+def _row(block: ExplainedBlock) -> list[str]:
+    line = escape_unprintable(" ".join(block.text.split()))
+    return [
+        line if len(line) <= _TEXT_CHARACTERS else f"{line[: _TEXT_CHARACTERS - 1]}…",
+        block.tag,
+        f"{block.words:,}",
+        "yes" if block.is_kept else "-",
+        f"{block.probability:.2f}",
+        ", ".join(f"{group} {change:+.1f}" for group, change in block.moved_by.items()),
+    ]
