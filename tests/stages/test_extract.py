@@ -25,6 +25,7 @@ from extract_run import (
 )
 from quick_extractor import first_paragraph
 
+from pipelines.algorithms.blocks.model import KINDS
 from pipelines.core import manifest, shards
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.core.records import DOCUMENT_SCHEMA, PAGE_SCHEMA
@@ -241,6 +242,30 @@ def test_the_fast_extractor_keeps_the_article_and_its_model_is_part_of_the_resul
     assert (document["title"], document["extractor"]) == ("River Wye", "fast")
     version = manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"]
     assert re.fullmatch(r"selectolax \d[\d.]*, model [0-9a-f]{16}, ftfy \d[\d.]*", version)
+    assert document["page_type"] in KINDS
+    assert 0.5 < document["confidence"] <= 1
+
+
+def test_the_body_of_an_article_has_no_caption(tmp_path):
+    caption = "<figure><img src=a.jpg><figcaption>The river in spring. Photo: A. Person</figcaption></figure>"
+    (tmp_path / "page.html").write_text(html_page("Wye", sentences=12).replace("</h1>", f"</h1>{caption}"))
+    for content in ("main", "article"):
+        run(tmp_path / "page.html", tmp_path / content, content=content)
+    [article] = rows(tmp_path / "article", "documents")
+    assert article["text"].count("The river Wye") == 24
+    assert "Photo" not in article["text"]
+    with pytest.raises(ChangedRunError, match='content was "main", is now "article"'):
+        run(tmp_path / "page.html", tmp_path / "main", content="article")
+
+
+def test_a_page_with_only_a_description_is_no_document(tmp_path):
+    description = "Rugs for every room of the house, delivered to your door in a week. " * 2
+    head = f'<html><head><title>Rugs</title><meta name="description" content="{description}"></head>'
+    (tmp_path / "shell.html").write_text(f"{head}<body><div id=root></div></body></html>")
+    (tmp_path / "text.html").write_text(html_page("Wye", sentences=8).replace("<html>", head))
+    summary = run(tmp_path, tmp_path / "out")
+    assert (summary.records_out, sum(summary.dropped.values())) == (1, 1)
+    assert [row["id"] for row in rows(tmp_path / "out", "dropped")] == ["shell.html"]
 
 
 def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):

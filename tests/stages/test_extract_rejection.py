@@ -125,12 +125,14 @@ def test_the_stage_drops_them_by_reason_unless_told_to_keep_them(tmp_path):
     data = [(urls[reason], html_of(*page).encode(), HTML_HEADERS) for reason, page in REJECTED.items()]
     data.append(("http://article.example/", html_of("Market", ARTICLE).encode(), HTML_HEADERS))
     (tmp_path / "crawl.warc.gz").write_bytes(warc_bytes(data)[0])
-    summary = run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
+    # Of such short texts, `fast` keeps some and not others.
+    options = {"extractor": "trafilatura"}
+    summary = run([tmp_path / "crawl.warc.gz"], tmp_path / "out", **options)
     dropped = {row["url"]: row for row in rows(tmp_path / "out", "dropped")}
     assert {url: row["reason"] for url, row in dropped.items()} == {urls[reason]: reason for reason in REJECTED}
     assert dropped[urls["parked_domain"]]["detail"] == "This domain is for sale"
     assert summary.records_out == 1
-    kept = run([tmp_path / "crawl.warc.gz"], tmp_path / "all", keep_non_documents=True)
+    kept = run([tmp_path / "crawl.warc.gz"], tmp_path / "all", keep_non_documents=True, **options)
     assert not set(kept.dropped) & set(REJECTED)
     assert kept.records_out > 1
 

@@ -14,7 +14,7 @@ class ExtractConfig:
     extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
     content: str = option(
         "main",
-        "What fast keeps: what readers come for, or the body of an article only; auto: the latter on pages of articles.",
+        "What fast keeps: what readers come for, or the body of an article only; auto: the latter if it is one.",
         choices=("main", "article", "auto"),
     )
     language: str | None = option(

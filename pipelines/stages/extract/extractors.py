@@ -60,11 +60,11 @@ class Extracted:
 
     title: str | None
     text: str
-    tree: LexborHTMLParser | None = None
+    tree: LexborHTMLParser | None = dataclasses.field(default=None, compare=False)
     is_fixed: bool = False
     page_type: str | None = None
     confidence: float | None = None
-    list_blocks: Callable[[], Blocks] | None = None
+    list_blocks: Callable[[], Blocks] | None = dataclasses.field(default=None, compare=False)
 
 
 Extractor = Callable[..., Extracted]
