@@ -21,7 +21,7 @@ _EPSILON = 1e-5
 
 
 class Network(NamedTuple):
-    """The weights, float32; `F` features, `H` hidden units, `L` layers, `K` types of pages.
+    """The weights, float32; `F` features, `H` hidden units (a multiple of 4), `L` layers, `K` types of pages.
 
     Inputs: the square roots of the features, between `low` and `high`, are multiplied by `inputs` (F, H); `tags`
     (256, H) are added for the tag of the element. Layers: `norms` (L, 2, H) scale and shift, `kernels` (L, 5, H) with
@@ -96,17 +96,27 @@ def evaluate(
 @kernel
 def _normalize(hidden: Any, norm: Any, normal: Any) -> None:
     """Scale each row to mean 0 and variance 1, then by the learned scale and shift."""
-    units = np.float32(hidden.shape[1])
+    # Four sums side by side: LLVM keeps the order of additions, and each waits for the one before.
+    units = hidden.shape[1]
     for row in range(len(hidden)):
-        mean = variance = np.float32(0)
-        for unit in range(hidden.shape[1]):
-            mean += hidden[row, unit]
-        mean /= units
-        for unit in range(hidden.shape[1]):
-            variance += (hidden[row, unit] - mean) ** 2
-        factor = np.float32(1) / np.float32(sqrt(variance / units + np.float32(_EPSILON)))
-        for unit in range(hidden.shape[1]):
-            normal[row, unit] = (hidden[row, unit] - mean) * factor * norm[0, unit] + norm[1, unit]
+        values, scaled = hidden[row], normal[row]
+        first = second = third = fourth = np.float32(0)
+        for unit in range(0, units, 4):
+            first += values[unit]
+            second += values[unit + 1]
+            third += values[unit + 2]
+            fourth += values[unit + 3]
+        mean = ((first + second) + (third + fourth)) / np.float32(units)
+        first = second = third = fourth = np.float32(0)
+        for unit in range(0, units, 4):
+            first += (values[unit] - mean) ** 2
+            second += (values[unit + 1] - mean) ** 2
+            third += (values[unit + 2] - mean) ** 2
+            fourth += (values[unit + 3] - mean) ** 2
+        variance = ((first + second) + (third + fourth)) / np.float32(units)
+        factor = np.float32(1) / np.float32(sqrt(variance + np.float32(_EPSILON)))
+        for unit in range(units):
+            scaled[unit] = (values[unit] - mean) * factor * norm[0, unit] + norm[1, unit]
 
 
 @kernel
@@ -132,9 +142,11 @@ def _average(normal: Any, groups: Any, sums: Any, counts: Any, means: Any) -> No
         counts[:] = 0
         for row in range(len(normal)):
             counts[group[row]] += np.float32(1)
+            total, values = sums[group[row]], normal[row]
             for unit in range(units):
-                sums[group[row], unit] += normal[row, unit]
+                total[unit] += values[unit]
         for row in range(len(normal)):
             factor = np.float32(1) / counts[group[row]]
+            total, values = sums[group[row]], means[row, number * units : (number + 1) * units]
             for unit in range(units):
-                means[row, number * units + unit] = sums[group[row], unit] * factor
+                values[unit] = total[unit] * factor
