@@ -120,13 +120,18 @@ def read_html(path: Path) -> str:
 
 
 def read_webtext(page: Page) -> dict[str, Any]:
-    found = read_metadata(LexborHTMLParser(page.html), page.url)
-    return {"title": found.title, "author": found.author, "date": found.published, "sitename": found.site_name}
+    metadata = read_metadata(LexborHTMLParser(page.html), page.url)
+    return {
+        "title": metadata.title,
+        "author": metadata.author,
+        "date": metadata.published,
+        "sitename": metadata.site_name,
+    }
 
 
 def read_trafilatura(page: Page) -> dict[str, Any]:
-    found = extract_metadata(trafilatura.load_html(page.html), page.url)
-    return {name: getattr(found, name) for name in FIELDS}
+    metadata = extract_metadata(trafilatura.load_html(page.html), page.url)
+    return {name: getattr(metadata, name) for name in FIELDS}
 
 
 def read_htmldate(page: Page) -> dict[str, Any]:
@@ -136,10 +141,10 @@ def read_htmldate(page: Page) -> dict[str, Any]:
 def read_extruct(page: Page) -> dict[str, Any]:
     try:
         syntaxes = ["json-ld", "opengraph", "microdata"]
-        found = extruct.extract(page.html, base_url=page.url, syntaxes=syntaxes, uniform=True, errors="ignore")
+        objects = extruct.extract(page.html, base_url=page.url, syntaxes=syntaxes, uniform=True, errors="ignore")
     except Exception:  # noqa: BLE001 - it fails on some malformed pages
         return {}
-    items = [*found.get("json-ld", []), *found.get("microdata", []), *found.get("opengraph", [])]
+    items = [*objects.get("json-ld", []), *objects.get("microdata", []), *objects.get("opengraph", [])]
     flat = [inner for item in items for inner in (item.get("@graph") or [item]) if isinstance(inner, dict)]
 
     def first(*names: str) -> Any:

@@ -47,8 +47,8 @@ def label_blocks(page: seg.Segments, content: Words) -> npt.NDArray[np.float32]:
             aligned |= in_runs
             break
         matches = np.full(len(words), -1, np.int64)
-        found = _align(words[candidates], content[rest])
-        matches[candidates] = np.where(found >= 0, rest[found] if len(rest) else -1, -1)
+        partners = _align(words[candidates], content[rest])
+        matches[candidates] = np.where(partners >= 0, rest[partners] if len(rest) else -1, -1)
         follows = (matches[1:] == matches[:-1] + 1) & (matches[:-1] >= 0)
         good = _cover_runs(follows[:-1] & follows[1:], len(words))
         for start, size in zip(first, count, strict=True):

@@ -48,7 +48,6 @@ class Recipe:
     f1_weight: float = 0.5
     type_weight: float = 0.1
     segment_weight: float = 0.5
-    main_segment_weight: float = 0.0
     article_weight: float = 0.5
 
 
@@ -90,7 +89,7 @@ def train(pages: Sequence[LabelledPage], groups: Sequence[int], recipe: Recipe) 
         tables = encoders.tables([group for group in groups if group not in own])
         examples += [_example(page, tables) for page in used if page.group in own]
     networks = tuple(_train_network(examples, recipe, recipe.seed + member) for member in range(recipe.members))
-    return BlockModel(networks, NAMES, *encoders.tables(groups))
+    return BlockModel(networks, *encoders.tables(groups))
 
 
 def _example(page: LabelledPage, tables: tuple[Values, Values]) -> Example:
@@ -272,8 +271,7 @@ def _loss(net: _Net, batch: _Batch, recipe: Recipe) -> Tensor:
     f1 = (2 * common + 1) / ((probability * words).sum(1) + (batch.labels * words).sum(1) + 1)
     is_article = (batch.kinds == KINDS.index("article")).float()
     full = entropies(main) + recipe.f1_weight * (1 - f1) + recipe.article_weight * is_article * entropies(article)
-    segments = recipe.segment_weight * entropies(article) + recipe.main_segment_weight * entropies(main)
-    losses = torch.where(is_full, full, segments)
+    losses = torch.where(is_full, full, recipe.segment_weight * entropies(article))
     type_losses = functional.cross_entropy(types, batch.kinds, ignore_index=-1, reduction="sum")
     return losses.mean() + recipe.type_weight * type_losses / len(batch.kinds)
 

@@ -39,7 +39,7 @@ def _evaluate(network: _Network, features: Any, *_: Any) -> tuple[Any, Any]:
 def _small_model(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = np.zeros(len(NAMES), np.float32)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    model = BlockModel((_Network(limits, limits + 1),), NAMES, empty, empty)  # type: ignore[arg-type]
+    model = BlockModel((_Network(limits, limits + 1),), empty, empty)  # type: ignore[arg-type]
     monkeypatch.setattr("pipelines.algorithms.blocks.network.evaluate", _evaluate)
     for module in ("pipelines.algorithms.blocks.model", "pipelines.stages.extract.explain"):
         monkeypatch.setattr(f"{module}.load_model", lambda _: model)
@@ -72,18 +72,23 @@ def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys
 def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "a.html"
     page.write_text(html_page("Tame", sentences=2))
-    found = json.loads(_output(capsys, str(page), "--json"))
-    assert (found["id"], found["url"], found["title"], found["page_type"]) == ("a.html", None, "River Tame", "forum")
-    assert [block["is_kept"] for block in found["blocks"]] == [False, True, True, True]
-    assert found["text"] == "\n\n".join(block["text"] for block in found["blocks"][1:])
+    shown = json.loads(_output(capsys, str(page), "--json"))
+    assert (shown["id"], shown["url"], shown["title"], shown["page_type"]) == (
+        "a.html",
+        None,
+        "River Tame",
+        "forum",
+    )
+    assert [block["is_kept"] for block in shown["blocks"]] == [False, True, True, True]
+    assert shown["text"] == "\n\n".join(block["text"] for block in shown["blocks"][1:])
     # All other groups change nothing in this model; `text` comes first.
-    for block in found["blocks"]:
+    for block in shown["blocks"]:
         (first, change), *others = block["moved_by"].items()
         assert first == "text"
         # In the middle of the limits, 0 and 1 of the square root, a quarter of the words is in links.
         assert change == (1.5 if block["is_kept"] else -4.5)
         assert {change for _, change in others} == {0.0}
-    assert found["words"] == len(found["text"].split())
+    assert shown["words"] == len(shown["text"].split())
 
 
 def test_drop_reasons_are_those_of_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,8 +97,8 @@ def test_drop_reasons_are_those_of_the_options(tmp_path: Path, capsys: pytest.Ca
     lines = _output(capsys, str(page), "--min-words", "5000").splitlines()
     assert lines[-1].startswith("outcome     dropped as too_short (")
     page.write_bytes(b"\x00\x01\x02\x03" * 100)
-    found = json.loads(_output(capsys, str(page), "--json"))
-    assert (found["reason"], found["blocks"], found["text"]) == ("undecodable", [], "")
+    shown = json.loads(_output(capsys, str(page), "--json"))
+    assert (shown["reason"], shown["blocks"], shown["text"]) == ("undecodable", [], "")
 
 
 def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,11 +107,11 @@ def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: p
     ]
     write_pages(tmp_path / "fetch", responses)
     for target in (_URL, id_of_url(_URL)):
-        found = json.loads(_output(capsys, target, "--corpus", str(tmp_path), "--json"))
-        assert (found["url"], found["title"]) == (_URL, "River 0/1")
+        shown = json.loads(_output(capsys, target, "--corpus", str(tmp_path), "--json"))
+        assert (shown["url"], shown["title"]) == (_URL, "River 0/1")
     (tmp_path / "crawl.warc.gz").write_bytes(warc_bytes(responses[1])[0])
-    found = json.loads(_output(capsys, "http://example.org/1/1", "-i", str(tmp_path / "crawl.warc.gz"), "--json"))
-    assert found["title"] == "River 1/1"
+    shown = json.loads(_output(capsys, "http://example.org/1/1", "-i", str(tmp_path / "crawl.warc.gz"), "--json"))
+    assert shown["title"] == "River 1/1"
     assert not (tmp_path / "extract").exists()
 
 

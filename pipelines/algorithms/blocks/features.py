@@ -8,9 +8,7 @@ from pipelines.algorithms.blocks import place_features, text_features
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.elements import describe_elements
 from pipelines.algorithms.blocks.page import PAGE_NAMES, ParsedPage, page_features, words_of
-from pipelines.algorithms.blocks.values import Floats, Values
-
-Numbers = place_features.Numbers
+from pipelines.algorithms.blocks.values import Floats, Numbers, Values
 
 NAMES = (*text_features.NAMES, *place_features.NAMES, *(f"page {name}" for name in PAGE_NAMES))
 

@@ -18,7 +18,6 @@ from pipelines.algorithms.blocks.values import Floats, Values, values_table
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-CONTENTS = ("auto", "main", "article")
 # The mean of the networks is less sure than it could be; chosen by cross-validation, as is the F1 that is enough.
 _SHARPNESS = 1.5
 # A shorter description alone is not a document: scripts would load its text.
@@ -26,10 +25,9 @@ _DESCRIPTION_WORDS = 60
 
 
 class BlockModel(NamedTuple):
-    """Networks whose answers are averaged, the names of their features, and the values of class names and of words."""
+    """Networks whose answers are averaged, and the values of class names and of words."""
 
     networks: tuple[net.Network, ...]
-    features: tuple[str, ...]
     tokens: Values
     words: Values
 
@@ -52,7 +50,7 @@ def save_model(path: str, model: BlockModel) -> None:
     for name, table in (("tokens", model.tokens), ("words", model.words)):
         used = table.hashes != 0
         arrays |= {f"{name}_hashes": table.hashes[used], f"{name}_values": table.values[used].astype(np.float16)}
-    arrays["features"] = np.frombuffer("\n".join(model.features).encode(), np.uint8)
+    arrays["features"] = np.frombuffer("\n".join(NAMES).encode(), np.uint8)
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
@@ -69,7 +67,7 @@ def load_model(path: str) -> BlockModel:
         features = tuple(arrays["features"].tobytes().decode().split("\n"))
     if features != NAMES:
         raise ValueError("the model was trained with other features")
-    return BlockModel(networks, features, *tables)
+    return BlockModel(networks, *tables)
 
 
 def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "main") -> Choice:

@@ -6,7 +6,6 @@ from math import log1p
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.elements import (
@@ -27,10 +26,8 @@ from pipelines.algorithms.blocks.elements import (
 )
 from pipelines.algorithms.blocks.text_features import HEADING, LINKS, PROSE, TITLE, VALUE, WORDS
 from pipelines.algorithms.blocks.text_features import NAMES as TEXT_NAMES
-from pipelines.algorithms.blocks.values import Floats
+from pipelines.algorithms.blocks.values import Floats, Numbers
 from pipelines.algorithms.kernels.compilation import helper, kernel
-
-Numbers = npt.NDArray[np.int32]
 
 _CONTAINERS = 5
 _FAR_AWAY = -1000

@@ -95,17 +95,17 @@ def segment(html: bytes) -> Segments:
     _segment(
         data, text, blocks, words, word_flags, parents, tags, flags, token_starts, tokens, tag_counts, stack, sizes
     )  # fmt: skip
-    count, characters, found_words, found, found_tokens = sizes.tolist()
+    block_count, text_bytes, word_count, element_count, token_count = sizes.tolist()
     return Segments(
-        text[:characters],
-        blocks[:count],
-        words[:found_words],
-        word_flags[:found_words],
-        parents[:found],
-        tags[:found],
-        flags[:found],
-        token_starts[: found + 1],
-        tokens[:found_tokens],
+        text[:text_bytes],
+        blocks[:block_count],
+        words[:word_count],
+        word_flags[:word_count],
+        parents[:element_count],
+        tags[:element_count],
+        flags[:element_count],
+        token_starts[: element_count + 1],
+        tokens[:token_count],
         tag_counts,
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.blocks.values import Floats
+
 # Below, the page is more likely to have no main content at all.
 _MIN_EXPECTED = 0.5
-
-Floats = npt.NDArray[np.float32]
 
 
 def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:

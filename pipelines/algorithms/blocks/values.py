@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pipelines.algorithms.kernels.compilation import as_read_only, helper
 
 Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int32]
 
 
 class Values(NamedTuple):

@@ -6,6 +6,8 @@ import dataclasses
 
 from pipelines.core.config import option
 
+CONTENTS = ("main", "article", "auto")
+
 
 @dataclasses.dataclass(frozen=True)
 class ExtractConfig:
@@ -15,7 +17,7 @@ class ExtractConfig:
     content: str = option(
         "main",
         "What fast keeps: what readers come for, or the body of an article only; auto: the latter if it is one.",
-        choices=("main", "article", "auto"),
+        choices=CONTENTS,
     )
     language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"

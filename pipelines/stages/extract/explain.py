@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.features import block_features
+from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, evaluate_networks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
@@ -176,7 +176,7 @@ def _effects(
     # The network reads square roots between two limits.
     middles = (model.networks[0].low + model.networks[0].high) / 2
     neutral = np.copysign(middles**2, middles)
-    groups = np.array([group_of(name) for name in model.features])
+    groups = np.array([group_of(name) for name in NAMES])
     complete = odds(features, tags)
     effects = {}
     for group in dict.fromkeys(groups.tolist()):
