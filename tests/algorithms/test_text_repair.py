@@ -10,6 +10,8 @@ from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
     [
         ("plain \u2019text\u2019\n\ttab", "plain \u2019text\u2019\n\ttab"),
         ("it\u00e2\u0080\u0099s\nsch\u00c3\u00b6n", "it\u2019s\nsch\u00c3\u00b6n"),
+        ("it\u00e2\u0080\u0099s na\u00efve", "it\u2019s na\u00efve"),
+        ("\u2018it\u00e2\u0080\u0099s\u2019\ud800", "\u2018it\u2019s\u2019"),
         ("a \u0096 b \u0093c\u0094", "a \u2013 b \u201cc\u201d"),
         ("a\x01b\x7fc\x81d", "abcd"),
         ("sy\u00adlla\u200bble \u202btext\u202c\ufeff \ufffc", "syllable text "),

@@ -6,22 +6,29 @@ import re
 
 # A text does not contain these controls; windows-1252, or UTF-8 read as Latin-1, does.
 _C1 = re.compile("[\x80-\x9f]")
-# Controls, soft hyphen, zero width space, marks and overrides of direction, byte-order mark, replaced objects.
-_INVISIBLE = (
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc\ufffe\uffff"
+_LATIN_1 = re.compile("[\x80-\xff]+")
+# Controls, soft hyphen, zero width space, marks and overrides of direction, lone surrogates, byte-order mark, replaced
+# objects.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffc\ufffe\uffff]"
 )
-_INVISIBLE_CHARACTERS = re.compile(f"[{_INVISIBLE}]")
-# To search for each in turn takes a tenth of the time of the regex.
-_SEARCHED = [chr(code) for code in range(1 << 16) if _INVISIBLE_CHARACTERS.match(chr(code))]
 
 
 def repair_text(text: str) -> str:
-    """Return a text without invisible characters; lines with controls of Latin-1 are decoded again."""
-    if not any(map(text.__contains__, _SEARCHED)):
+    """Return a text without invisible characters and surrogates; lines with controls of Latin-1 are decoded again."""
+    if not _INVISIBLE.search(text):
         return text
     if _C1.search(text):
-        text = "\n".join(fix_mojibake(line) if _C1.search(line) else line for line in text.split("\n"))
-    return _INVISIBLE_CHARACTERS.sub("", text)
+        text = "\n".join(_fix_line(line) if _C1.search(line) else line for line in text.split("\n"))
+    return _INVISIBLE.sub("", text)
+
+
+def _fix_line(line: str) -> str:
+    try:
+        return _LATIN_1.sub(lambda characters: characters[0].encode("latin-1").decode(), line)
+    except UnicodeDecodeError:  # ftfy takes 1 ms per 1,000 characters
+        return fix_mojibake(line)
 
 
 def fix_mojibake(text: str) -> str:

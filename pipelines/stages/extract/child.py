@@ -337,19 +337,14 @@ def _decode_body(page: RawPage) -> bytes:
 
 
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
-    """Normalize line ends and white space around the text, repair it, and remove what UTF-8 cannot encode."""
-    text = _encodable(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
+    """Repair the text, and normalize its line ends and the white space around it."""
+    text = repair_text(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
     title = _clean_line(extracted.title)
     return PageText(title, text, language, page_type=extracted.page_type, confidence=extracted.confidence)
 
 
 def _clean_line(text: str | None) -> str | None:
-    return " ".join(_encodable(text or "").split()) or None
-
-
-def _encodable(text: str) -> str:
-    """Return repaired text, without the controls and lone surrogates that character references can create."""
-    return repair_text(text.encode("utf-8", "ignore").decode())
+    return " ".join(repair_text(text or "").split()) or None
 
 
 def declared_language(html: str) -> str | None:
