@@ -85,7 +85,7 @@ def _response(number: int, *, length_error: int = 0, size: int = 99) -> bytes:
         (gzip.compress(_response(0)) + gzip.compress(_response(1))[:-30], "the file ends within a compressed record"),
         (
             gzip.compress(_response(0, size=99_000))[:-9] + b"x" * 9,
-            "is damaged after byte 0 (Error -3 ",
+            "is damaged after byte 0 (Error -6 Incorrect checksum found)",
         ),
         (b"no record, but more than five words\n", "a record has no URL"),
     ],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
+from isal import isal_zlib
 from warcio.archiveiterator import ArchiveIterator
 from warcio.bufferedreaders import DecompressingBufferedReader
 from warcio.exceptions import ArchiveLoadFailed
@@ -44,9 +45,11 @@ class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
 class _HeaderLineReader(DecompressingBufferedReader):  # type: ignore[misc]
     """Counts the bytes that are read as lines, which are the headers and the blank lines after a record.
 
-    Raises zlib.error where warcio prints it, and ArchiveLoadFailed for an incomplete file, whose end warcio accepts.
+    Raises IsalError where warcio prints it, and ArchiveLoadFailed for an incomplete file, whose end warcio accepts.
     """
 
+    # ISA-L decompresses in less than half the time of zlib.
+    DECOMPRESSORS: ClassVar = {"gzip": lambda: isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)}
     header_bytes = 0
 
     def _process_read(self, data: bytes) -> None:

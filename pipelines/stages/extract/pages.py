@@ -7,10 +7,10 @@ import dataclasses
 import datetime as dt
 import hashlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+from isal import isal_zlib
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
@@ -30,8 +30,9 @@ _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE
 _ARC_START = b"filedesc://"
 # warcio's messages quote the file.
 _REASON_CHARACTERS = 200
+_ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an instance
 # What warcio raises for an invalid record (AttributeError: it has no target URI).
-_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError, AttributeError)
+_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, _ISAL_ERROR, ValueError, AttributeError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
