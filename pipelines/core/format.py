@@ -77,7 +77,7 @@ def plural(count: int, noun: str, nouns: str | None = None) -> str:
 
 def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
     """Write characters without a glyph, such as ESC and no-break spaces, as `\\x1b`, except those in `keep`."""
-    return "".join(
-        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    if text.isprintable():
+        return text
+    unprintable = (character for character in set(text) if not (character.isprintable() or character in keep))
+    return text.translate({ord(character): character.encode("unicode_escape").decode() for character in unprintable})
