@@ -17,7 +17,7 @@ from benchmarks.extractor.pages import LabelledPage
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
-from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, root
+from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, scale
 from pipelines.algorithms.blocks.values import Values
 
 Floats = npt.NDArray[np.float32]
@@ -216,13 +216,14 @@ class _Scaling(NamedTuple):
     factor: Floats
 
     def apply(self, features: Floats) -> Floats:
-        return np.asarray((np.clip(root(features), self.low, self.high) - self.mean) * self.factor)
+        return np.asarray((scale(features, self.low, self.high) - self.mean) * self.factor)
 
 
 def _scaling(examples: list[Example]) -> _Scaling:
-    sample = root(np.concatenate([example.features[::7] for example in examples]))
-    low, high = np.percentile(sample, _PERCENTILES, axis=0).astype(np.float32)
-    sample = np.clip(sample, low, high)
+    sample = np.concatenate([example.features[::7] for example in examples])
+    endless = np.full(sample.shape[1], np.inf, np.float32)
+    low, high = np.percentile(scale(sample, -endless, endless), _PERCENTILES, axis=0).astype(np.float32)
+    sample = scale(sample, low, high)
     return _Scaling(low, high, sample.mean(axis=0), 1 / (sample.std(axis=0) + np.float32(0.01)))
 
 

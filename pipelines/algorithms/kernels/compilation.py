@@ -42,9 +42,12 @@ _ALGORITHMS = Path(__file__).resolve().parents[1]
 _LOCK_TIMEOUT_S = 60
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Return a function that is compiled at its first call, cached on disk, and releases the GIL while it runs."""
-    dispatcher = _njit(**_OPTIONS)(function)
+def kernel(function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function that is compiled at its first call, cached on disk, and releases the GIL while it runs.
+
+    `options` are further ones of numba's.
+    """
+    dispatcher = _njit(**_OPTIONS, **options)(function)
     with contextlib.suppress(OSError, RuntimeError):  # nowhere to cache: compiled by each process
         dispatcher._cache = _Cache(function)
     return dispatcher
