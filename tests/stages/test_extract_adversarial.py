@@ -143,14 +143,3 @@ def test_300_damaged_and_adversarial_pages_each_have_an_outcome(tmp_path):
     assert {name: outcomes[name] for name, _ in heavy if outcomes[name] not in HEAVY} == {"too-large": "too_large"}
     assert {outcomes[name] for name, _ in good} <= {"document"}
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, MEMORY_MB << 10)
-
-
-def test_elements_nested_too_deeply_are_flattened_and_keep_their_text():
-    from pipelines.algorithms.blocks.nesting import limit_depth
-
-    assert limit_depth(REAL) == REAL
-    deep = "<div>word<br>" * 30_000 + "</div>" * 30_000
-    flat = limit_depth(deep)
-    assert (flat.count("<div>"), flat.count("</div>"), flat.count("word")) == (256, 256, 30_000)
-    unclosed = "<p>one<li>two<img>" * 20_000
-    assert limit_depth(unclosed) == unclosed

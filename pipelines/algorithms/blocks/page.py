@@ -15,7 +15,7 @@ import numpy as np
 from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.nesting import limit_depth
+from pipelines.algorithms.blocks.parsing import parse_html
 from pipelines.algorithms.blocks.tags import TAGS
 
 _WORD = re.compile(r"\w+")
@@ -25,10 +25,6 @@ _META = re.compile(
 )
 _CONTENT = re.compile(r'\scontent="([^"]*)"')
 _BODY = re.compile(r"<body[^>]*>")
-# A browser does not parse what is in noscript; a frame without an end would contain the rest of the page.
-_OPEN_FRAME = re.compile(r"(<iframe[^>]*>)(\s*</noscript)")
-_CODE = re.compile(r"<(?:!--|(script|style)\b[^>]*>)", re.IGNORECASE)
-_END_OF_CODE = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 _MARKUP = re.compile(r"<[^<>]+>")
 _JSON_LD = "application/ld+json"
 _JSON_LD_DEPTH, _JSON_LD_TEXT = 8, 40
@@ -72,7 +68,7 @@ class ParsedPage(NamedTuple):
 
 def parse_page(text: str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
-    tree = LexborHTMLParser(_OPEN_FRAME.sub(r"\1</iframe>\2", limit_depth(_without_code(text))))
+    tree = parse_html(text)
     normalized = tree.html or ""
     body = _BODY.search(normalized)
     head = normalized[: body.start()] if body else ""
@@ -99,24 +95,6 @@ def parse_page(text: str) -> ParsedPage:
         open_graph_type,
         frozenset(types),
     )
-
-
-def _without_code(text: str) -> str:
-    """Return HTML without the code in its scripts and styles, half of an average page, which lexbor need not copy."""
-    parts: list[str] = []
-    position = copied = 0
-    while match := _CODE.search(text, position):
-        name = match[1]
-        end = text.find("-->", match.end()) if name is None else -1
-        if name is not None and (close := _END_OF_CODE[name.lower()].search(text, match.end())):
-            end = close.start()
-            if _JSON_LD not in match[0]:
-                parts.append(text[copied : match.end()])
-                copied = end
-        if end < 0:
-            break
-        position = end
-    return "".join(parts) + text[copied:]
 
 
 def words_of(text: str) -> list[str]:

@@ -25,6 +25,8 @@ _INLINE = (
     "u var wbr area embed col colgroup param"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
+# The next one ends these, if nothing else does, so many without an end are not nested.
+_ENDED_BY_NEXT = "p li dt dd tr td th thead tbody tfoot option a nobr html head body"
 _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
 # Something is shown in the place of such an element, so it separates words.
 _REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
@@ -71,4 +73,6 @@ def _name_table(names: Iterable[tuple[str, int]]) -> tuple[npt.NDArray[np.uint64
 
 
 KINDS = _kinds()
+NOT_NESTED = (KINDS & WITHOUT_END) != 0
+NOT_NESTED[[TAGS[name] for name in _ENDED_BY_NEXT.split()]] = True
 NAME_HASHES, NAME_NUMBERS = _name_table((name, number) for name, number in TAGS.items())

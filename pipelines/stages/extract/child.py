@@ -26,7 +26,6 @@ from multiprocessing.process import BaseProcess
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
-from pipelines.algorithms.blocks.nesting import limit_depth
 from pipelines.algorithms.web.charset import decode_page
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.core.errors import WebtextError
@@ -302,9 +301,9 @@ def _extract_html(extractor: Extractor, html: str, page: RawPage) -> PageText:
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)
-    from selectolax.lexbor import LexborHTMLParser
+    from pipelines.algorithms.blocks.parsing import parse_html
 
-    metadata = read_metadata(extracted.tree or LexborHTMLParser(limit_depth(html)), page.url)
+    metadata = read_metadata(extracted.tree or parse_html(html), page.url)
     values = (value and fix_mojibake(value) if extracted.is_fixed else value for value in dataclasses.astuple(metadata))
     metadata = Metadata(*map(_clean_line, values))
     return dataclasses.replace(text, title=metadata.title or text.title, metadata=metadata, rejection=rejection)
