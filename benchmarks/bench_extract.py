@@ -5,8 +5,10 @@
 FOLDER contains `pages/wcxb-dev/html/*.html.gz` and `pages/wcxb-dev/ground-truth/*.json` (default: $WEBTEXT_TEST_DATA).
 The metric is that of the benchmark: the mean F1 of the multisets of lower-cased words per page.
 
-The whole command is timed on every tenth page: from a `.warc.gz`, which the script writes, to Parquet, with one worker.
-It and its child share one core. The time of the same command on one page is subtracted, so starting costs nothing.
+The whole command is timed on all pages: from a `.warc.gz`, which the script writes, to Parquet, with one worker. It and
+its child share one core. In each round, the time of the same command on the first page alone is subtracted: Python,
+imports, the model, compiled kernels. The rest, which is divided by the number of the other pages, includes the report.
+A run that is not timed comes before the first round, since the first run on a machine compiles the kernels.
 """
 
 from __future__ import annotations
@@ -14,12 +16,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import gzip
 import io
-import json
 import logging
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -27,7 +26,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,20 +34,16 @@ from process_tree import peak_mb, tree
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.extractor.pages import AnnotatedPage, read_benchmark, word_f1
 from pipelines.stages.extract.child import Limits, PageReader, RawPage, extract_text, html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted, extractor_version
 
 CHILD_STEP = 10
-ROUNDS = 5
+COMPARED = ("trafilatura", "fast")
+ROUNDS = 3
 PIPE_COPIES = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class AnnotatedPage:
-    url: str | None
-    kind: str
-    html: bytes
-    text: str
 
 
 def main() -> None:
@@ -62,7 +57,7 @@ def main() -> None:
     if not folder.is_dir():
         print(f"skipped: {folder} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
-    pages = [read_page(path) for path in sorted((folder / "html").glob("*.html.gz"))[:: options.step]]
+    pages = list(read_benchmark(folder, options.step))
     size_mb = sum(len(page.html) for page in pages) / 1e6
     print(f"{len(pages)} pages, {size_mb:.0f} MB; all seconds are CPU time")
     logging.disable(logging.CRITICAL)
@@ -71,14 +66,7 @@ def main() -> None:
         for name in EXTRACTORS:
             report_quality(name, pages)
             report_child(name, pages[::CHILD_STEP])
-    report_command(pages[::CHILD_STEP])
-
-
-def read_page(path: Path) -> AnnotatedPage:
-    truth = json.loads((path.parents[1] / "ground-truth" / f"{path.name[:4]}.json").read_text())
-    kind = truth["_internal"]["page_type"]["primary"]
-    text = truth["ground_truth"].get("main_content") or ""
-    return AnnotatedPage(truth.get("url"), kind, gzip.decompress(path.read_bytes()), text)
+    report_command(pages)
 
 
 def report_quality(name: str, pages: list[AnnotatedPage]) -> None:
@@ -94,7 +82,7 @@ def report_quality(name: str, pages: list[AnnotatedPage]) -> None:
             crashes.append(type(error).__name__)
         seconds = time.process_time() - start
         total_s, slowest = total_s + seconds, max(slowest, seconds)
-        scores[page.kind].append(word_f1(text, page.text))
+        scores[page.kind].append(word_f1(text, page.content))
     all_scores = [score for kind in scores.values() for score in kind]
     print(f"\n{name} ({extractor_version(name)}): mean word-F1 {mean(all_scores):.4f}")
     print("  " + ", ".join(f"{kind} {mean(values):.3f} ({len(values)})" for kind, values in sorted(scores.items())))
@@ -116,8 +104,10 @@ def report_command(pages: list[AnnotatedPage]) -> None:
     runs = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         one, all_pages = (write_warc(Path(folder, f"{len(part)}.warc.gz"), part) for part in (pages[:1], pages))
+        for name in COMPARED:
+            run_command(name, one, Path(folder, "out"))
         for _ in range(ROUNDS):
-            for name in ("trafilatura", "fast"):
+            for name in COMPARED:
                 start, whole = (run_command(name, warc, Path(folder, "out")) for warc in (one, all_pages))
                 seconds = (whole.cpu_s - start.cpu_s, whole.wall_s - start.wall_s)
                 runs[name].append((*(value / (len(pages) - 1) for value in seconds), start.wall_s, *whole.peaks_mb))
@@ -133,7 +123,7 @@ def report_command(pages: list[AnnotatedPage]) -> None:
         ratios = sorted(slow[index] / fast[index] for slow, fast in zip(runs["trafilatura"], runs["fast"], strict=True))
         median = statistics.median(ratios)
         print(f"  fast against trafilatura by {what}: {median:.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    pipe_s = pipe_seconds(pages)
+    pipe_s = pipe_seconds(pages[::CHILD_STEP])
     print(f"  the pipe: {pipe_s * 1e3:.2f} ms per page, {pipe_s / medians['fast'][0]:.1%} of the CPU time of fast")
 
 
@@ -188,6 +178,7 @@ def nothing(_html: str, _url: str | None) -> Extracted:
 def pipe_seconds(pages: list[AnnotatedPage]) -> float:
     """Return the CPU seconds per page that a child costs in addition to the same work in this process."""
     raw_pages = [RawPage(page.html, None, page.url) for page in pages] * PIPE_COPIES
+    extract_text(nothing, raw_pages[0])  # imports the parsers
     with contextlib.closing(
         PageReader(nothing, Limits(timeout_s=120, memory_mb=4096, pages_per_child=1 << 30))
     ) as reader:
@@ -219,13 +210,6 @@ def cpu_seconds(function: Callable[[], object]) -> float:
     function()
     end = os.times()
     return sum(end[:4]) - sum(start[:4])
-
-
-def word_f1(extracted: str, expected: str) -> float:
-    words, truth = (Counter(re.findall(r"\w+", text.lower())) for text in (extracted, expected))
-    if not words and not truth:
-        return 1.0
-    return 2 * sum((words & truth).values()) / (sum(words.values()) + sum(truth.values()))
 
 
 def mean(values: list[float]) -> float:

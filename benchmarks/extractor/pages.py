@@ -6,9 +6,9 @@ import dataclasses
 import gzip
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,25 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
 
 GROUPS = 20
+
+
+class AnnotatedPage(NamedTuple):
+    """A page of the Web Content Extraction Benchmark: its bytes, its type, and its main content as annotated."""
+
+    id: str
+    url: str | None
+    kind: str
+    html: bytes
+    content: str
+
+
+def read_benchmark(folder: Path, step: int = 1) -> Iterator[AnnotatedPage]:
+    """Yield every page of the Web Content Extraction Benchmark in the order of its ids, or every `step`th."""
+    for path in sorted((folder / "ground-truth").glob("*.json"))[::step]:
+        truth: dict[str, Any] = json.loads(path.read_text())
+        html = gzip.decompress((folder / "html" / f"{path.stem}.html.gz").read_bytes())
+        content = truth["ground_truth"].get("main_content") or ""
+        yield AnnotatedPage(path.stem, truth.get("url"), truth["_internal"]["page_type"]["primary"], html, content)
 
 
 @dataclasses.dataclass
@@ -52,32 +71,30 @@ def read_pages(folders: Sequence[Path], seed: int = 0) -> list[LabelledPage]:
     return [dataclasses.replace(page, group=group_of[domain]) for page, domain in zip(pages, domains, strict=True)]
 
 
-def read_html(path: Path) -> str:
-    """Return the characters of a page as the command decodes them."""
-    return html_of(gzip.decompress(path.read_bytes()), None) or ""
-
-
 def _read_folder(folder: Path) -> list[LabelledPage]:
     annotations = folder / "annotations.json"
     if annotations.exists():
         items = json.loads(annotations.read_text()).items()
         return [_read_segments(folder, name, item) for name, item in items]
-    return [_read_content(folder, path) for path in sorted((folder / "ground-truth").glob("*.json"))]
+    return [_label_content(folder, page) for page in read_benchmark(folder)]
 
 
-def _read_content(folder: Path, path: Path) -> LabelledPage:
-    truth: dict[str, Any] = json.loads(path.read_text())
-    page = parse_page(read_html(folder / "html" / f"{path.stem}.html.gz"))
-    content = truth["ground_truth"].get("main_content") or ""
-    labels = label_blocks(page.segments, hash_words(content))
-    kind = truth["_internal"]["page_type"]["primary"]
-    return LabelledPage(path.stem, folder, truth.get("url"), page, labels, kind=kind, content=content)
+def _label_content(folder: Path, annotated: AnnotatedPage) -> LabelledPage:
+    page = _parse(annotated.html)
+    labels = label_blocks(page.segments, hash_words(annotated.content))
+    return LabelledPage(
+        annotated.id, folder, annotated.url, page, labels, kind=annotated.kind, content=annotated.content
+    )
 
 
 def _read_segments(folder: Path, name: str, item: dict[str, Any]) -> LabelledPage:
-    page = parse_page(read_html(folder / "html" / f"{name}.html.gz"))
+    page = _parse(gzip.decompress((folder / "html" / f"{name}.html.gz").read_bytes()))
     labels = _label_segments(page.segments, item["with"], item["without"])
     return LabelledPage(name, folder, item.get("url"), page, labels, wanted=item["with"], unwanted=item["without"])
+
+
+def _parse(html: bytes) -> ParsedPage:
+    return parse_page(html_of(html, None) or "")
 
 
 def _label_segments(page: seg.Segments, wanted: Sequence[str], unwanted: Sequence[str]) -> npt.NDArray[np.float32]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import small_web
 
+from benchmarks.extractor.pages import read_benchmark, word_f1
 from pipelines.core.compression import open_decompressed
 from webtext_cli.main import main
 
@@ -72,7 +71,7 @@ def test_a_hundred_real_pages_pass_fetch_and_extract(
     assert extracted["records_out"] >= 95
     rows = pq.read_table(sorted((tmp_path / "extract").glob("documents-*.parquet"))).to_pylist()
     assert {row["url"] for row in rows} <= set(pages)
-    scores = [_word_f1(row["text"], texts[row["url"]]) for row in rows]
+    scores = [word_f1(row["text"], texts[row["url"]]) for row in rows]
     # Trafilatura's mean over all pages of this dataset is 0.79; far below it, the pages must be broken.
     assert sum(scores) / len(pages) > 0.7
 
@@ -105,26 +104,11 @@ def test_real_documents_pass_dedup_the_tokenizer_and_the_overlap_report(
 
 def _real_pages(shared_data: Path, count: int) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return real pages, and their reviewed main texts, by URL."""
-    folder = shared_data / "pages" / "wcxb-dev"
-    pages: dict[str, bytes] = {}
-    texts: dict[str, str] = {}
-    for path in sorted((folder / "ground-truth").glob("*.json")):
-        truth = json.loads(path.read_text())
-        url, text = truth["url"], truth["ground_truth"]["main_content"]
-        page = folder / "html" / f"{path.stem}.html.gz"
-        # Fetch requests canonical URLs; the server would not know a page under another spelling of its URL.
-        if not re.fullmatch(r"https?://[a-z0-9.-]+/[A-Za-z0-9./_-]*", url) or not text or not page.exists():
-            continue
-        pages[url], texts[url] = gzip.decompress(page.read_bytes()), text
-        if len(pages) == count:
-            break
-    return pages, texts
-
-
-def _word_f1(text: str, reference: str) -> float:
-    words, reference_words = (Counter(re.findall(r"\w+", part.lower())) for part in (text, reference))
-    common = sum((words & reference_words).values())
-    return 2 * common / (words.total() + reference_words.total()) if common else 0.0
+    # Fetch requests canonical URLs; the server would not know a page under another spelling of its URL.
+    canonical = re.compile(r"https?://[a-z0-9.-]+/[A-Za-z0-9./_-]*")
+    reviewed = (page for page in read_benchmark(shared_data / "pages" / "wcxb-dev") if page.content)
+    pages = list(itertools.islice((page for page in reviewed if canonical.fullmatch(page.url or "")), count))
+    return {str(page.url): page.html for page in pages}, {str(page.url): page.content for page in pages}
 
 
 def test_a_truncated_dump_is_named(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

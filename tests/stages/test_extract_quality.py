@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import gzip
-import json
 import re
 import sys
 import types
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.extractor.pages import read_benchmark, word_f1
 from pipelines.stages.extract import extractors
 from pipelines.stages.extract.child import html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version, newspaper_text, trafilatura_text
@@ -23,25 +21,14 @@ ARTICLE = (
 )
 
 
-def word_f1(text: str, expected: str) -> float:
-    """The measure of the benchmark: F1 of the multisets of lower-cased words; 1 if both are empty."""
-    words, expected_words = (Counter(re.findall(r"\w+", text.lower())) for text in (text, expected))
-    if not words and not expected_words:
-        return 1.0
-    both = sum((words & expected_words).values())
-    return 2 * both / (sum(words.values()) + sum(expected_words.values()))
-
-
-def mean_f1(name: str, pages: Path, step: int) -> float:
+def mean_f1(name: str, folder: Path, step: int) -> float:
     scores = []
-    for path in sorted((pages / "html").glob("*.html.gz"))[::step]:
-        truth = json.loads((pages / "ground-truth" / f"{path.name[:4]}.json").read_text())
-        html = html_of(gzip.decompress(path.read_bytes()), None)
+    for page in read_benchmark(folder, step):
+        html = html_of(page.html, None)
         assert html is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in the child: parsers warn of odd pages
-            extracted = EXTRACTORS[name](html, truth.get("url"))
-        scores.append(word_f1(extracted.text, truth["ground_truth"].get("main_content") or ""))
+            scores.append(word_f1(EXTRACTORS[name](html, page.url).text, page.content))
     return sum(scores) / len(scores)
 
 
