@@ -32,6 +32,7 @@ _LONGEST_FILES = (
     "algorithms/test_ngram_hashing.py",
     "model/test_pretrain_benchmarks.py",
     "stages/test_scrape_decoding.py",
+    "stages/test_extract_inputs.py",
     "stages/test_extract.py",
     "tokenizers/test_encoding.py",
     "algorithms/test_ngram_index.py",
