@@ -88,6 +88,7 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 Results:
   {corpus}/scrape/links-00000.parquet     links with their scores and submissions
   {corpus}/fetch/pages-00000.warc.gz      the pages as received
+  {corpus}/extract/report.html            the extraction report (open in a browser)
   {corpus}/dedup/clusters.parquet         which documents were duplicates of which
   {corpus}/train-bpe/report.html          the tokenizer report (open in a browser)
   {corpus}/pretrain/training.html         the training curves (open in a browser)
