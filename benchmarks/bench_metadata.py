@@ -32,9 +32,10 @@ from typing import Any
 
 import htmldate
 import trafilatura
-from selectolax.lexbor import LexborHTMLParser
 from trafilatura.metadata import extract_metadata
 
+from pipelines.algorithms.blocks.parsing import parse_html
+from pipelines.algorithms.web.declared import read_declared
 from pipelines.algorithms.web.json_ld import as_list, name_of
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
@@ -120,7 +121,7 @@ def read_html(path: Path) -> str:
 
 
 def read_webtext(page: Page) -> dict[str, Any]:
-    metadata = read_metadata(LexborHTMLParser(page.html), page.url)
+    metadata = read_metadata(read_declared(parse_html(page.html)), page.url)
     return {
         "title": metadata.title,
         "author": metadata.author,
@@ -181,15 +182,15 @@ def report_accuracy(name: str, pages: list[Page], reader: Callable[[Page], dict[
 
 
 def report_speed(folder: Path, step: int) -> None:
-    """Print processor time per page: of lexbor, of our metadata on its tree, and of trafilatura's on its own tree."""
-    times: dict[str, list[float]] = {"lexbor parse": [], "webtext metadata": [], "trafilatura metadata": []}
+    """Print processor time per page: of our parser and our metadata, and of trafilatura's on its own tree."""
+    times: dict[str, list[float]] = {"webtext parse": [], "webtext metadata": [], "trafilatura metadata": []}
     for path in sorted((folder / "html").glob("*.html.gz"))[::step]:
         html = read_html(path)
         start = time.process_time()
-        tree = LexborHTMLParser(html)
+        tree = parse_html(html)
         parsed = time.process_time()
-        read_metadata(tree, None)
-        times["lexbor parse"].append(parsed - start)
+        read_metadata(read_declared(tree), None)
+        times["webtext parse"].append(parsed - start)
         times["webtext metadata"].append(time.process_time() - parsed)
         if (document := trafilatura.load_html(html)) is not None:
             start = time.process_time()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from pipelines.algorithms.blocks import features as feat
 from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.page import parse_page, words_of
+from pipelines.algorithms.blocks.page import PAGE_NAMES, page_features, parse_page, words_of
 from pipelines.algorithms.blocks.rendering import render_blocks
 from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.tags import NAMES, fnv_hash
@@ -111,17 +113,26 @@ def test_elements_have_parents_tags_and_parts_of_class_names() -> None:
     assert fnv_hash(b"entry-") >> 32 in tokens
 
 
-def test_metadata_become_a_block_and_types() -> None:
+def test_metadata_become_blocks_and_features() -> None:
+    article = {
+        "@type": "http://schema.org/NewsArticle",
+        "articleBody": "The body of an article, it's too &lt;b>long&lt;/b> to drop.",
+        "text": "short",
+    }
     page = parse_page(
-        '<head><title>A &amp; B</title><meta name="description" content="A long description.">'
-        '<meta property="og:type" content="Article"><script type="application/ld+json">'
-        '{"@type": "NewsArticle", "articleBody": "The body of an article, long enough to be <b>kept</b>."}</script>'
-        '<script type="application/ld+json">{broken</script></head><body><p>text</p>'
+        '<head><title>A &amp; B</title><meta property="og:type" content="Article ">'
+        f'<script type="application/ld+json">{json.dumps(article)}</script>'
+        '<meta name="description" content="A &amp;lt; B, it\'s &amp;amp; &lt;i>long&lt;/i>.">'
+        '<meta property="og:description" content="A &lt; B, it\'s &amp; long ."></head><body><p>text</p>'
     )
-    assert (page.title, page.open_graph_type, page.json_ld_types) == ("A & B", "article", {"NewsArticle"})
-    text = page.segments.text.tobytes().decode()
-    assert "A long description." in text
-    assert "long enough to be kept ." in text
+    assert (page.declared.title, page.descriptions, len(page.segments.blocks)) == ("A & B", 2, 3)
+    assert (
+        page.segments.text.tobytes()
+        .decode()
+        .startswith("A < B, it's & long .The body of an article, it's too long to drop.text")
+    )
+    features = dict(zip(PAGE_NAMES, page_features(page, None, []), strict=True))
+    assert (features["Open Graph type"], features["JSON-LD article"], features["JSON-LD forum"]) == (1, 1, 0)
 
 
 def test_damaged_pages_have_blocks_within_their_text() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
 from pipelines.algorithms.web.dates import find_date
+from pipelines.algorithms.web.declared import read_declared
 from pipelines.algorithms.web.json_ld import name_of, typed_objects, types_of
 
 
@@ -78,6 +80,22 @@ def test_objects_of_json_ld_outer_first():
     objects = list(typed_objects(["not json", json.dumps(graph)]))
     assert [types_of(item) for item in objects] == [["Article"], ["WebSite"], ["Person"]]
     assert types_of({"@type": ["http://schema.org/Article", 5]}) == ["Article"]
+
+
+def test_what_a_page_declares_in_the_head_or_after_it():
+    # The frame ends the head, so that what follows is in the body.
+    page = read_declared(
+        LexborHTMLParser(
+            '<head><iframe></iframe><svg><title>Icon</title></svg><title>River &amp; town</title><meta name="Author">'
+            '<meta name="AUTHOR" content="Ada"><meta name="author" content="Eve"><meta itemprop="datePublished" '
+            'content="x"><script type="application/ld+json">{"@type": "Article"}</script><script>{}</script></head>'
+            '<a rel="nofollow author" href="/">Ada</a><b itemprop="author">Ada</b><h1>River</h1>'
+        )
+    )
+    assert (page.title, page.objects) == ("River & town", [{"@type": "Article"}])
+    assert page.meta == {"author": "Ada", "datepublished": "x"}
+    assert [node.tag for node in page.nodes["author"]] == ["a", "b"]
+    assert [node.text() for node in page.nodes["h1"]] == ["River"]
 
 
 def test_names_in_json_ld():

@@ -8,6 +8,7 @@ import pytest
 from extract_run import rows, run
 from selectolax.lexbor import LexborHTMLParser
 
+from pipelines.algorithms.web.declared import read_declared
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 from pipelines.stages.extract.metadata import Metadata, read_metadata
@@ -16,7 +17,11 @@ _TEXT = "<p>The river rose again in the night, and the town went to bed late.</p
 
 
 def read(head: str = "", body: str = "", url: str | None = None) -> Metadata:
-    return read_metadata(LexborHTMLParser(f"<html><head>{head}</head><body>{body}{_TEXT}</body></html>"), url)
+    return read_page(f"<html><head>{head}</head><body>{body}{_TEXT}</body></html>", url)
+
+
+def read_page(html: str, url: str | None = None) -> Metadata:
+    return read_metadata(read_declared(LexborHTMLParser(html)), url)
 
 
 def json_ld(value: object) -> str:
@@ -25,7 +30,7 @@ def json_ld(value: object) -> str:
 
 def test_a_page_that_declares_nothing_has_nothing():
     assert read() == Metadata()
-    assert read_metadata(LexborHTMLParser(""), "http://[") == Metadata()
+    assert read_page("", "http://[") == Metadata()
 
 
 def test_declared_metadata():
@@ -62,6 +67,7 @@ def test_declared_metadata():
         ('<meta property="og:title" content="River rises">', "<h1>Floods <span>River rises</span></h1>", "River rises"),
         ("<title>Breaking</title>", "<h1>River rises</h1>", "River rises"),
         ("<title>Something else</title>", "<h1>The Mirror</h1>", "Something else"),
+        ("<title>Mirror of today</title>", "<h1>River rises</h1><h1>River  rises</h1>", "River rises"),
     ],
 )
 def test_the_title_is_the_heading_that_the_page_declares(head, body, title):
@@ -74,6 +80,7 @@ def test_the_title_is_the_heading_that_the_page_declares(head, body, title):
     [
         ('<a rel="author" href="/ada">Ada</a>', "Ada"),
         ('<span itemprop="author">By Ada Lovelace</span>', "Ada Lovelace"),
+        ('<a itemprop="url" rel="bookmark">Ada Lovelace</a>', None),
         (
             '<h1>River</h1><div class="post-byline">Von Ada Lovelace und Anna Seghers</div>',
             "Ada Lovelace; Anna Seghers",
@@ -96,6 +103,9 @@ def test_authors_are_people_named_in_bylines(body, author):
         ("", '<time datetime="2021-03-04T10:00">yesterday</time>', None, "2021-03-04"),
         ("", "<h1>River</h1><p>4. März 2021</p>", None, "2021-03-04"),
         ("", "<div><p>March 4, 2021</p><h1>River</h1></div>", None, "2021-03-04"),
+        # Far from the heading, a line of its own before a date within a sentence.
+        ("", f"<h1>River</h1>{_TEXT * 5}<p>{'word ' * 20} 5 April 2022</p><i>4 March 2021</i>", None, "2021-03-04"),
+        ("", f"<h1>River</h1>{_TEXT * 5}<p>{'word ' * 20} 5 April 2022</p>", None, "2022-04-05"),
         ('<meta property="article:modified_time" content="2021-03-04">', "", None, "2021-03-04"),
         ('<meta property="article:published_time" content="2021-99-99">', "<h1>R</h1>", None, None),
         (json_ld({"@type": "Article", "datePublished": {"@value": "2021-03-04"}}), "<h1>R</h1>", None, None),
@@ -135,10 +145,10 @@ def test_lone_surrogates_and_nul_do_not_reach_a_document():
     assert all((value or "").isprintable() for value in (text.title, text.metadata.author))
 
 
-def test_the_tree_of_the_extractor_is_used():
-    tree = LexborHTMLParser("<title>River of the tree</title>")
+def test_what_the_extractor_read_is_used():
+    declared = read_declared(LexborHTMLParser("<title>River of the tree</title>"))
     text = extract_text(
-        lambda html, url: Extracted("River", "text", tree), RawPage(b"<title>Other</title>", None, None)
+        lambda html, url: Extracted("River", "text", declared), RawPage(b"<title>Other</title>", None, None)
     )
     assert text.title == "River of the tree"
 

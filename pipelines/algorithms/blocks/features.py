@@ -22,11 +22,12 @@ def block_features(page: ParsedPage, url: str | None, tokens: Values, words: Val
     """
     segments = page.segments
     rows = np.empty((len(segments.blocks), len(NAMES)), np.float32)
-    title = text_features.hash_words(words_of(page.title))
+    title_words = words_of(page.declared.title)
+    title = text_features.hash_words(title_words)
     signals = text_features.describe_text(segments, title, words, rows)
     elements = describe_elements(segments, signals, tokens)
     kinds = place_features.describe_places(segments, signals, elements, len(title), rows)
-    rows[:, -len(PAGE_NAMES) :] = page_features(page, url)
+    rows[:, -len(PAGE_NAMES) :] = page_features(page, url, title_words)
     parents = segments.parents[segments.blocks[:, seg.ELEMENT]]
     groups = [np.unique(numbers, return_inverse=True)[1] for numbers in (kinds, parents)]
     return rows, np.stack(groups).astype(np.int32)

@@ -1,34 +1,28 @@
-"""A parsed page: its segments, its title, and what it says about itself."""
+"""A parsed page: its segments and what it declares, and the features that all of its blocks have."""
 
 from __future__ import annotations
 
-import contextlib
 import html
-import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
-from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.parsing import parse_html
 from pipelines.algorithms.blocks.tags import TAGS
+from pipelines.algorithms.web.declared import Declared, read_declared
+from pipelines.algorithms.web.json_ld import types_of
 
 _WORD = re.compile(r"\w+")
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.DOTALL)
-_META = re.compile(
-    r'<meta\s[^>]*?(?:name|property)="(description|og:description|twitter:description|og:type)"[^>]*>', re.IGNORECASE
-)
-_CONTENT = re.compile(r'\scontent="([^"]*)"')
 _BODY = re.compile(r"<body[^>]*>")
 _MARKUP = re.compile(r"<[^<>]+>")
-_JSON_LD = "application/ld+json"
-_JSON_LD_DEPTH, _JSON_LD_TEXT = 8, 40
+_JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
+_DESCRIPTIONS = ("description", "og:description", "twitter:description")
 _CURRENCY_SIGNS = tuple(sign.encode() for sign in "$£€¥")
 # Words of URLs and types of JSON-LD that go with kinds of pages.
 _URL_WORDS = {
@@ -53,82 +47,39 @@ _WORDS_IN_TAGS = ("p", "li", "td")
 
 
 class ParsedPage(NamedTuple):
-    """A page as lexbor parsed it, its segments and title, and the types that Open Graph and JSON-LD declare.
+    """What a page declares, and its segments; the first `descriptions` elements of their body are declared texts."""
 
-    The first `descriptions` elements in the body of the segments are texts of the metadata.
-    """
-
-    tree: LexborHTMLParser
+    declared: Declared
     segments: seg.Segments
     descriptions: int
-    title: str
-    open_graph_type: str
-    json_ld_types: frozenset[str]
 
 
 def parse_page(text: str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
     tree = parse_html(text)
+    declared = read_declared(tree)
     normalized = tree.html or ""
     body = _BODY.search(normalized)
-    head = normalized[: body.start()] if body else ""
-    title = _TITLE.search(head)
-    descriptions, open_graph_type = [], ""
-    for meta in _META.finditer(head):
-        content = _CONTENT.search(meta[0])
-        if content and meta[1].lower() == "og:type":
-            open_graph_type = content[1].lower()
-        elif content and content[1].strip():
-            descriptions.append(content[1])
-    types: set[str] = set()
-    for value in _json_ld(normalized):
-        descriptions += [html.escape(_MARKUP.sub(" ", html.unescape(text))) for text in _json_ld_texts(value, types)]
-    descriptions = list(dict.fromkeys(descriptions)) if body else []
+    texts = list(dict.fromkeys(_descriptions(declared))) if body else []
     if body:
-        added = "".join(f'<section class="page-description">{text}</section>' for text in descriptions)
+        added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
         normalized = f"{normalized[: body.end()]}{added}{normalized[body.end() :]}"
-    return ParsedPage(
-        tree,
-        seg.segment(normalized.encode("utf-8", "replace")),
-        len(descriptions),
-        html.unescape(title[1]) if title else "",
-        open_graph_type,
-        frozenset(types),
-    )
+    return ParsedPage(declared, seg.segment(normalized.encode("utf-8", "replace")), len(texts))
+
+
+def _descriptions(declared: Declared) -> Iterator[str]:
+    """Yield the texts in the metadata of a page that describe or contain what it is about, as HTML without elements."""
+    texts = [declared.meta.get(name, "") for name in _DESCRIPTIONS]
+    values = [item.get(name) for item in declared.objects for name in _JSON_LD_TEXTS]
+    texts += [value for value in values if isinstance(value, str) and len(value) > _JSON_LD_TEXT]
+    plain = (" ".join(_MARKUP.sub(" ", html.unescape(text)).split()) for text in texts)
+    # Segments read only the references that lexbor writes, which are none for quotes.
+    return (html.escape(text, quote=False) for text in plain if text)
 
 
 def words_of(text: str) -> list[str]:
     """Return the lower-cased words of a text."""
     return _WORD.findall(text.lower())
-
-
-def _json_ld(normalized: str) -> Iterator[Any]:
-    """Yield the values of the JSON-LD scripts of a page that are valid."""
-    position = normalized.find(_JSON_LD)
-    while position >= 0:
-        start = normalized.find(">", position) + 1
-        end = normalized.find("</script", start)
-        with contextlib.suppress(ValueError, RecursionError):  # many are not valid JSON
-            yield json.loads(normalized[start:end], strict=False)
-        position = normalized.find(_JSON_LD, max(start, end))
-
-
-def _json_ld_texts(value: Any, types: set[str], depth: int = 0) -> Iterator[str]:
-    """Yield the long texts in a JSON-LD value; add its types to `types`."""
-    if depth > _JSON_LD_DEPTH:
-        return
-    if isinstance(value, list):
-        for item in value:
-            yield from _json_ld_texts(item, types, depth + 1)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key == "@type":
-                types.update(name for name in (item if isinstance(item, list) else [item]) if isinstance(name, str))
-            elif key in _JSON_LD_TEXTS and isinstance(item, str):
-                if len(item) > _JSON_LD_TEXT:
-                    yield item
-            else:
-                yield from _json_ld_texts(item, types, depth + 1)
 
 
 PAGE_NAMES = (
@@ -141,24 +92,25 @@ PAGE_NAMES = (
 )  # fmt: skip
 
 
-def page_features(page: ParsedPage, url: str | None) -> list[float]:
-    """Return the features of a page that all of its blocks have, in the order of PAGE_NAMES."""
+def page_features(page: ParsedPage, url: str | None, title: list[str]) -> list[float]:
+    """Return the features of a page that all of its blocks have, in the order of PAGE_NAMES; `title` are its words."""
     segments = page.segments
     words = segments.blocks[:, seg.WORDS]
     total = 1 + int(words.sum())
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
     text = segments.text.tobytes()
+    types = {name for item in page.declared.objects for name in types_of(item)}
     return [
-        len(words_of(page.title)),
+        len(title),
         math.log1p(total),
         math.log1p(len(words)),
         np.count_nonzero(segments.word_flags & seg.IN_LINK) / total,
         math.log1p(np.count_nonzero(words >= 20)),
-        _OPEN_GRAPH_TYPES.get(page.open_graph_type, 4),
+        _OPEN_GRAPH_TYPES.get(page.declared.meta.get("og:type", "").strip().lower(), 4),
         math.log1p(sum(map(text.count, _CURRENCY_SIGNS))),
         *(words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS),
         *(math.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS),
-        *(bool(names & page.json_ld_types) for names in _JSON_LD_TYPES.values()),
+        *(bool(names & types) for names in _JSON_LD_TYPES.values()),
         *_url_features(url or ""),
     ]
 

@@ -27,6 +27,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.charset import decode_page
+from pipelines.algorithms.web.declared import read_declared
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.core.errors import WebtextError
 from pipelines.core.executor import Item, exit_with_parent
@@ -303,7 +304,7 @@ def _extract_html(extractor: Extractor, html: str, page: RawPage) -> PageText:
         return dataclasses.replace(text, rejection=rejection)
     from pipelines.algorithms.blocks.parsing import parse_html
 
-    metadata = read_metadata(extracted.tree or parse_html(html), page.url)
+    metadata = read_metadata(extracted.declared or read_declared(parse_html(html)), page.url)
     values = (value and fix_mojibake(value) if extracted.is_fixed else value for value in dataclasses.astuple(metadata))
     metadata = Metadata(*map(_clean_line, values))
     return dataclasses.replace(text, title=metadata.title or text.title, metadata=metadata, rejection=rejection)

@@ -18,10 +18,9 @@ from pipelines.core import storage
 from pipelines.core.resources import data_path
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
-
     from pipelines.algorithms.blocks.model import Choice
     from pipelines.algorithms.blocks.segmentation import Segments
+    from pipelines.algorithms.web.declared import Declared
 
 # Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"
@@ -53,14 +52,14 @@ class Blocks(NamedTuple):
 class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
-    `tree` is the page as lexbor parsed it, if the extractor did, which saves parsing it again for its metadata.
+    `declared` is what the page declares, if the extractor reads it, which saves parsing the page again for this.
     `is_fixed` says that mojibake was repaired, as it then is in the metadata. `page_type` and `confidence`, the F1 to
     expect, are known of `fast` only, as are the blocks that `list_blocks` returns.
     """
 
     title: str | None
     text: str
-    tree: LexborHTMLParser | None = dataclasses.field(default=None, compare=False)
+    declared: Declared | None = dataclasses.field(default=None, compare=False)
     is_fixed: bool = False
     page_type: str | None = None
     confidence: float | None = None
@@ -115,9 +114,9 @@ def fast_text(html: str, url: str | None, content: str = "main") -> Extracted:
     page = parse_page(html)
     choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
     return Extracted(
-        page.title or None,
+        page.declared.title or None,
         render_blocks(page.segments, choice.keep),
-        page.tree,
+        page.declared,
         page_type=choice.kind,
         confidence=choice.confidence,
         list_blocks=lambda: _first_blocks(page.segments, choice),

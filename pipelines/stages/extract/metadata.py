@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 
 from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
 from pipelines.algorithms.web.dates import find_date
-from pipelines.algorithms.web.json_ld import as_list, name_of, typed_objects, types_of
+from pipelines.algorithms.web.declared import Declared
+from pipelines.algorithms.web.json_ld import as_list, name_of, types_of
 from pipelines.algorithms.web.urls import registered_domain
 
 if TYPE_CHECKING:  # the parent process, which imports Metadata, does not parse
-    from selectolax.lexbor import LexborHTMLParser, LexborNode
+    from selectolax.lexbor import LexborNode
 
-# One pass over the tree, 0.2 ms on a page of 280 kB; other elements are searched only around the heading.
-_DECLARED = 'title, meta, script[type="application/ld+json"], h1, time, [itemprop], a[rel~="author"]'
 _BYLINES = '[class*="author" i], [class*="byline" i]'
-_DATELINES = '[class*="date" i], [class*="meta" i], [class*="info" i]'
 _AUTHOR_NAMES = ("author", "article:author", "dc.creator", "parsely-author")
 _DATE_NAMES = ("article:published_time", "dc.date.issued", "date", "dc.date", "datepublished", "parsely-pub-date")
 _MODIFIED_NAMES = ("article:modified_time", "og:updated_time", "datemodified", "last-modified")
@@ -35,6 +33,7 @@ _BEFORE, _AFTER, _FAR_AFTER, _ENOUGH_TEXT = 500, 1_500, 20_000, 3_000
 _WORK = re.compile(r"(Article|Posting|Report|Recipe|Product|Event|Course|Book|Movie|QAPage|VideoObject)$")
 _URL_DATE = re.compile(r"[/_-]((?:19|20)\d\d(?:[-/]\d\d?[-/]\d\d?|[01]\d[0-3]\d))(?!\d)")
 _SEPARATOR = re.compile(r"(\s+[|\-–—·•»«:⋆/~]{1,2}\s+|\s*[|»]\s*)")
+_NOT_IN_KEY = re.compile(r"[\W_]+")
 _END = "\n"  # between the texts of two elements
 
 
@@ -49,52 +48,40 @@ class Metadata:
     declared_type: str | None = None
 
 
-def read_metadata(tree: LexborHTMLParser, url: str | None) -> Metadata:
-    """Return the metadata of a parsed page; several authors are separated by "; "."""
-    page = _Page(tree, url or "")
+def read_metadata(declared: Declared, url: str | None) -> Metadata:
+    """Return the metadata of a page; several authors are separated by "; "."""
+    page = _Page(declared, url or "")
     published = next(filter(None, map(find_date, page.dates())), None)
     author = next(filter(None, map(page.join_names, page.authors())), None)
     return Metadata(page.title or None, author, published, page.site or None, page.declared_type() or None)
 
 
 class _Page:
-    """The elements of a page that declare something, and their values."""
+    """The values that a page declares, and what is found around its heading."""
 
-    def __init__(self, tree: LexborHTMLParser, url: str) -> None:
-        self.url, self.host, self.body = url, _key(registered_domain(url) or ""), tree.body
-        self.meta: dict[str, str] = {}
-        self.nodes: dict[str, list[LexborNode]] = {}
-        for node in tree.css(_DECLARED):
-            tag = node.tag or ""
-            self.nodes.setdefault(tag, []).append(node)
-            attributes = node.attributes
-            prop = attributes.get("itemprop") or ""
-            if tag == "meta":
-                name = attributes.get("property") or attributes.get("name") or prop
-                self.meta.setdefault(name.lower(), _clean(attributes.get("content")))
-            if prop or tag == "a":
-                self.nodes.setdefault("author" if attributes.get("rel") else prop, []).append(node)
-        objects = list(typed_objects(node.text() for node in self.nodes.get("script", [])))
+    def __init__(self, declared: Declared, url: str) -> None:
+        self.url, self.host = url, _key(registered_domain(url) or "")
+        self.body, self.meta, self.nodes, objects = declared.body, declared.meta, declared.nodes, declared.objects
+        self.page_title = _clean(declared.title)
+        self.headings = {text: node for node in self.nodes.get("h1", [])[:_MAX_NODES] if (text := _text_of(node))}
         self.names = {item["@id"]: item.get("name") for item in objects if isinstance(item.get("@id"), str)}
         works = [item for item in objects if any(map(_WORK.search, types_of(item)))]
         self.items = works + [item for item in objects if "WebPage" in types_of(item)]
-        self.site = self._site([*works, *objects])
+        self.site = next(filter(None, map(_clean, self._sites([*works, *objects]))), "")
+        self.site_key = _key(self.site)
         self.title = self._title()
 
-    def _texts(self, key: str) -> list[str]:
-        return [text for node in self.nodes.get(key, [])[:_MAX_NODES] if (text := _clean(node.text(separator=" ")))]
-
-    def _site(self, objects: list[dict[str, object]]) -> str:
-        publishers = [name_of(item.get("publisher"), self.names) for item in objects]
-        sites = [name_of(item, {}) for item in objects if "WebSite" in types_of(item)]
-        parts = [part for text in self._texts("title")[:1] for part in _SEPARATOR.split(text)]
-        hosts = [part for part in parts if len(_key(part)) > 2 and _key(part) in self.host]
-        declared, application = self.meta.get("og:site_name"), self.meta.get("application-name")
-        return next(filter(None, map(_clean, [declared, *publishers, *sites, application, *hosts])), "")
+    def _sites(self, objects: list[dict[str, object]]) -> Iterator[str | None]:
+        yield self.meta.get("og:site_name")
+        yield from (name_of(item.get("publisher"), self.names) for item in objects)
+        yield from (name_of(item, {}) for item in objects if "WebSite" in types_of(item))
+        yield self.meta.get("application-name")
+        parts = _SEPARATOR.split(self.page_title)
+        yield from (part for part in parts if len(_key(part)) > 2 and _key(part) in self.host)
 
     def _is_site(self, text: str) -> bool:
         key = _key(text)
-        return len(key) > 2 and (key == _key(self.site) or key in self.host)
+        return len(key) > 2 and (key == self.site_key or key in self.host)
 
     def _without_site(self, title: str) -> str:
         parts = _SEPARATOR.split(title)  # with the separators
@@ -106,10 +93,10 @@ class _Page:
 
     def _title(self) -> str:
         """Return the heading that a declared title contains, else the declared title that a heading contains."""
-        declared = [_clean(name_of(item.get("headline") or item.get("name"), {})) for item in self.items[:1]]
-        declared += [self.meta.get("og:title", ""), self.meta.get("twitter:title", ""), *self._texts("title")[:1]]
-        titles = [self._without_site(title) for title in declared if title]
-        headings = [text for text in self._texts("h1") if not self._is_site(text)]
+        declared = [name_of(item.get("headline") or item.get("name"), {}) for item in self.items[:1]]
+        declared += [self.meta.get("og:title", ""), self.meta.get("twitter:title", ""), self.page_title]
+        titles = [self._without_site(title) for title in map(_clean, declared) if title]
+        headings = [text for text in self.headings if not self._is_site(text)]
         keys = {text: _key(text) for text in (*titles, *headings)}
         for texts, others in (headings, titles), (titles, headings):
             if parts := [text for text in texts if len(keys[text]) > 3 and any(keys[text] in keys[o] for o in others)]:
@@ -117,54 +104,52 @@ class _Page:
         return next(iter(headings if len(headings) == 1 else titles + headings), "")
 
     @functools.cached_property
-    def around(self) -> tuple[LexborNode | None, str, str]:
-        """The smallest element around the heading with enough text, and its text after and before the heading."""
-        headings, title = self.nodes.get("h1", [])[:_MAX_NODES], _key(self.title)
-        named = (node for node in headings if title in _key(_clean(node.text(separator=" "))))
-        element = next(named, next(iter(headings), self.body))
-        text = element.text(separator=_END) if element else ""
+    def around(self) -> tuple[LexborNode | None, str, str, str]:
+        """The smallest element around the heading with enough text, its text, and that after and before the heading."""
+        headings, title = self.nodes.get("h1", []), _key(self.title)
+        titled = [node for text, node in self.headings.items() if title in _key(text)]
+        element = next(iter([*titled, *headings]), self.body)
+        text = element.text(separator=_END, skip_empty=True) if element else ""
         heading = text if headings else self.title
         for _ in range(_MAX_NODES):
             if not element or not element.parent or element.tag == "body" or len(text) > _ENOUGH_TEXT:
                 break
             element = element.parent
-            text = element.text(separator=_END)
+            text = element.text(separator=_END, skip_empty=True)
         before, found, after = text.partition(heading or "\0")
-        return element, after[: 3 * _AFTER], before[-2 * _BEFORE :] if found else ""
-
-    def _texts_around(self, selector: str) -> list[str]:
-        element = self.around[0]
-        return [_clean(node.text(separator=" ")) for node in element.css(selector)[: 2 * _MAX_NODES]] if element else []
+        return element, text, after, before if found else ""
 
     def authors(self) -> Iterator[list[str]]:
         """Yield the names that each source states, the most reliable source first."""
         for item in self.items:
             yield [_clean(name_of(author, self.names)) for author in as_list(item.get("author"))[:_MAX_NAMES]]
-        yield from ([self.meta.get(name, "")] for name in _AUTHOR_NAMES)
-        yield self._texts("author")[:1]
-        yield from ([text] for text in self._texts_around(_BYLINES) if is_byline(text))
-        yield from ([find_byline(text[: 2 * _BEFORE])] for text in self.around[1:])
+        yield from ([_clean(self.meta.get(name))] for name in _AUTHOR_NAMES)
+        yield from ([_text_of(node)] for node in self.nodes.get("author", [])[:_MAX_NODES])
+        element, _, after, before = self.around
+        texts = map(_text_of, element.css(_BYLINES)[: 2 * _MAX_NODES] if element else [])
+        yield from ([text] for text in texts if is_byline(text))
+        yield from ([find_byline(text)] for text in (after[: 2 * _BEFORE], before[-2 * _BEFORE :]))
 
     def join_names(self, texts: list[str]) -> str:
         """Return the names of people in bylines; not that of the site, which `site_name` has."""
         names = {_key(name): name for text in texts for name in split_names(text)}
-        names.pop(_key(self.site), None)
+        names.pop(self.site_key, None)
         return "; ".join(list(names.values())[:_MAX_NAMES])
 
     def dates(self) -> Iterator[str]:
         """Yield texts that may contain the date of publication, the most reliable first."""
         yield from _URL_DATE.findall(self.url)[:1]
-        yield from (self.meta.get(name, "") for name in _DATE_NAMES)
+        yield from (self.meta.get(name, "")[:_MAX_TEXT] for name in _DATE_NAMES)
         values = [item.get(key) for key in ("datePublished", "uploadDate") for item in self.items]
         yield from (value[:_MAX_TEXT] for value in values if isinstance(value, str))
         for node in (*self.nodes.get("datePublished", [])[:1], *self.nodes.get("time", [])[:2]):
             attributes = node.attributes
-            yield _clean(attributes.get("datetime") or attributes.get("content") or node.text(separator=" "))
-        yield from (" ".join(text.split())[:_AFTER] for text in self.around[1:])
-        yield from (self.meta.get(name, "") for name in _MODIFIED_NAMES)
-        yield from (text for text in self._texts_around(_DATELINES) if len(text) < _MAX_DATELINE)
-        text = self.body.text(separator=" ") if self.body else ""
-        yield text[max(0, text.find(self.title)) :][:_FAR_AFTER]
+            yield _clean(attributes.get("datetime") or attributes.get("content")) or _text_of(node)
+        _, text, after, before = self.around
+        yield from (" ".join(part.split())[:_AFTER] for part in (after[: 3 * _AFTER], before[-2 * _BEFORE :]))
+        yield from (self.meta.get(name, "")[:_MAX_TEXT] for name in _MODIFIED_NAMES)
+        yield _END.join(line for line in text.split(_END) if len(line) < _MAX_DATELINE)
+        yield text[:_FAR_AFTER]
 
     def declared_type(self) -> str:
         """Return the type of the JSON-LD that describes the page's content, else that of Open Graph."""
@@ -178,5 +163,9 @@ def _clean(text: str | None) -> str:
     return text if len(text) <= _MAX_TEXT else ""
 
 
+def _text_of(node: LexborNode) -> str:
+    return _clean(node.text(separator=" "))
+
+
 def _key(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text.casefold())
+    return _NOT_IN_KEY.sub("", text.casefold())

@@ -25,7 +25,7 @@ from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.stages.extract.sources import FetchedShard, Source
 
-STAGE = Stage("extract", 4, (PAGE,))
+STAGE = Stage("extract", 5, (PAGE,))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
