@@ -35,10 +35,9 @@ _PERCENTILES = (0.5, 99.5)
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What the networks are and how they are trained; chosen by cross-validation."""
+    """What the network is and how it is trained; chosen by cross-validation."""
 
     seed: int = 1
-    members: int = 2
     hidden: int = 64
     epochs: int = 10
     learning_rate: float = 3e-3
@@ -49,6 +48,8 @@ class Recipe:
     type_weight: float = 0.1
     segment_weight: float = 0.5
     article_weight: float = 0.5
+    # The log odds are multiplied by this in the end: the network is less sure than it could be.
+    sharpness: float = 1.5
 
 
 class Encoders:
@@ -88,8 +89,7 @@ def train(pages: Sequence[LabelledPage], groups: Sequence[int], recipe: Recipe) 
         own = [group for number, group in enumerate(groups) if number % _PARTS == part]
         tables = encoders.tables([group for group in groups if group not in own])
         examples += [_example(page, tables) for page in used if page.group in own]
-    networks = tuple(_train_network(examples, recipe, recipe.seed + member) for member in range(recipe.members))
-    return BlockModel(networks, *encoders.tables(groups))
+    return BlockModel(_train_network(examples, recipe), *encoders.tables(groups))
 
 
 def _example(page: LabelledPage, tables: tuple[Values, Values]) -> Example:
@@ -182,9 +182,9 @@ class _Net(nn.Module):
         return main, main + self.difference(normal)[..., 0], self.types((normal * shares).sum(1))
 
 
-def _train_network(examples: list[Example], recipe: Recipe, seed: int) -> Network:
-    torch.manual_seed(seed)
-    random = np.random.default_rng(seed)
+def _train_network(examples: list[Example], recipe: Recipe) -> Network:
+    torch.manual_seed(recipe.seed)
+    random = np.random.default_rng(recipe.seed)
     scaling = _scaling(examples)
     examples = [example._replace(features=scaling.apply(example.features)) for example in examples]
     net = _Net(len(NAMES), recipe)
@@ -204,7 +204,7 @@ def _train_network(examples: list[Example], recipe: Recipe, seed: int) -> Networ
             optimizer.step()
             schedule.step()
             average.update_parameters(net)
-    return _export(average.module, scaling)
+    return _export(average.module, scaling, recipe.sharpness)
 
 
 class _Scaling(NamedTuple):
@@ -277,7 +277,7 @@ def _loss(net: _Net, batch: _Batch, recipe: Recipe) -> Tensor:
     return losses.mean() + recipe.type_weight * type_losses / len(batch.kinds)
 
 
-def _export(net: nn.Module, scaling: _Scaling) -> Network:
+def _export(net: nn.Module, scaling: _Scaling, sharpness: float) -> Network:
     def array(values: Tensor) -> Floats:
         return values.detach().numpy().astype(np.float32)
 
@@ -305,8 +305,8 @@ def _export(net: nn.Module, scaling: _Scaling) -> Network:
         contract=np.stack([array(layer.contract.weight).T for layer in layers]),
         contract_biases=stack(*(layer.contract.bias for layer in layers)),
         norm=stack(net.norm.weight, net.norm.bias),
-        outputs=np.stack([outputs[MAIN], outputs[ARTICLE]], axis=1),
-        output_bias=np.array([biases[MAIN], biases[ARTICLE]], np.float32),
+        outputs=np.stack([outputs[MAIN], outputs[ARTICLE]], axis=1) * np.float32(sharpness),
+        output_bias=np.array([biases[MAIN], biases[ARTICLE]], np.float32) * np.float32(sharpness),
         types=array(net.types.weight).T.copy(),
         type_bias=array(net.types.bias),
     )

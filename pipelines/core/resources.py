@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -17,6 +18,7 @@ def data_names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (_folder() / folder).glob("*.toml")))
 
 
+@functools.cache
 def _folder() -> Path:
     installed = _PACKAGE / "_data"
     return installed if installed.is_dir() else _PACKAGE.parent / "data"

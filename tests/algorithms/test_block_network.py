@@ -31,10 +31,10 @@ def test_numpy_and_torch_agree_on_pages_of_a_batch(tmp_path) -> None:
     batch = training._collate([example._replace(features=scaling.apply(example.features)) for example in examples])
     with torch.no_grad():
         main, article, types = (values.numpy() for values in net(batch))
-    network = training._export(net, scaling)
+    network = training._export(net, scaling, sharpness=1)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    save_model(str(tmp_path / "model.npz"), BlockModel((network,), empty, empty))
-    [stored] = load_model(str(tmp_path / "model.npz")).networks
+    save_model(str(tmp_path / "model.npz"), BlockModel(network, empty, empty))
+    stored = load_model(str(tmp_path / "model.npz")).network
     for number, example in enumerate(examples):
         count, groups = len(example.labels), np.ascontiguousarray(example.groups.T, np.int32)
         odds, kinds = evaluate(network, example.features, groups, example.tags.astype(np.uint8), example.words)

@@ -30,8 +30,8 @@ class _Network(NamedTuple):
 
 
 def _evaluate(network: _Network, features: Any, *_: Any) -> tuple[Any, Any]:
-    """Judge by the share of words in links alone, before sharpening; every page is a forum."""
-    odds = 2 - 4 * features[:, NAMES.index("words in links")]
+    """Judge by the share of words in links alone; every page is a forum."""
+    odds = 3 - 6 * features[:, NAMES.index("words in links")]
     return np.stack([odds, odds], axis=1), np.array([kind == "forum" for kind in KINDS], np.float32)
 
 
@@ -39,7 +39,7 @@ def _evaluate(network: _Network, features: Any, *_: Any) -> tuple[Any, Any]:
 def _small_model(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = np.zeros(len(NAMES), np.float32)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    model = BlockModel((_Network(limits, limits + 1),), empty, empty)  # type: ignore[arg-type]
+    model = BlockModel(_Network(limits, limits + 1), empty, empty)  # type: ignore[arg-type]
     monkeypatch.setattr("pipelines.algorithms.blocks.network.evaluate", _evaluate)
     for module in ("pipelines.algorithms.blocks.model", "pipelines.stages.extract.explain"):
         monkeypatch.setattr(f"{module}.load_model", lambda _: model)

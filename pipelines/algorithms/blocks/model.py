@@ -18,16 +18,16 @@ from pipelines.algorithms.blocks.values import Floats, Values, values_table
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-# The mean of the networks is less sure than it could be; chosen by cross-validation, as is the F1 that is enough.
-_SHARPNESS = 1.5
+# A shorter text is hardly ever the content of a page, rather a remnant of one whose scripts would load it.
+_MIN_WORDS = 20
 # A shorter description alone is not a document: scripts would load its text.
 _DESCRIPTION_WORDS = 60
 
 
 class BlockModel(NamedTuple):
-    """Networks whose answers are averaged, and the values of class names and of words."""
+    """A network, and the values of class names and of words that its features need."""
 
-    networks: tuple[net.Network, ...]
+    network: net.Network
     tokens: Values
     words: Values
 
@@ -44,8 +44,7 @@ class Choice(NamedTuple):
 def save_model(path: str, model: BlockModel) -> None:
     """Write a model as a compressed .npz file of arrays without Python objects."""
     arrays: dict[str, npt.NDArray[Any]] = {
-        f"network_{name}": np.stack(values).astype(np.float16)
-        for name, values in zip(net.Network._fields, zip(*model.networks, strict=True), strict=True)
+        f"network_{name}": values.astype(np.float16) for name, values in model.network._asdict().items()
     }
     for name, table in (("tokens", model.tokens), ("words", model.words)):
         used = table.hashes != 0
@@ -62,12 +61,11 @@ def load_model(path: str) -> BlockModel:
             values_table(arrays[f"{name}_hashes"], arrays[f"{name}_values"].astype(np.float32))
             for name in ("tokens", "words")
         ]
-        weights = [arrays[f"network_{name}"].astype(np.float32) for name in net.Network._fields]
-        networks = tuple(net.Network(*member) for member in zip(*weights, strict=True))
+        network = net.Network(*(arrays[f"network_{name}"].astype(np.float32) for name in net.Network._fields))
         features = tuple(arrays["features"].tobytes().decode().split("\n"))
     if features != NAMES:
         raise ValueError("the model was trained with other features")
-    return BlockModel(networks, *tables)
+    return BlockModel(network, *tables)
 
 
 def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "main") -> Choice:
@@ -82,11 +80,12 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     words = segments.blocks[:, seg.WORDS].astype(np.float32)
     features, groups = block_features(page, url, model.tokens, model.words)
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
-    odds, types = evaluate_networks(model, features, groups, tags, words)
+    odds, types = net.evaluate(model.network, features, groups, tags, words)
     kind = KINDS[int(np.argmax(types))]
     shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
     keep, confidence = select_blocks(shares, words)
-    if words[keep].sum() < _DESCRIPTION_WORDS and not np.any(keep & ~_are_descriptions(page)):
+    has_text = bool(np.any(keep & ~_are_descriptions(page)))
+    if words[keep].sum() < (_MIN_WORDS if has_text else _DESCRIPTION_WORDS):
         keep[:] = False
     return Choice(shares, keep, confidence, kind)
 
@@ -96,13 +95,6 @@ def _are_descriptions(page: ParsedPage) -> npt.NDArray[np.bool_]:
     element = page.segments.blocks[:, seg.ELEMENT]
     body = int(np.argmax(page.segments.tags == TAGS["body"]))
     return np.asarray((element > body) & (element <= body + page.descriptions))
-
-
-def evaluate_networks(model: BlockModel, *inputs: Any) -> tuple[Floats, Floats]:
-    """Return what `network.evaluate` does for these inputs, averaged over the networks of a model, and sharpened."""
-    answers = [net.evaluate(network, *inputs) for network in model.networks]
-    odds, types = (np.mean(values, axis=0) for values in zip(*answers, strict=True))
-    return odds * np.float32(_SHARPNESS), types
 
 
 def output_of(content: str, kind: str | None) -> int:

@@ -60,6 +60,11 @@ _TRIES = 2
 _PAUSE_S = 5.0
 _KILLED = "ended by SIGKILL"
 _OUT_OF_TIME = "ended by SIGALRM"
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+}
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
@@ -174,8 +179,10 @@ class _Child:
     """The parent's side of one child process; `is_worn` once it must be replaced, `died` if it ended by itself."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
-        # One thread for each child; inherited, since NumPy reads it when it is loaded.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Inherited, since NumPy and glibc read them when they are loaded. One thread for each child; and it keeps the
+        # memory that the next page needs again.
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         context = multiprocessing.get_context("spawn")
         self._connection, child_connection = context.Pipe()
         self._limits = limits

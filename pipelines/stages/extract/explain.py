@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
-from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, evaluate_networks, load_model, output_of
+from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
@@ -171,10 +172,10 @@ def _effects(
     features, block_groups = block_features(page, url, model.tokens, model.words)
 
     def odds(features: Floats, tags: npt.NDArray[np.uint8]) -> Any:
-        return evaluate_networks(model, features, block_groups, tags, words)[0][:, output]
+        return net.evaluate(model.network, features, block_groups, tags, words)[0][:, output]
 
     # The network reads square roots between two limits.
-    middles = (model.networks[0].low + model.networks[0].high) / 2
+    middles = (model.network.low + model.network.high) / 2
     neutral = np.copysign(middles**2, middles)
     groups = np.array([group_of(name) for name in NAMES])
     complete = odds(features, tags)
