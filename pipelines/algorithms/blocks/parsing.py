@@ -46,6 +46,12 @@ def parse_html(text: str) -> LexborHTMLParser:
 
 
 @helper
+def _at(html: Any, position: Any) -> Any:
+    """Return the byte at a position, which numba does not check to be negative if it is unsigned."""
+    return html[np.uint64(position)]
+
+
+@helper
 def _is_space(byte: Any) -> Any:
     return byte == 32 or 9 <= byte <= 13
 
@@ -55,7 +61,7 @@ def _read_name(html: Any, position: Any, end: Any) -> Any:
     """Return the hash of the lower-cased name of a tag or attribute, and the position after it."""
     value = FNV_START
     while position < end:
-        byte = int(html[position])
+        byte = int(_at(html, position))
         if _is_space(byte) or byte == 47 or byte == 62 or (byte == 61 and value != FNV_START):
             break
         value = (value ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * FNV_FACTOR
@@ -67,20 +73,20 @@ def _read_name(html: Any, position: Any, end: Any) -> Any:
 def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
     """Return the position after the value of an attribute whose name ends here; after the name if it has none."""
     start = position
-    while _is_space(html[position]):
+    while _is_space(_at(html, position)):
         position += 1
-    if html[position] != 61:  # =
+    if _at(html, position) != 61:  # =
         return start
     position += 1
-    while _is_space(html[position]):
+    while _is_space(_at(html, position)):
         position += 1
-    quote = html[position]
+    quote = _at(html, position)
     if quote == 34 or quote == 39:
         position += 1
-        while position < end and html[position] != quote:
+        while position < end and _at(html, position) != quote:
             position += 1
         return min(end, position + 1)
-    while position < end and not _is_space(html[position]) and html[position] != 62:
+    while position < end and not _is_space(_at(html, position)) and _at(html, position) != 62:
         position += 1
     return position
 
@@ -89,15 +95,15 @@ def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
 def _end_of_comment(html: Any, position: Any, end: Any) -> Any:
     """Return the position after a comment whose first two hyphens are here."""
     position += 2
-    if html[position] == 62:
+    if _at(html, position) == 62:
         return position + 1
-    if html[position] == 45 and html[position + 1] == 62:
+    if _at(html, position) == 45 and _at(html, position + 1) == 62:
         return position + 2
     while position < end:
-        if html[position] == 45 and html[position + 1] == 45:
-            if html[position + 2] == 62:
+        if _at(html, position) == 45 and _at(html, position + 1) == 45:
+            if _at(html, position + 2) == 62:
                 return position + 3
-            if html[position + 2] == 33 and html[position + 3] == 62:
+            if _at(html, position + 2) == 33 and _at(html, position + 3) == 62:
                 return position + 4
         position += 1
     return end
@@ -109,18 +115,18 @@ def _find_end_tag(html: Any, position: Any, end: Any, tag: Any) -> Any:
     # In a comment in a script, the end tag of a script that begins there does not end the outer one.
     in_comment = in_script = False
     while position < end:
-        byte = html[position]
+        byte = _at(html, position)
         if byte == 60:  # <
-            following = html[position + 1]
+            following = _at(html, position + 1)
             if following == 47 and tag_of(_read_name(html, position + 2, end)[0]) == tag:
                 if not in_script:
                     return position
                 in_script = False
-            elif tag == _SCRIPT and following == 33 and html[position + 2] == 45 and html[position + 3] == 45:
+            elif tag == _SCRIPT and following == 33 and _at(html, position + 2) == 45 and _at(html, position + 3) == 45:
                 in_comment = True
             elif in_comment and tag_of(_read_name(html, position + 1, end)[0]) == tag:
                 in_script = True
-        elif in_comment and byte == 45 and html[position + 1] == 45 and html[position + 2] == 62:  # -->
+        elif in_comment and byte == 45 and _at(html, position + 1) == 45 and _at(html, position + 2) == 62:  # -->
             in_comment = in_script = False
         position += 1
     return end
@@ -129,7 +135,7 @@ def _find_end_tag(html: Any, position: Any, end: Any, tag: Any) -> Any:
 @helper
 def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
     for position in range(start, end):
-        reduced[filled] = html[position]
+        reduced[np.uint64(filled)] = _at(html, position)
         filled += 1
     return filled
 
@@ -139,19 +145,19 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
     position = filled = depth = tags = 0
     in_svg = False
     while position < end:
-        while position < end and html[position] != 60:
-            reduced[filled] = html[position]
+        while position < end and _at(html, position) != 60:
+            reduced[filled] = _at(html, position)
             filled += 1
             position += 1
         if position == end:
             break
         start = position
-        byte = int(html[start + 1])
-        if byte == 33 and html[start + 2] == 45 and html[start + 3] == 45:  # <!--
+        byte = int(_at(html, start + 1))
+        if byte == 33 and _at(html, start + 2) == 45 and _at(html, start + 3) == 45:  # <!--
             position = _end_of_comment(html, start + 2, end)
             continue
         is_end = byte == 47
-        letter = int(html[start + 2 if is_end else start + 1]) | 32
+        letter = int(_at(html, start + 2 if is_end else start + 1)) | 32
         if not 97 <= letter <= 122:
             is_declaration = is_end or byte == 33 or byte == 63  # else it is text
             position = min(end, find_byte(html, start, end, 62) + 1) if is_declaration else start + 1
@@ -167,9 +173,9 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
         is_closed = is_json = False
-        while position < end and html[position] != 62:
-            if _is_space(html[position]) or html[position] == 47:
-                is_closed = html[position] == 47
+        while position < end and _at(html, position) != 62:
+            if _is_space(_at(html, position)) or _at(html, position) == 47:
+                is_closed = _at(html, position) == 47
                 position += 1
                 continue
             is_closed = False
@@ -209,9 +215,9 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if tag == _IFRAME:
                 # A browser does not parse what is in noscript; a frame without an end would contain the rest.
                 first = position
-                while _is_space(html[first]):
+                while _is_space(_at(html, first)):
                     first += 1
-                if html[first + 1] == 47 and tag_of(_read_name(html, first + 2, end)[0]) == _NOSCRIPT:
+                if _at(html, first + 1) == 47 and tag_of(_read_name(html, first + 2, end)[0]) == _NOSCRIPT:
                     filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
                     continue
             position = _find_end_tag(html, position, end, tag)
