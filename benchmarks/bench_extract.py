@@ -37,6 +37,8 @@ from warcio.warcwriter import WARCWriter
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.extractor.pages import AnnotatedPage, read_benchmark, word_f1
+from pipelines.algorithms.blocks.parsing import parse_html
+from pipelines.algorithms.web.declared import read_declared
 from pipelines.stages.extract.child import Limits, PageReader, RawPage, extract_text, html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted, extractor_version
 
@@ -172,7 +174,7 @@ def use_one_core() -> None:
 
 
 def nothing(_html: str, _url: str | None) -> Extracted:
-    return Extracted(None, "word " * 1000)
+    return Extracted(None, "word " * 1000, read_declared(parse_html("<p>")))
 
 
 def pipe_seconds(pages: list[AnnotatedPage]) -> float:
