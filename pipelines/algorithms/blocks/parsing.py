@@ -186,7 +186,9 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 if name == known and not is_end:
                     reduced[filled] = 32
                     filled = _copy(html, first, position, reduced, filled + 1)
-                    is_json |= tag == _SCRIPT and find_byte(html, first, position, 43) < position  # ld+json
+                    if tag == _SCRIPT:  # ld+json, ld&#x2B;json
+                        sign = min(find_byte(html, first, position, 43), find_byte(html, first, position, 38))
+                        is_json |= sign < position
         if position >= end:  # a tag without end is not one
             filled = tag_start
             break
