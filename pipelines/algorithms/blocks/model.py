@@ -18,10 +18,9 @@ from pipelines.algorithms.blocks.values import Floats, Values, values_table
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-# A shorter text is hardly ever the content of a page, rather a remnant of one whose scripts would load it.
-_MIN_WORDS = 20
-# A shorter description alone is not a document: scripts would load its text.
-_DESCRIPTION_WORDS = 60
+# A shorter text is hardly ever the content of a page, rather a remnant of one whose scripts would load it, unless it is
+# surely wanted. All in the metadata: a description that is shorter is not a document.
+_FEW_WORDS, _SURE, _DESCRIPTION_WORDS = 20, 0.8, 60
 
 
 class BlockModel(NamedTuple):
@@ -84,8 +83,10 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     kind = KINDS[int(np.argmax(types))]
     shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
     keep, confidence = select_blocks(shares, words)
+    # Two Chinese or Japanese characters count as a word.
+    size = words[keep].sum() + segments.blocks[keep, seg.CJK].sum() / 2
     has_text = bool(np.any(keep & ~_are_descriptions(page)))
-    if words[keep].sum() < (_MIN_WORDS if has_text else _DESCRIPTION_WORDS):
+    if (size < _FEW_WORDS and confidence < _SURE) or (size < _DESCRIPTION_WORDS and not has_text):
         keep[:] = False
     return Choice(shares, keep, confidence, kind)
 
