@@ -43,6 +43,8 @@ class Recipe:
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
     dropout: float = 0.25
+    # This share of pages is trained on as if their URLs were unknown, which those of HTML files are.
+    without_url: float = 0.25
     averaging: float = 0.995
     f1_weight: float = 0.5
     type_weight: float = 0.1
@@ -155,8 +157,12 @@ def _average(values: Tensor, groups: Tensor, mask: Tensor) -> Tensor:
 
 
 class _Net(nn.Module):
-    def __init__(self, features: int, recipe: Recipe) -> None:
+    def __init__(self, features: int, recipe: Recipe, scaling: _Scaling) -> None:
         super().__init__()
+        is_url = [name.startswith("page URL") for name in NAMES]
+        self.is_url, self.without_url = torch.tensor(is_url), recipe.without_url
+        # The features of an unknown URL are 0.
+        self.unknown = torch.from_numpy(scaling.apply(np.zeros((1, features), np.float32)))
         self.tags = nn.Embedding(256, recipe.hidden)
         nn.init.normal_(self.tags.weight, std=0.1)
         self.inputs = nn.Linear(features, recipe.hidden)
@@ -173,7 +179,11 @@ class _Net(nn.Module):
         mask = batch.mask[..., None]
         roots = torch.sqrt(batch.words) * batch.mask
         shares = (roots / roots.sum(1, keepdim=True).clamp(min=1e-6))[..., None]
-        values = batch.features * self.dropout(torch.ones_like(batch.features[:, 0, :, None])).transpose(1, 2)
+        values = batch.features
+        if self.training:
+            is_unknown = torch.rand(len(values), 1, 1) < self.without_url
+            values = torch.where(is_unknown & self.is_url, self.unknown, values)
+        values = values * self.dropout(torch.ones_like(values[:, 0, :, None])).transpose(1, 2)
         hidden = functional.relu(self.inputs(values) + self.tags(batch.tags))
         for layer in self.layers:
             hidden = layer(hidden, batch.groups, mask, shares)
@@ -187,7 +197,7 @@ def _train_network(examples: list[Example], recipe: Recipe) -> Network:
     random = np.random.default_rng(recipe.seed)
     scaling = _scaling(examples)
     examples = [example._replace(features=scaling.apply(example.features)) for example in examples]
-    net = _Net(len(NAMES), recipe)
+    net = _Net(len(NAMES), recipe, scaling)
     average = torch.optim.swa_utils.AveragedModel(
         net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(recipe.averaging)
     )

@@ -16,7 +16,7 @@ from pipelines.algorithms.blocks.values import values_table
         ("text " * 19, 0, 0.5, False),
         ("text " * 20, 0, 0.5, True),
         ("text", 0, 5, True),
-        ("文" * 39, 0, 0.5, False),
+        ("文" * 29, 0, 0.5, False),
         ("文" * 40, 0, 0.5, True),
         ("", 59, 5, False),
         ("", 60, 5, True),

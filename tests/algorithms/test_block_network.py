@@ -26,7 +26,7 @@ def test_numpy_and_torch_agree_on_pages_of_a_batch(tmp_path) -> None:
     torch.manual_seed(1)
     columns = np.ones((4, len(NAMES)), np.float32) * np.array([[-2], [3], [0.5], [0.7]], np.float32)
     scaling = training._Scaling(*columns)
-    net = training._Net(len(NAMES), training.Recipe(hidden=8)).eval()
+    net = training._Net(len(NAMES), training.Recipe(hidden=8), scaling).eval()
     torch.nn.init.normal_(net.difference.weight)
     batch = training._collate([example._replace(features=scaling.apply(example.features)) for example in examples])
     with torch.no_grad():

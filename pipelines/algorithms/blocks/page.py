@@ -111,7 +111,7 @@ def page_features(page: ParsedPage, url: str | None, title: list[str]) -> list[f
         *(words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS),
         *(math.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS),
         *(bool(names & types) for names in _JSON_LD_TYPES.values()),
-        *_url_features(url or ""),
+        *_url_features(url or page.declared.meta.get("og:url", "")),
     ]
 
 
