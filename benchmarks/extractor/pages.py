@@ -89,7 +89,7 @@ def _label_content(folder: Path, annotated: AnnotatedPage) -> LabelledPage:
 
 def _read_segments(folder: Path, name: str, item: dict[str, Any]) -> LabelledPage:
     page = _parse(gzip.decompress((folder / "html" / f"{name}.html.gz").read_bytes()))
-    labels = _label_segments(page.segments, item["with"], item["without"])
+    labels = _label_segments(page.segments, page.are_descriptions(), item["with"], item["without"])
     return LabelledPage(name, folder, item.get("url"), page, labels, wanted=item["with"], unwanted=item["without"])
 
 
@@ -97,8 +97,13 @@ def _parse(html: bytes) -> ParsedPage:
     return parse_page(html_of(html, None) or "")
 
 
-def _label_segments(page: seg.Segments, wanted: Sequence[str], unwanted: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Return 1 for the longest block with a wanted segment, 0 for blocks with an unwanted one, NaN for the others."""
+def _label_segments(
+    page: seg.Segments, are_descriptions: npt.NDArray[np.bool_], wanted: Sequence[str], unwanted: Sequence[str]
+) -> npt.NDArray[np.float32]:
+    """Return 1 for the longest block with a wanted segment, 0 for blocks with an unwanted one, NaN for the others.
+
+    A text of the metadata has the segment only if no block of the body has it.
+    """
     text = page.text.tobytes()
     rows = zip(page.blocks[:, seg.START], page.blocks[:, seg.END], strict=True)
     texts = [normalize_spaces(text[start:end].decode("utf-8", "replace")) for start, end in rows]
@@ -108,7 +113,7 @@ def _label_segments(page: seg.Segments, wanted: Sequence[str], unwanted: Sequenc
     for segment in wanted:
         matches = [number for number, block in enumerate(texts) if normalize_spaces(segment) in block]
         if matches:
-            labels[max(matches, key=lambda number: len(texts[number]))] = 1
+            labels[max(matches, key=lambda number: (not are_descriptions[number], len(texts[number])))] = 1
     return labels
 
 

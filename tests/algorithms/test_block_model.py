@@ -13,15 +13,15 @@ from pipelines.algorithms.blocks.values import values_table
 @pytest.mark.parametrize(
     ("text", "in_metadata", "odds", "is_kept"),
     [
-        ("text " * 19, 0, 0.5, False),
-        ("text " * 20, 0, 0.5, True),
+        ("text " * 24, 0, 0.5, False),
+        ("text " * 25, 0, 0.5, True),
         ("text", 0, 5, True),
-        ("文" * 29, 0, 0.5, False),
-        ("文" * 40, 0, 0.5, True),
-        ("", 59, 5, False),
-        ("", 60, 5, True),
-        ("text " * 10, 10, 0.5, True),
-        ("text", 18, 0.5, False),
+        ("文" * 99, 0, 0.5, False),
+        ("文" * 100, 0, 0.5, True),
+        ("", 74, 5, False),
+        ("", 75, 5, True),
+        ("text " * 13, 13, 0.5, True),
+        ("text", 23, 0.5, False),
         ("", 0, 5, False),
     ],
 )

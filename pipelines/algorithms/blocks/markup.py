@@ -17,6 +17,8 @@ FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _MAX_TOKENS = 24
+# Names of elements whose content is not markup are shorter; reading to the end from each of many signs would take long.
+MAX_NAME = 16
 _CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
     np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
 )
@@ -79,7 +81,8 @@ def end_of_comment(html: Any, position: Any, end: Any) -> Any:
 def find_end_tag(html: Any, position: Any, end: Any, name: Any) -> Any:
     """Return the position of the end tag of an element whose content is not markup."""
     while position + 1 < end:
-        if html[position] == 60 and html[position + 1] == 47 and hash_name(html, position + 2, end)[0] == name:
+        is_end_tag = html[position] == 60 and html[position + 1] == 47
+        if is_end_tag and hash_name(html, position + 2, min(end, position + MAX_NAME))[0] == name:
             return position
         position += 1
     return end

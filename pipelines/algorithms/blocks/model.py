@@ -12,15 +12,15 @@ from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.page import ParsedPage
+from pipelines.algorithms.blocks.repetition import without_repetitions
 from pipelines.algorithms.blocks.selection import select_blocks
-from pipelines.algorithms.blocks.tags import TAGS
 from pipelines.algorithms.blocks.values import Floats, Values, values_table
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-# A shorter text is hardly ever the content of a page, rather a remnant of one whose scripts would load it, unless it is
-# surely wanted. All in the metadata: a description that is shorter is not a document.
-_FEW_WORDS, _SURE, _DESCRIPTION_WORDS = 20, 0.8, 60
+# Characters without white space. A shorter text is hardly ever the content of a page, rather a remnant of one whose
+# scripts would load it, unless it is surely wanted; nor is a description alone.
+_SHORT, _SURE, _SHORT_DESCRIPTION = 100, 0.8, 300
 
 
 class BlockModel(NamedTuple):
@@ -83,19 +83,14 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     kind = KINDS[int(np.argmax(types))]
     shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
     keep, confidence = select_blocks(shares, words)
-    # Two Chinese or Japanese characters count as a word.
-    size = words[keep].sum() + segments.blocks[keep, seg.CJK].sum() / 2
-    has_text = bool(np.any(keep & ~_are_descriptions(page)))
-    if (size < _FEW_WORDS and confidence < _SURE) or (size < _DESCRIPTION_WORDS and not has_text):
+    are_descriptions = page.are_descriptions()
+    keep = without_repetitions(segments, keep, are_descriptions)
+    # Not words, which some scripts do not divide.
+    size = segments.blocks[keep, seg.CHARACTERS].sum()
+    has_text = bool(np.any(keep & ~are_descriptions))
+    if (size < _SHORT and confidence < _SURE) or (size < _SHORT_DESCRIPTION and not has_text):
         keep[:] = False
     return Choice(shares, keep, confidence, kind)
-
-
-def _are_descriptions(page: ParsedPage) -> npt.NDArray[np.bool_]:
-    """Return which blocks are texts of the metadata."""
-    element = page.segments.blocks[:, seg.ELEMENT]
-    body = int(np.argmax(page.segments.tags == TAGS["body"]))
-    return np.asarray((element > body) & (element <= body + page.descriptions))
 
 
 def output_of(content: str, kind: str | None) -> int:

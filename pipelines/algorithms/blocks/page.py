@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.parsing import parse_html
@@ -18,8 +19,9 @@ from pipelines.algorithms.web.declared import Declared, read_declared
 from pipelines.algorithms.web.json_ld import types_of
 
 _WORD = re.compile(r"\w+")
-_BODY = re.compile(r"<body[^>]*>")
-_MARKUP = re.compile(r"<[^<>]+>")
+# As lexbor writes it; a script in the head may contain the tag alone.
+_BODY = re.compile(r"(?<=</head>)<body[^>]*>")
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
 _DESCRIPTIONS = ("description", "og:description", "twitter:description")
@@ -52,6 +54,12 @@ class ParsedPage(NamedTuple):
     declared: Declared
     segments: seg.Segments
     descriptions: int
+
+    def are_descriptions(self) -> npt.NDArray[np.bool_]:
+        """Return which blocks are declared texts."""
+        element = self.segments.blocks[:, seg.ELEMENT]
+        body = int(np.argmax(self.segments.tags == TAGS["body"]))
+        return np.asarray((element > body) & (element <= body + self.descriptions))
 
 
 def parse_page(text: str) -> ParsedPage:

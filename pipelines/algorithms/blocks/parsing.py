@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.blocks.markup import FNV_FACTOR, FNV_START, find_byte, tag_of
+from pipelines.algorithms.blocks.markup import FNV_FACTOR, FNV_START, MAX_NAME, find_byte, tag_of
 from pipelines.algorithms.blocks.tags import KINDS, NOT_NESTED, RAW, TAGS, fnv_hash
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
@@ -23,10 +23,10 @@ _ATTRIBUTES = as_read_only(
         np.uint64,
     )
 )  # fmt: skip
-_IFRAME, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    TAGS[name] for name in ("iframe", "noscript", "script", "svg", "textarea", "title")
+_IFRAME, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
+    TAGS[name] for name in ("iframe", "math", "noscript", "script", "svg", "textarea", "title")
 )
-_END_OF_FRAME = as_read_only(np.frombuffer(b"</iframe>", np.uint8))
+_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
 
 def parse_html(text: str) -> LexborHTMLParser:
@@ -37,8 +37,8 @@ def parse_html(text: str) -> LexborHTMLParser:
     data = text.encode("utf-8", "replace")
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
-    # A frame may become longer by its end.
-    reduced, sizes = np.empty(3 * len(data), np.uint8), np.zeros(2, np.int64)
+    # A frame may become longer by its end, and a sign becomes a reference.
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     if sizes[1] > _MANY_TAGS:
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
@@ -110,6 +110,12 @@ def _end_of_comment(html: Any, position: Any, end: Any) -> Any:
 
 
 @helper
+def _names(html: Any, position: Any, end: Any, tag: Any) -> Any:
+    """Return whether the name that begins here is that of a tag."""
+    return tag_of(_read_name(html, position, min(end, position + MAX_NAME))[0]) == tag
+
+
+@helper
 def _find_end_tag(html: Any, position: Any, end: Any, tag: Any) -> Any:
     """Return the position of the end tag of an element whose content is not markup, or the end."""
     # In a comment in a script, the end tag of a script that begins there does not end the outer one.
@@ -118,13 +124,13 @@ def _find_end_tag(html: Any, position: Any, end: Any, tag: Any) -> Any:
         byte = _at(html, position)
         if byte == 60:  # <
             following = _at(html, position + 1)
-            if following == 47 and tag_of(_read_name(html, position + 2, end)[0]) == tag:
+            if following == 47 and _names(html, position + 2, end, tag):
                 if not in_script:
                     return position
                 in_script = False
             elif tag == _SCRIPT and following == 33 and _at(html, position + 2) == 45 and _at(html, position + 3) == 45:
                 in_comment = True
-            elif in_comment and tag_of(_read_name(html, position + 1, end)[0]) == tag:
+            elif in_comment and _names(html, position + 1, end, tag):
                 in_script = True
         elif in_comment and byte == 45 and _at(html, position + 1) == 45 and _at(html, position + 2) == 62:  # -->
             in_comment = in_script = False
@@ -143,7 +149,7 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
     position = filled = depth = tags = 0
-    in_svg = False
+    foreign = 0
     while position < end:
         while position < end and _at(html, position) != 60:
             reduced[filled] = _at(html, position)
@@ -159,9 +165,12 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         is_end = byte == 47
         letter = int(_at(html, start + 2 if is_end else start + 1)) | 32
         if not 97 <= letter <= 122:
-            is_declaration = is_end or byte == 33 or byte == 63  # else it is text
-            position = min(end, find_byte(html, start, end, 62) + 1) if is_declaration else start + 1
-            filled = _copy(html, start, position, reduced, filled)
+            if is_end or byte == 33 or byte == 63:
+                position = min(end, find_byte(html, start, end, 62) + 1)
+                filled = _copy(html, start, position, reduced, filled)
+            else:  # a sign, also if what follows is left out
+                position = start + 1
+                filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
             continue
         tags += 1
         name, position = _read_name(html, start + (2 if is_end else 1), end)
@@ -205,9 +214,9 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled += 1
         reduced[filled] = 62
         filled += 1
-        if tag == _SVG:
-            in_svg = not is_end
-        if is_end or (in_svg and is_closed):  # in HTML the slash says nothing
+        if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
+            foreign = max(0, foreign + (-1 if is_end else 1))
+        if is_end or (foreign and is_closed):  # in HTML the slash says nothing
             continue
         if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
             first = position
@@ -219,8 +228,11 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 first = position
                 while _is_space(_at(html, first)):
                     first += 1
-                if _at(html, first + 1) == 47 and tag_of(_read_name(html, first + 2, end)[0]) == _NOSCRIPT:
+                if _at(html, first + 1) == 47 and _names(html, first + 2, end, _NOSCRIPT):
                     filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
                     continue
+            first = position
             position = _find_end_tag(html, position, end, tag)
+            if foreign:  # there it need not have an end tag
+                position = min(position, _find_end_tag(html, first, end, _SVG), _find_end_tag(html, first, end, _MATH))
     sizes[0], sizes[1] = filled, tags
