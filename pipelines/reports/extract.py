@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.reports.charts import percent_histogram
 from pipelines.reports.overlap import document_text, is_web_url
 from pipelines.reports.render import render
 
-# Longer blocks that were dropped are folded to their beginning.
-_FOLDED_CHARACTERS = 60
+# Longer blocks that were dropped are folded to their beginning, so many in a row to one line, lest menus hide the text.
+_FOLDED_CHARACTERS, _FOLDED_BLOCKS = 60, 4
+
+Block = tuple[str, float, bool]
 
 
 def render_extract_report(
@@ -19,11 +22,13 @@ def render_extract_report(
     outcomes: Mapping[tuple[str, str], int],
     confidences: Sequence[int],
     samples: Sequence[Mapping[str, Any]],
+    shown: tuple[int, int],
 ) -> str:
     """Return the page.
 
     `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `confidences` those of
-    bins of equal width from 0 to 1. Of a sample, `blocks` are triples of text, probability and whether it is kept.
+    bins of equal width from 0 to 1. Of a sample, `blocks` are triples of text, probability and whether it is kept;
+    `shown` is how many blocks and characters of a page they are at most.
     """
     by_type, by_reason = Counter[str](), Counter[str]()
     for (kind, reason), count in outcomes.items():
@@ -51,7 +56,9 @@ def render_extract_report(
         samples=sorted(samples, key=lambda sample: sample["confidence"] or 0.0),
         document_text=document_text,
         is_web_url=is_web_url,
+        shown=shown,
         fold=_fold,
+        runs=_runs,
     )
 
 
@@ -59,3 +66,10 @@ def _fold(text: str) -> str | None:
     """Return the beginning of a long block as one line, None for one that is short."""
     line = " ".join(text.split())
     return None if len(text) <= _FOLDED_CHARACTERS else f"{line[:_FOLDED_CHARACTERS]}…"
+
+
+def _runs(blocks: Sequence[Block]) -> Iterator[tuple[bool, list[Block]]]:
+    """Yield the blocks between two changes from kept to dropped or back, and whether they are folded to one line."""
+    for is_kept, run in itertools.groupby(blocks, key=lambda block: block[2]):
+        listed = list(run)
+        yield not is_kept and len(listed) >= _FOLDED_BLOCKS, listed

@@ -25,7 +25,7 @@ def sample(confidence: float, **fields: Any) -> dict[str, Any]:
 
 
 def report(samples: list[dict[str, Any]], extractor: str = "fast") -> str:
-    return render_extract_report(extractor, OUTCOMES, CONFIDENCES, samples)
+    return render_extract_report(extractor, OUTCOMES, CONFIDENCES, samples, (300, 20_000))
 
 
 def test_outcomes_are_a_table_by_type() -> None:
@@ -47,7 +47,7 @@ def test_blocks_are_in_order_with_a_sign_and_pages_with_the_lowest_confidence_fi
     assert "https://example.com/0.41 article · confidence 0.41 · 1,234 words · kept" in page.text
     assert "id0.6 article · confidence 0.60 · 1,234 words · dropped: too_short" in page.text
     assert "✗ 0.01 Home ✓ 0.98 The river rises in the hills. ✗ 0.20 Related: another page" in page.text
-    assert "The first 3 of 700 blocks." in page.text
+    assert "The first 3 of 700 blocks: at most 300 blocks or 20,000 characters are shown." in page.text
     classes = [item["class"] for item in page.all("li")]
     assert classes == ["dropped", "kept", "dropped"] * 3
     # Only the long block that was dropped is folded; its beginning is one line.
@@ -56,8 +56,33 @@ def test_blocks_are_in_order_with_a_sign_and_pages_with_the_lowest_confidence_fi
     assert labels == classes
 
 
+def test_several_dropped_blocks_in_a_row_are_folded() -> None:
+    text = ("The river rises in the hills.", 0.98, True)
+    menu = [(f"Menu {number}", 0.01, False) for number in range(4)]
+    page = Page(report([sample(0.5, blocks=[*menu, text, *menu[:3], text, (_LONG, 0.1, False), *menu])]))
+    folds = [tag for tag, attributes in page.tags if attributes.get("class") == "run"]
+    assert folds == ["details", "details"]
+    assert "✗ 4 blocks: Menu 0 ✗ 0.01 Menu 0 ✗ 0.01 Menu 1" in page.text
+    assert f"✗ 5 blocks: {_LONG[:60]}… ✗ 0.10 {_LONG[:60]}…" in page.text
+
+
+def test_kept_blocks_are_in_view(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    blocks = [(f"Menu {number}", 0.01, False) for number in range(100)] + [("The river rises.", 0.98, True)] * 60
+    path.write_text(report([sample(0.5, blocks=blocks, total_blocks=160)]), encoding="utf-8")
+    browser.open(path)
+    bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
+    assert browser.run(f"{bottom.format('.blocks > .kept')} < {bottom.format('.blocks')}")
+    assert browser.run(
+        "document.querySelector('.blocks').scrollHeight > document.querySelector('.blocks').clientHeight"
+    )
+    assert not browser.run("document.querySelector('.run li').checkVisibility()")
+    browser.run("document.querySelector('.run > summary').click()")
+    assert browser.run("document.querySelector('.run li').checkVisibility()")
+
+
 def test_other_extractors_have_outcomes_only() -> None:
-    page = Page(render_extract_report("trafilatura", {("", ""): 3, ("", "empty_text"): 1}, [0] * 20, []))
+    page = Page(render_extract_report("trafilatura", {("", ""): 3, ("", "empty_text"): 1}, [0] * 20, [], (300, 9)))
     assert "Outcome Pages kept 3 empty_text 1 All 4" in page.text
     assert "Confidence" not in page.text
     assert "Sampled" not in page.text
@@ -98,7 +123,7 @@ def test_nothing_is_cut_off(browser: Browser, tmp_path: Path, width: int, scheme
 def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
     evil = sample(0.5, blocks=[(_EVIL, 0.5, True), (_EVIL * 9, 0.1, False)], title=_EVIL, id=_EVIL, url=_EVIL)
     evil |= {"type": _EVIL, "reason": _EVIL}
-    text = render_extract_report("fast", {(_EVIL, _EVIL): 1}, CONFIDENCES, [evil])
+    text = render_extract_report("fast", {(_EVIL, _EVIL): 1}, CONFIDENCES, [evil], (300, 9))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
     browser.problems.clear()

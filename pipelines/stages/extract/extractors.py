@@ -30,7 +30,7 @@ _RULE = re.compile(r"^:?-{3,}:?$")
 
 
 # What the report shows of one page at most.
-_SHOWN_BLOCKS, _SHOWN_CHARACTERS = 300, 20_000
+SHOWN_BLOCKS, SHOWN_CHARACTERS = 300, 20_000
 
 
 class Block(NamedTuple):
@@ -126,8 +126,8 @@ def fast_text(html: str, url: str | None, content: str = "main") -> Extracted:
 def _first_blocks(segments: Segments, choice: Choice) -> Blocks:
     """Return the blocks of a page up to the size that a report shows."""
     shown: list[Block] = []
-    left = _SHOWN_CHARACTERS
-    for number in range(min(len(choice.keep), _SHOWN_BLOCKS)):
+    left = SHOWN_CHARACTERS
+    for number in range(min(len(choice.keep), SHOWN_BLOCKS)):
         text = block_text(segments, number, left)
         shown.append(Block(text, round(float(choice.shares[number]), 3), bool(choice.keep[number])))
         left -= len(text)

@@ -14,6 +14,7 @@ from pipelines.core import shards, storage
 from pipelines.core.manifest import FileEntry
 from pipelines.core.stage import TaskResult
 from pipelines.stages.extract.child import PageText, RawPage
+from pipelines.stages.extract.extractors import SHOWN_BLOCKS, SHOWN_CHARACTERS
 from pipelines.stages.extract.pages import SourcePage
 
 PAGE = "report.html"
@@ -83,7 +84,7 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
         outcomes.update({(kind, reason): count for kind, reason, count in tally["outcomes"]})
         confidences = [sum(counts) for counts in zip(confidences, tally["confidences"], strict=True)]
         samples = _first([*samples, *tally["samples"]])
-    page = render_extract_report(extractor, outcomes, confidences, samples)
+    page = render_extract_report(extractor, outcomes, confidences, samples, (SHOWN_BLOCKS, SHOWN_CHARACTERS))
     return TaskResult(files=(shards.write_file(output, PAGE, page.encode()),))
 
 
