@@ -275,3 +275,8 @@ def test_real_pages_in_other_encodings_under_wrong_labels(shared_data):
                 decoded = decode_page(data, f"text/html; charset={label}")
                 assert decoded is not None
                 assert decoded.text == data.decode(codec), (name, codec, label)
+
+
+def test_bytes_for_which_a_codec_raises_another_error_are_decoded_by_another_one() -> None:
+    decoded = decode_page(b"<meta charset=gb2312>\x1b$}}bb(~\x0f")
+    assert decoded is None or decoded.codec != "iso2022-jp"

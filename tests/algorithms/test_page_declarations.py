@@ -29,6 +29,8 @@ from pipelines.algorithms.web.json_ld import name_of, typed_objects, types_of
         ("1er décembre 2020", "2020-12-01"),
         ("4 de marzo de 2021", "2021-03-04"),
         ("4 МАРТА 2021", "2021-03-04"),
+        ("4 Sept. 2021", "2021-09-04"),
+        ("4 października 2021", "2021-10-04"),
         ("Copyright 2023. 31.12.2022", "2022-12-31"),  # a year alone is not a date
     ],
 )
@@ -48,6 +50,8 @@ def test_dates_as_pages_write_them(text, date):
         "12021-03-04",
         "0000-00-00",
         "4 NİSAN 2021",
+        "Room 12 marketing 2019",
+        "5 decoration 2020",
     ],
 )
 def test_what_is_not_a_date(text):

@@ -23,7 +23,7 @@ from extract_run import (
 
 from pipelines.algorithms.blocks.model import KINDS
 from pipelines.core import manifest
-from pipelines.core.errors import ChangedRunError, WebtextError
+from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.records import DOCUMENT_SCHEMA
 
 
@@ -182,6 +182,11 @@ def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
         [document] = rows(tmp_path / f"out-{fix_text}", "documents")
         assert [text in document["text"] for text in expected] == [True, True]
         assert document["author"] == ("Anna Schön" if fix_text else "Anna SchÃ¶n")
+
+
+def test_a_language_is_named_by_its_code(tmp_path):
+    with pytest.raises(UsageError, match="--language english: is not a code"):
+        run(tmp_path / "fetch", tmp_path / "out", language="english")
 
 
 def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):

@@ -232,6 +232,26 @@ def test_decompression_bombs_are_dropped_before_they_fill_memory():
     assert extract_text(misbehaving, chunked).text == "<p>abc"
 
 
+def test_files_that_are_declared_as_html_are_not_pages():
+    for data, name in ((b"%PDF-1.4 1 0 obj", "PDF"), (b"\x89PNG\r\n", "PNG"), (b"PK\x03\x04", "ZIP")):
+        outcome = extract_text(misbehaving, RawPage(data, "text/html", None))
+        assert (outcome.problem, outcome.detail) == ("not_html", name)
+
+
+def test_the_indentation_of_a_first_line_of_code_is_kept():
+    page = RawPage(b" \n\n    def f(x):\n        return x\n \n", "text/plain", None, plain=True)
+    assert extract_text(misbehaving, page).text == "    def f(x):\n        return x"
+
+
+def test_only_the_child_has_the_environment_that_it_needs(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=60, memory_mb=2048))) as reader:
+        assert read_with(reader, ["one"])[0].text
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
+    assert "MALLOC_TRIM_THRESHOLD_" not in os.environ
+
+
 @pytest.mark.parametrize(
     ("html", "language"),
     [

@@ -208,7 +208,11 @@ def _decode(data: bytes, codec: str) -> tuple[str, float]:
     decoder = codecs.getincrementaldecoder(codec)
     try:
         return decoder().decode(data), 0.0
-    except UnicodeDecodeError:
+    except UnicodeError:
+        pass
+    try:
         text = decoder("replace").decode(data)
+    except UnicodeError:  # the codecs of ISO 2022 raise it for some bytes whatever is to be done with errors
+        return "", 1.0
     written = data.count("\ufffd".encode()) if codec == "utf-8" else 0
     return text, (text.count("\ufffd") - written) / (len(text) - len(text.encode("ascii", "ignore")))

@@ -7,14 +7,29 @@ import datetime as dt
 import itertools
 import re
 
-# English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Russian and Turkish, by their first letters.
+# English, German, Dutch, French, Spanish, Italian, Portuguese, Polish, Russian and Turkish; abbreviations have at least
+# three of the letters.
 _MONTHS = (
-    "jan|ene|gen|sty|янв|oca feb|fév|fev|lut|фев|şub mar|mär|mrz|maa|mrt|мар apr|avr|abr|kwi|апр|nis "
-    "may|mai|mei|mag|maj|мая jun|juin|giu|cze|июн|haz jul|juil|lug|lip|июл|tem aug|aoû|ago|sie|авг|ağu "
-    "sep|set|wrz|сен|eyl oct|okt|ott|out|paź|окт|eki nov|lis|ноя|kas dec|dez|déc|dic|gru|дек|ara"
+    "january januar januari janvier enero gennaio janeiro stycznia января ocak",
+    "february februar februari février fevrier febrero febbraio fevereiro lutego февраля şubat",
+    "march märz mrz maart mrt mars marzo março marco marca марта mart",
+    "april avril abril aprile kwietnia апреля nisan",
+    "may mai mei mayo maggio maio maja мая mayıs",
+    "june juni juin junio giugno junho czerwca июня haziran",
+    "july juli juillet julio luglio julho lipca июля temmuz",
+    "august augustus août aout agosto sierpnia августа ağustos",
+    "september septembre septiembre settembre setembro września сентября eylül",
+    "october oktober octobre octubre ottobre outubro października октября ekim",
+    "november novembre noviembre novembro listopada ноября kasım",
+    "december dezember décembre decembre diciembre dicembre dezembro grudnia декабря aralık",
 )
-_MONTH_NUMBERS = {name: number for number, names in enumerate(_MONTHS.split(), 1) for name in names.split("|")}
-_MONTH = rf"(?P<name>{'|'.join(_MONTH_NUMBERS)})[^\W\d]*\.?"
+_MONTH_NUMBERS = {
+    name[:size]: number
+    for number, names in enumerate(_MONTHS, 1)
+    for name in names.split()
+    for size in range(3, len(name) + 1)
+} | {"sept": 9}
+_MONTH = r"(?P<name>[^\W\d]{3,})\.?"
 _DAY, _YEAR = r"(?<!\d)(?P<day>\d\d?)", r"(?P<year>(?:19|20)\d\d)"
 _PATTERNS = [
     re.compile(pattern)
@@ -41,7 +56,7 @@ def find_date(text: str) -> str | None:
         part = text[max(0, year.start() - 25) : year.end() + 8].lower()
         for match in filter(None, (pattern.search(part) for pattern in _PATTERNS)):
             groups = match.groupdict()
-            month, day = int(groups.get("month") or _MONTH_NUMBERS[groups["name"]]), int(groups["day"])
+            month, day = int(groups.get("month") or _MONTH_NUMBERS.get(groups["name"], 0)), int(groups["day"])
             if month > 12:
                 month, day = day, month
             with contextlib.suppress(ValueError):

@@ -65,6 +65,11 @@ _ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
 }
+_SIGNATURES = {
+    b"%PDF-": "PDF", b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"PK\x03\x04": "ZIP",
+    b"\x1f\x8b": "gzip",
+}  # fmt: skip
+_EMPTY_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 _WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
@@ -179,10 +184,6 @@ class _Child:
     """The parent's side of one child process; `is_worn` once it must be replaced, `died` if it ended by itself."""
 
     def __init__(self, extractor: Extractor, limits: Limits) -> None:
-        # Inherited, since NumPy and glibc read them when they are loaded. One thread for each child; and it keeps the
-        # memory that the next page needs again.
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         context = multiprocessing.get_context("spawn")
         self._connection, child_connection = context.Pipe()
         self._limits = limits
@@ -191,7 +192,8 @@ class _Child:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(child_connection, extractor, limits), daemon=True
         )
-        self._process.start()
+        with _child_environment():
+            self._process.start()
         child_connection.close()
         try:
             is_ready = self._connection.poll(_START_TIMEOUT_S) and self._connection.recv() == "ready"
@@ -231,6 +233,21 @@ class _Child:
         self._process.kill()
         self._process.join()
         self._process.close()
+
+
+@contextlib.contextmanager
+def _child_environment() -> Iterator[None]:
+    """Set what NumPy and glibc read when they are loaded by a process that is started meanwhile.
+
+    One thread for each child; and it keeps the memory that the next page needs again.
+    """
+    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _describe_exit(exit_code: int | None) -> str:
@@ -288,6 +305,9 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         data = _decode_body(page)
         if len(data) > MAX_PAGE_BYTES:
             return too_large()
+        signature = next(filter(data.startswith, _SIGNATURES), None)
+        if signature is not None:  # servers declare files as HTML, too
+            return PageText(problem="not_html", detail=_SIGNATURES[signature])
         html = html_of(data, page.content_type)
         if html is None:
             return PageText(problem="undecodable")
@@ -345,7 +365,8 @@ def _decode_body(page: RawPage) -> bytes:
 
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
     """Repair the text, and normalize its line ends and the white space around it."""
-    text = repair_text(extracted.text).replace("\r\n", "\n").replace("\r", "\n").strip()
+    text = repair_text(extracted.text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    text = _EMPTY_LINES.sub("", text)  # not the indentation of a first line of code
     title = _clean_line(extracted.title)
     return PageText(title, text, language, page_type=extracted.page_type, confidence=extracted.confidence)
 

@@ -53,7 +53,7 @@ def read_metadata(declared: Declared, url: str | None) -> Metadata:
     page = _Page(declared, url or "")
     published = next(filter(None, map(find_date, page.dates())), None)
     author = next(filter(None, map(page.join_names, page.authors())), None)
-    return Metadata(page.title or None, author, published, page.site or None, page.declared_type() or None)
+    return Metadata(page.title.rstrip("¶ ") or None, author, published, page.site or None, page.declared_type() or None)
 
 
 class _Page:

@@ -22,7 +22,8 @@ from pipelines.core.resources import data_path
 _TINY, _NEARLY_EMPTY, _SHORT_PAGE = 8, 5, 60
 _LONG_CHARACTERS = 5_000
 _TITLE_CHARACTERS, _PAGE_CHARACTERS, _DETAIL_CHARACTERS = 200, 50_000, 80
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
+# Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces between words.
+_WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _HTML_TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,200})", re.IGNORECASE)
 # An element without end is taken to the end of the page, which keeps the time linear.
 _MARKUP = re.compile(
@@ -98,9 +99,9 @@ def find_rejection(
 
 
 def count_words(text: str) -> int:
-    """Return the number of words of a text, two Chinese or Japanese characters counting as one."""
-    characters = len(_CJK.findall(text))
-    return len((_CJK.sub(" ", text) if characters else text).split()) + characters // 2
+    """Return the number of words of a text, two characters of scripts without spaces counting as one."""
+    characters = len(_WITHOUT_SPACES.findall(text))
+    return len((_WITHOUT_SPACES.sub(" ", text) if characters else text).split()) + characters // 2
 
 
 @functools.cache

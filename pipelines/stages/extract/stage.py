@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
+from pipelines.core.errors import UsageError
 from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -50,6 +52,8 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
+    if config.language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.language):
+        raise UsageError(f"--language {config.language}: is not a code of two or three letters, such as en")
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
