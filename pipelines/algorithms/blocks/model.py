@@ -67,7 +67,7 @@ def load_model(path: str) -> BlockModel:
     return BlockModel(network, *tables)
 
 
-def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "main") -> Choice:
+def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "auto") -> Choice:
     """Return which blocks of a page are its main content.
 
     `content` is what is wanted: `main` what readers came for, `article` the body of an article without its byline,

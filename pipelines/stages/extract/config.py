@@ -15,7 +15,7 @@ class ExtractConfig:
 
     extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
     content: str = option(
-        "main",
+        "auto",
         "What fast keeps: what readers come for, or the body of an article only; auto: the latter if it is one.",
         choices=CONTENTS,
     )

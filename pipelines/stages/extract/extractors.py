@@ -105,7 +105,7 @@ def newspaper_text(html: str, url: str | None) -> Extracted:
     return Extracted(article.title or None, article.text or "")
 
 
-def fast_text(html: str, url: str | None, content: str = "main") -> Extracted:
+def fast_text(html: str, url: str | None, content: str = "auto") -> Extracted:
     """Extract with webtext's own classifier of blocks of text; `content` as `choose_blocks` has it."""
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
