@@ -17,7 +17,9 @@ from extract_run import HTML_HEADERS, html_page, warc_bytes, write_pages
 from pipelines.algorithms.blocks.features import NAMES
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
 from pipelines.algorithms.blocks.values import values_table
-from pipelines.stages.extract.explain import GROUPS, group_of
+from pipelines.core.errors import InputError
+from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.explain import GROUPS, explain, group_of
 from pipelines.stages.extract.pages import id_of_url
 from webtext_cli.main import main
 
@@ -67,6 +69,59 @@ def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys
     assert lines[end + 3].startswith("confidence  0.")
     assert lines[end + 4].startswith("outcome     kept, ")
     assert lines[end + 6] == "River Tame"
+    assert lines[end - 2].startswith("p: probability to be wanted; log odds: +2.0 multiplies the odds ")
+
+
+def _page(*blocks: str, head: str = "") -> str:
+    return f"<html><head>{head}</head><body>{''.join(blocks)}</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("html", "why"),
+    [
+        (_page("<p><a href=/>Home</a></p>"), "no block is kept: the F1 to expect, 0.09, is too low"),
+        (
+            _page("<p>Two words <a href=/>and two</a></p>"),
+            "no block is kept: 14 characters of text are too few for an F1 to expect of 0.67",
+        ),
+        (
+            _page("<p><a href=/>Home</a></p>", head=f'<meta name="description" content="{"A river of hills. " * 8}">'),
+            "no block is kept: 112 characters of text in the metadata alone, without any of the page, are too few",
+        ),
+    ],
+)
+def test_why_no_block_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], html: str, why: str) -> None:
+    page = tmp_path / "a.html"
+    page.write_text(html)
+    assert f"outcome     dropped as empty_text; {why}" in _output(capsys, str(page)).splitlines()
+
+
+def test_a_block_that_repeats_another_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"<p>{'The river rises in the hills. ' * 9}</p>"
+    page = tmp_path / "a.html"
+    page.write_text(_page(text, text, "<p><a href=/>Home</a></p>"))
+    lines = _output(capsys, str(page)).splitlines()
+    shown = [" ".join(line.split()) for line in lines if line.startswith(" The river")]
+    assert [" yes 0.95 " in shown[0], " repeats 0.95 " in shown[1]] == [True, True]
+    assert any(line.startswith('kept: "repeats" is ') for line in lines)
+    blocks = json.loads(_output(capsys, str(page), "--json"))["blocks"]
+    assert [(block["is_kept"], block["is_repetition"]) for block in blocks] == [
+        (True, False),
+        (False, True),
+        (False,) * 2,
+    ]
+
+
+def test_the_url_is_no_cause_on_a_page_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.extract.explain._SHOWN_GROUPS", len(GROUPS) + 1)
+    page = tmp_path / "a.html"
+    for head, is_named in (("", False), ('<meta property="og:url" content="https://a.example/b">', True)):
+        page.write_text(_page("<p>The river rises in the hills.</p>", head=head))
+        [block] = json.loads(_output(capsys, str(page), "--json"))["blocks"]
+        assert ("URL" in block["moved_by"]) == is_named
+        assert "page" in block["moved_by"]
 
 
 def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +170,15 @@ def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: p
     assert not (tmp_path / "extract").exists()
 
 
+def test_an_html_file_is_found_by_its_id(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "a.html").write_text(html_page(str(number)))
+    assert explain(ExtractConfig(), "2/a.html", pages=[str(tmp_path)]).title == "River 2"
+    with pytest.raises(InputError, match=r"3/a\.html: no such file, and no page with this id in /"):
+        explain(ExtractConfig(), "3/a.html", pages=[str(tmp_path)])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -122,6 +186,7 @@ def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: p
         (["http://example.org/other"], "http://example.org/other: no fetched page with this URL or id in "),
         (["http://gone.example/0"], "http://gone.example/0: no fetched page with this URL or id in "),
         (["0" * 32], f"{'0' * 32}: no fetched page with this URL or id in "),
+        (["folder"], "folder: is a folder; --explain takes one HTML file, or the URL or id of a page in --input"),
         (["crawl.warc"], "crawl.warc: is an archive; give the URL of a page, and the archive with --input"),
         (["notes.txt"], "notes.txt: unknown file type; supported are .html"),
         (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),
@@ -137,6 +202,7 @@ def test_wrong_input(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_pages(tmp_path / "fetch", [[(_URL, html_page("a").encode(), HTML_HEADERS)]])
+    (tmp_path / "folder").mkdir()
     for name in ("a.html", "crawl.warc", "notes.txt"):
         (tmp_path / name).write_text(html_page("a"))
     corpus = [] if "--corpus" in arguments else ["--corpus", str(tmp_path)]

@@ -13,12 +13,15 @@ import numpy.typing as npt
 from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
-from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, load_model, output_of
+from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
+from pipelines.algorithms.blocks.repetition import without_repetitions
+from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
 from pipelines.core import shards, storage
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.format import plural
 from pipelines.core.resources import data_path
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
@@ -43,14 +46,16 @@ GROUPS = {
 _OTHER_GROUP = "text"
 _SHOWN_GROUPS = 3
 _BLOCK_CHARACTERS = 2000
+_URL_OR_ID = re.compile("[0-9a-f]{32}|https?://.+")
 
 
 @dataclasses.dataclass(frozen=True)
 class ExplainedBlock:
     """A block: its text, tag, words, probability to be wanted, and whether it is kept.
 
-    `moved_by` are the groups of features with the most effect: the change of the block's log odds by what they are on
-    this page, instead of the middle of their range.
+    `is_repetition` says that it is left out because its text is kept elsewhere. `moved_by` are the groups of features
+    with the most effect: the change of the block's log odds by what they are on this page, instead of the middle of
+    their range.
     """
 
     text: str
@@ -58,12 +63,16 @@ class ExplainedBlock:
     words: int
     probability: float
     is_kept: bool
+    is_repetition: bool
     moved_by: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """The extraction of one page; `reason` is None if it is kept, then `text` is what is written."""
+    """The extraction of one page; `reason` is None if it is kept, then `text` is what is written.
+
+    `why_nothing` says why none of the blocks is kept, None if some are or if there are none.
+    """
 
     id: str
     url: str | None
@@ -72,6 +81,7 @@ class Explanation:
     confidence: float | None
     reason: str | None
     detail: str | None
+    why_nothing: str | None
     words: int
     blocks: tuple[ExplainedBlock, ...]
     text: str
@@ -97,17 +107,31 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
     text = extract_text(extract_and_remember, raw) if isinstance(raw, RawPage) else raw
     words = len(text.text.split())
     reason, detail = drop_reason(text, words, config)
+    why_nothing = None
     blocks: tuple[ExplainedBlock, ...] = ()
     if decoded and isinstance(raw, RawPage):
-        blocks = tuple(_explain_blocks(load_model(data_path(MODEL)), parse_page(decoded[0]), raw.url, config.content))
+        model, parsed = load_model(data_path(MODEL)), parse_page(decoded[0])
+        choice = choose_blocks(model, parsed, raw.url, config.content)
+        why_nothing = _why_nothing(parsed, choice)
+        blocks = tuple(_explain_blocks(model, parsed, choice, raw.url, config.content))
     return Explanation(
-        page.id, page.url, text.title, text.page_type, text.confidence, reason, detail, words, blocks, text.text
+        id=page.id,
+        url=page.url,
+        title=text.title,
+        page_type=text.page_type,
+        confidence=text.confidence,
+        reason=reason,
+        detail=detail,
+        why_nothing=why_nothing,
+        words=words,
+        blocks=blocks,
+        text=text.text,
     )
 
 
 def is_file(target: str) -> bool:
-    """Return whether what is to be explained is a file; of a URL of the web, this is not asked."""
-    return not target.startswith(("http://", "https://")) and storage.is_file(target)
+    """Return whether what is to be explained is named like a file, not by the URL or id of a page of the web."""
+    return not _URL_OR_ID.fullmatch(target) or (target.isalnum() and storage.is_file(target))
 
 
 def group_of(feature: str) -> str:
@@ -116,24 +140,29 @@ def group_of(feature: str) -> str:
 
 
 def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
-    if is_file(target):
+    if is_file(target) and storage.is_folder(target):
+        raise InputError(f"{target}: is a folder; --explain takes one HTML file, or the URL or id of a page in --input")
+    if is_file(target) and storage.exists(target):
         [source, *_], *_ = open_input([target], None)
         if not isinstance(source, tuple):
             raise UsageError(f"--explain {target}: is an archive; give the URL of a page, and the archive with --input")
         return next(read_pages(source))
-    if not re.fullmatch(r"[0-9a-f]{32}|https?://.+", target):
+    if is_file(target) and not pages:
         raise InputError(f"{target}: no such file; --explain takes an HTML file, or the URL or id of a page in --input")
     sources, *_ = open_input(list(pages), None)
     page = next((page for source in sources for page in _pages_like(source, target)), None)
     if page is None:
-        raise InputError(f"{target}: no fetched page with this URL or id in {', '.join(pages)}")
+        nothing = "no such file, and no page with this id" if is_file(target) else "no fetched page with this URL or id"
+        raise InputError(f"{target}: {nothing} in {', '.join(pages)}")
     return page
 
 
 def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
     """Yield the pages of a source with a URL or id."""
     url = None
-    if isinstance(source, FetchedShard):
+    if isinstance(source, tuple):
+        source = tuple(file for file in source if file[1] == target)
+    elif isinstance(source, FetchedShard):
         # The WARC files, whose checksums are verified before they are read, only if the page is in one.
         urls = (row["url"] for row in shards.read_rows(source.pages.path, ["url"]))
         url = next((url for url in urls if target == url or ("://" not in target and target == id_of_url(url))), None)
@@ -142,11 +171,31 @@ def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
     yield from (page for page in read_pages(source, url) if target in (page.url, page.id))
 
 
-def _explain_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str) -> Iterator[ExplainedBlock]:
-    choice = choose_blocks(model, page, url, content)
+def _why_nothing(page: ParsedPage, choice: Choice) -> str | None:
+    """Return which rule of `choose_blocks` keeps no block of a page that has some."""
+    if not len(choice.keep) or choice.keep.any():
+        return None
+    likely, _ = select_blocks(choice.shares, page.segments.blocks[:, seg.WORDS].astype(np.float32))
+    if not likely.any():
+        return f"the F1 to expect, {choice.confidence:.2f}, is too low"
+    are_descriptions = page.are_descriptions()
+    left = without_repetitions(page.segments, likely, are_descriptions)
+    characters = f"{plural(int(page.segments.blocks[left, seg.CHARACTERS].sum()), 'character')} of text"
+    if not np.any(left & ~are_descriptions):
+        return f"{characters} in the metadata alone, without any of the page, are too few"
+    return f"{characters} are too few for an F1 to expect of {choice.confidence:.2f}"
+
+
+def _explain_blocks(
+    model: BlockModel, page: ParsedPage, choice: Choice, url: str | None, content: str
+) -> Iterator[ExplainedBlock]:
     blocks = page.segments.blocks
     tags = page.segments.tags[blocks[:, seg.ELEMENT]]
+    words = blocks[:, seg.WORDS].astype(np.float32)
+    are_repeated = select_blocks(choice.shares, words)[0] & ~choice.keep & choice.keep.any()
     moved = _effects(model, page, url, output_of(content, choice.kind), tags)
+    if not (url or page.declared.meta.get("og:url")):
+        moved.pop("URL", None)
     names = list(moved)
     effects = np.array(list(moved.values()))
     for number in range(len(blocks)):
@@ -157,6 +206,7 @@ def _explain_blocks(model: BlockModel, page: ParsedPage, url: str | None, conten
             words=int(blocks[number, seg.WORDS]),
             probability=round(float(choice.shares[number]), 4),
             is_kept=bool(choice.keep[number]),
+            is_repetition=bool(are_repeated[number]),
             moved_by={names[group]: round(float(effects[group, number]), 2) for group in most},
         )
 
