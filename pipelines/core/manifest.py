@@ -100,7 +100,7 @@ class Identity:
                 differences.append(f"{key} was {was}, is now {_short(requested)}")
         names = sorted({*self.inputs, *other.inputs})
         changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
-        return differences + [f"its input {name} {_change(name, self.inputs, other.inputs)}" for name in changed]
+        return differences + [f"its input '{name}' {_change(name, self.inputs, other.inputs)}" for name in changed]
 
 
 def _change(name: str, recorded: Mapping[str, str], requested: Mapping[str, str]) -> str:
@@ -165,8 +165,9 @@ class Manifest:
             raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")
         if records_out == 0:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(self.dropped.items())[:5])
+            all_records = "the only record was" if records_in == 1 else f"all {records_in:,} records were"
             raise WebtextError(
-                f"{name}: all {records_in:,} records were dropped ({reasons}); nothing remains for the next stage. "
+                f"{name}: {all_records} dropped ({reasons}); nothing remains for the next stage. "
                 "Change the options, or re-run the same command if the cause has passed"
             )
 

@@ -319,8 +319,8 @@ class StageRun:
         entry = self.resumed_entry(_IDS, _IDS)  # of a result that was complete once: the hashes are gone
         if entry is None and (repeated := count_repeated_ids(self.work)):
             self.note(
-                f"{plural(repeated, 'record')} of the input with the id of another one: what is found or chosen by id "
-                "is ambiguous (duplicate_ids in the manifest)"
+                f"{plural(repeated, 'record of the input has', 'records of the input have')} the same id as an earlier "
+                "one, so that an id does not say which of them is meant (duplicate_ids in the manifest)"
             )
             entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
         self._entries += [entry] if entry else []

@@ -74,7 +74,7 @@ def _run(output: Path, ids: list[list[str]], stop_after: int | None = None) -> t
 
 def test_a_run_notes_and_counts_repeated_ids(tmp_path: Path) -> None:
     [note], counts = _run(tmp_path / "out", [["a", "b"], ["b", "a"]])
-    assert note.startswith("2 records of the input with the id of another one")
+    assert note.startswith("2 records of the input have the same id as an earlier one")
     assert counts == {"duplicate_ids": 2}
     assert _run(tmp_path / "unique", [["a", "b"], ["c"]]) == ([], {})
     assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == []

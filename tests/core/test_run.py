@@ -156,8 +156,8 @@ def test_an_interrupted_run_resumes_and_ends_with_the_same_bytes(tmp_path: Path,
     ("change", "message"),
     [
         ({"config": _Config(least=3)}, "least was 0, is now 3"),
-        ({"inputs": {"a": "2"}}, "its input a has changed"),
-        ({"inputs": {"a": "1", "b": "1"}}, "its input b is new"),
+        ({"inputs": {"a": "2"}}, "its input 'a' has changed"),
+        ({"inputs": {"a": "1", "b": "1"}}, "its input 'b' is new"),
         ({"version": 2}, "it was built by version 1 of the stage, this is version 2"),
     ],
 )

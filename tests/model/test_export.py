@@ -281,7 +281,7 @@ def test_an_unfinished_training_is_exported_with_a_note(tokens: str, exported: P
     assert "This is the checkpoint of step 2 of an unfinished training." in card
     assert "Held-out loss at step 0: 5.7" in card
     train_small(tokens, tmp_path / "pretrain")
-    with pytest.raises(ChangedRunError, match=r"its input model has changed.*--overwrite"):
+    with pytest.raises(ChangedRunError, match=r"its input 'model' has changed.*--overwrite"):
         export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions())
     export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions(overwrite=True))
     assert (output / "README.md").read_bytes() == (exported / "README.md").read_bytes()

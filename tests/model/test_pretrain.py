@@ -364,7 +364,7 @@ def test_tokens_of_another_vocabulary_are_refused_on_resume(
     with pytest.raises(KeyboardInterrupt):
         train_small(tokens, tmp_path / "out", options=RunOptions(progress=StopsAtStep(3)))
     other = write_token_folder(tmp_path / "tokenize", [encode(tokenizer, documents)], [], tokenizer)
-    with pytest.raises(ChangedRunError, match="its input tokens has changed"):
+    with pytest.raises(ChangedRunError, match="its input 'tokens' has changed"):
         train_small(other, tmp_path / "out")
 
 

@@ -123,7 +123,7 @@ def test_changed_inputs_are_refused_and_a_rerun_only_fills_gaps(corpus, monkeypa
     assert manifest.read_manifest(str(tmp_path / "out")).identity.inputs["extractor"].startswith("selectolax 1.")
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.stages.extract.stage.extractor_version", lambda name: "trafilatura 9")
-        with pytest.raises(ChangedRunError, match="its input extractor has changed"):
+        with pytest.raises(ChangedRunError, match="its input 'extractor' has changed"):
             run(pages, tmp_path / "out", links)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     kept = (tmp_path / "out" / "documents-00000.parquet").stat().st_mtime_ns
@@ -191,7 +191,7 @@ def test_a_language_is_named_by_its_code(tmp_path):
 
 def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):
     write_pages(tmp_path / "fetch", [[("http://a.example/", b"<html></html>", HTML_HEADERS)]])
-    with pytest.raises(WebtextError, match=r"all 1 records were dropped \(empty_text 1\)"):
+    with pytest.raises(WebtextError, match=r"the only record was dropped \(empty_text 1\)"):
         run(tmp_path / "fetch", tmp_path / "out")
 
 

@@ -419,7 +419,7 @@ def test_a_benchmark_may_be_called_samples(tmp_path: Path) -> None:
     sampled = _jsonl(tmp_path / "s.jsonl", ["x y z"])
     _report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
     _jsonl(benchmark, ["one two four"])
-    with pytest.raises(ChangedRunError, match="benchmark samples has changed"):
+    with pytest.raises(ChangedRunError, match="benchmark samples' has changed"):
         _report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
 
 

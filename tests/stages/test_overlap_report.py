@@ -320,7 +320,7 @@ def test_a_changed_benchmark_is_detected(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("a b c\n")
     _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.txt'}"], ngram=3)
     (tmp_path / "b.txt").write_text("a b d\n")
-    with pytest.raises(Exception, match="its input benchmark b has changed"):
+    with pytest.raises(Exception, match="its input 'benchmark b' has changed"):
         _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.txt'}"], ngram=3)
     # In one process and one folder: what is remembered of the first benchmark must not answer for the second.
     _, report = _report(tmp_path / "out", documents, [f"b={tmp_path / 'b.txt'}"], RunOptions(overwrite=True), ngram=3)

@@ -122,7 +122,7 @@ def test_a_changed_list_changes_the_identity_of_the_result(tmp_path):
     documents = write_documents(tmp_path / "in", [["http://a.example/", "https://en.wikipedia.org/"]])
     run(documents, tmp_path / "out")
     (tmp_path / "domains.txt").write_text("# mirrors\na.example\n\n")
-    with pytest.raises(ChangedRunError, match="its input domains has changed"):
+    with pytest.raises(ChangedRunError, match="its input 'domains' has changed"):
         run(documents, tmp_path / "out", domains_file=str(tmp_path / "domains.txt"))
     summary = run(documents, tmp_path / "other", domains_file=str(tmp_path / "domains.txt"))
     assert [row["url"] for row in rows(tmp_path / "other", "dropped")] == ["http://a.example/"]

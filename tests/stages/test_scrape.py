@@ -297,7 +297,7 @@ def test_only_dumps_of_submissions_are_read_from_folders_and_globs(tmp_path: Pat
 def test_a_changed_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (_write(tmp_path, f"RS_2017-1{n}.zst", [_record(f"{n}")]) for n in (1, 2))
     _scrape([one], tmp_path / "out")
-    with pytest.raises(ChangedRunError, match=r"its input RS_2017-12.zst is new"):
+    with pytest.raises(ChangedRunError, match=r"its input 'RS_2017-12.zst' is new"):
         _scrape([one, two], tmp_path / "out")
     with pytest.raises(ChangedRunError, match='profile was "none", is now "webtext-2019"'):
         _scrape([one], tmp_path / "out", profile="webtext-2019")
@@ -307,7 +307,7 @@ def test_a_changed_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytes
         "version = 9\ndescription = ''\nmin_score = 3\nkarma = 'max'\n[[rule]]\nname = 'x'\nover_18 = true\n"
     )
     monkeypatch.setattr("pipelines.stages.scrape.profile.data_path", lambda name: str(profiles / name))
-    with pytest.raises(ChangedRunError, match="its input profile none has changed"):
+    with pytest.raises(ChangedRunError, match="its input 'profile none' has changed"):
         _scrape([one], tmp_path / "out")
 
 
@@ -324,7 +324,7 @@ def test_standard_input_is_a_dump_with_a_fingerprint(tmp_path: Path, monkeypatch
     _pipe(monkeypatch, data)
     assert _scrape(["-"], tmp_path / "out").records_out == 1
     _pipe(monkeypatch, data + _ndjson([_record("c")]))
-    with pytest.raises(ChangedRunError, match=r"its input stdin.ndjson.zst has changed"):
+    with pytest.raises(ChangedRunError, match=r"its input 'stdin.ndjson.zst' has changed"):
         _scrape(["-"], tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 

@@ -197,7 +197,7 @@ def test_an_unfinished_run_accepts_added_and_removed_dumps(tmp_path: Path, dumps
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
     # What is finished is another result than one with a further dump.
     dumps[0].write_bytes(whole)
-    with pytest.raises(ChangedRunError, match=r"its input RS_2017-01.zst is new"):
+    with pytest.raises(ChangedRunError, match=r"its input 'RS_2017-01.zst' is new"):
         run_scrape(dumps, out)
 
 

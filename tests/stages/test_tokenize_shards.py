@@ -274,7 +274,7 @@ def test_a_folder_of_another_tokenizer_is_refused(small: Path, tmp_path: Path) -
     run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
     other = tmp_path / "other.json"
     other.write_text(small.read_text() + "\n")
-    with pytest.raises(ChangedRunError, match="its input tokenizer has changed"):
+    with pytest.raises(ChangedRunError, match="its input 'tokenizer' has changed"):
         run(tmp_path / "docs.parquet", other, tmp_path / "out", held_out=0.0)
 
 
