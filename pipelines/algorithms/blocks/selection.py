@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pipelines.algorithms.blocks.values import Floats
 
 # Below, the page is more likely to have no main content at all.
-_MIN_EXPECTED = 0.5
+_MIN_EXPECTED = 0.3
 
 
 def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:
