@@ -170,13 +170,14 @@ def test_pages_of_a_corpus_by_url_and_id_and_of_a_warc(tmp_path: Path, capsys: p
     assert not (tmp_path / "extract").exists()
 
 
-def test_an_html_file_is_found_by_its_id(tmp_path: Path) -> None:
+def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (1, 2):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "a.html").write_text(html_page(str(number)))
     assert explain(ExtractConfig(), "2/a.html", pages=[str(tmp_path)]).title == "River 2"
     with pytest.raises(InputError, match=r"3/a\.html: no such file, and no page with this id in /"):
         explain(ExtractConfig(), "3/a.html", pages=[str(tmp_path)])
+    assert json.loads(_output(capsys, "2/a.html", "-i", str(tmp_path), "--json"))["id"] == "2/a.html"
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,8 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path) -> None:
         (["crawl.warc"], "crawl.warc: is an archive; give the URL of a page, and the archive with --input"),
         (["notes.txt"], "notes.txt: unknown file type; supported are .html"),
         (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),
+        (["missing.html", "--corpus", "elsewhere"], "missing.html: no such file; --explain takes an HTML file"),
+        (["missing.html", "-i", "a.html"], "missing.html: no such file, and no page with this id in a.html"),
         ([_URL, "--corpus", "elsewhere"], "elsewhere/fetch: no such folder"),
     ],
 )  # fmt: skip

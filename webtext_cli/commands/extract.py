@@ -31,7 +31,7 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
     \b
     Examples:
       webtext extract --corpus my-corpus
-      webtext extract -i saved-pages/ -o documents --extractor newspaper --language en
+      webtext extract -i saved-pages/ -o documents --language en
       webtext extract --explain saved-pages/a.html
       webtext extract --explain https://example.com/page --corpus my-corpus
     """
@@ -41,7 +41,7 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
         from webtext_cli.tables.extract import print_explanation
 
         config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
-        pages = [] if is_file(explain) else shared.input_or("fetch")
+        pages = list(shared.input) if is_file(explain) else shared.input_or("fetch")
         print_explanation(explain_page(config, explain, pages=pages), shared.as_json)
         return
     from pipelines.stages.extract.stage import extract
