@@ -13,7 +13,13 @@ from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 from pipelines.stages.extract.metadata import Metadata, read_metadata
 
-_TEXT = "<p>The river rose again in the night, and the town went to bed late.</p>" * 5
+_TEXT = (
+    "<p>The river rose again in the night, and the town went to bed late.</p>"
+    "<p>Nobody had seen so much water since the old bridge was carried away.</p>"
+    "<p>Some families moved their cattle to the hills before the morning came.</p>"
+    "<p>By noon the rain had stopped, but the fields were still under water.</p>"
+    "<p>The mayor thanked everyone who had helped to fill and carry the sandbags.</p>"
+)
 
 
 def read(head: str = "", body: str = "", url: str | None = None) -> Metadata:
