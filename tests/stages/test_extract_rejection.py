@@ -140,9 +140,10 @@ def test_the_stage_drops_them_by_reason_unless_told_to_keep_them(tmp_path):
 def test_the_requested_url_of_a_fetched_page_is_known(tmp_path):
     url = "http://town.example/2009/story"
     text = (
-        "The page you requested could not be found. It may have been moved when we renewed this site last spring, or it "
-        "was removed because the event that it announced is over. You can read the news of the town on this page, look "
-        "for the office that you need in the list of offices, or call the town hall, which is open from Monday to Friday."
+        "The page you requested could not be found. It may have been moved when we renewed this site last spring, or "
+        "it was removed because the event that it announced is over. You can read the news of the town on this page, "
+        "look for the office that you need in the list of offices, or call the town hall, which is open from Monday to "
+        "Friday."
     )
     page = html_of("Town News", text).encode()
     data, offsets = warc_bytes([(url, page, HTML_HEADERS), (url + "2", html_of("A", ARTICLE).encode(), HTML_HEADERS)])
