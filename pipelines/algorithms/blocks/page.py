@@ -20,7 +20,7 @@ from pipelines.algorithms.web.json_ld import types_of
 
 _WORD = re.compile(r"\w+")
 # As lexbor writes it; a script in the head may contain the tag alone.
-_BODY = re.compile(r"(?<=</head>)<body[^>]*>")
+_BODY = re.compile(r"</head><body[^>]*>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")

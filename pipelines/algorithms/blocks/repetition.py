@@ -29,8 +29,7 @@ def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: F
             runs = _runs(_words(segments, block))
             keep[block] = len(runs) > 0 and np.isin(runs, known).mean() < _CONTAINED
     for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
-        if segments.blocks[repeated, seg.WORDS].sum() >= _REPEATED_WORDS:
-            keep[repeated] = False
+        keep[repeated] = False
     return keep
 
 
@@ -49,16 +48,22 @@ def _runs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
 
 
 def _repeated_rows(segments: seg.Segments, blocks: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    """Yield the blocks, of those given, that repeat earlier ones, as rows without another block in between."""
-    is_code = segments.flags[segments.blocks[:, seg.ELEMENT]] & IN_PRE != 0
+    """Yield the blocks, of those given, that repeat earlier ones: rows of enough words, without another in between."""
+    words = segments.words.tobytes()
+    starts, counts = (segments.blocks[blocks, column].tolist() for column in (seg.FIRST_WORD, seg.WORDS))
+    is_code = segments.flags[segments.blocks[blocks, seg.ELEMENT]] & IN_PRE != 0
     texts: set[bytes] = set()
     row: list[int] = []
-    for block in blocks.tolist():
-        text = _words(segments, block).tobytes()
-        if text and text in texts and not is_code[block]:
+    size = 0
+    for block, start, count, stands in zip(blocks.tolist(), starts, counts, is_code.tolist(), strict=True):
+        text = words[4 * start : 4 * (start + count)]
+        if text in texts and not stands:
             row.append(block)
-        else:
-            texts.add(text)
+            size += count
+            continue
+        texts.add(text)
+        if size >= _REPEATED_WORDS:
             yield row
-            row = []
-    yield row
+        row, size = [], 0
+    if size >= _REPEATED_WORDS:
+        yield row
