@@ -232,7 +232,8 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                     filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
                     continue
             first = position
-            position = _find_end_tag(html, position, end, tag)
+            position = _find_end_tag(html, first, end, tag)
             if foreign:  # there it need not have an end tag
-                position = min(position, _find_end_tag(html, first, end, _SVG), _find_end_tag(html, first, end, _MATH))
+                position = _find_end_tag(html, first, position, _SVG)
+                position = _find_end_tag(html, first, position, _MATH)
     sizes[0], sizes[1] = filled, tags
