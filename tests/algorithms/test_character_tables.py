@@ -13,10 +13,12 @@ from pipelines.algorithms.ngrams.character_tables import (
     FINAL_SIGMA,
     IGNORABLE,
     SIGMA,
+    UNSPACED,
     WORD,
     character_tables,
 )
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
+from pipelines.algorithms.ngrams.chunks import UNSPACED_DIVIDER
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization, Shingling, is_unspaced
 
 _CHARACTERS = [chr(code) for code in range(0x110000)]
 
@@ -57,3 +59,28 @@ def test_lower_casing_grows_a_character_by_half_at_most() -> None:
             size = len(character.encode())
             assert len(character.lower().encode()) <= size + size // 2
     assert len(chr(SIGMA).encode()) == len(chr(FINAL_SIGMA).encode()) == 2
+
+
+def test_characters_of_scripts_without_spaces_are_words_of_their_own() -> None:
+    entries, unspaced = _entries(Shingling()), [*map(is_unspaced, _CHARACTERS)]
+    assert (entries & UNSPACED > 0).tolist() == unspaced
+    # Both needed by the kernels: they are part of words, and lower-casing does not change them.
+    assert (entries[unspaced] & (WORD | CHANGED) == WORD).all()
+    assert not (_entries(DEFAULT) & UNSPACED).any()
+    assert not (_entries(Shingling(letters="ascii")) & UNSPACED).any()
+    assert (entries & ~UNSPACED).tolist() == _entries(DEFAULT).tolist()
+
+
+def test_long_texts_are_cut_where_no_word_is() -> None:
+    for character in _CHARACTERS:
+        if not "\ud800" <= character <= "\udfff" and UNSPACED_DIVIDER.match(character.encode()):
+            assert is_unspaced(character) or not character.isalnum()
+            assert character not in "'\u2019"
+
+
+@pytest.mark.parametrize(
+    ("character", "expected"),
+    [*((c, True) for c in "中々〆〇〡あゟアーｱกໝកကཀ๑𠀀"), *((c, False) for c in "aé한ㄅम。・་์㍿\u3099")],
+)
+def test_which_scripts_have_no_spaces(character: str, expected: bool) -> None:
+    assert is_unspaced(character) is expected

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from test_ngram_hashing import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.kernels.compilation import as_read_only
+from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import ngram_text, scan
 from pipelines.algorithms.ngrams.index_builder import IndexBuilder
 from pipelines.algorithms.ngrams.word_bits import reading_of
-from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, ChunkArrays, find_ngrams, new_arrays, new_totals
+from pipelines.algorithms.ngrams.word_scan import ChunkArrays, find_ngrams, new_arrays, new_totals
 from pipelines.algorithms.ngrams.words import Normalization, ngrams, segments, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.

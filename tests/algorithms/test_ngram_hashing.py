@@ -16,9 +16,10 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.ngrams import word_scan
+from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 from pipelines.algorithms.ngrams.hashing import SEED, Words, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngrams.words import Normalization, segments, word_spans, words
+from pipelines.algorithms.ngrams.word_scan import SLACK, room_for
+from pipelines.algorithms.ngrams.words import Normalization, Shingling, segments, text_ngrams, word_spans, words
 from pipelines.core.text_columns import text_arrays
 
 _64 = (1 << 64) - 1
@@ -26,10 +27,15 @@ _64 = (1 << 64) - 1
 NORMALIZATIONS = [
     Normalization(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
 ]
+SHINGLINGS = [Shingling(*options) for options in itertools.product(("split", "drop"), ("unicode", "ascii"))]
 
-# Sigma among letters with and without case, marks and signs that are passed over; apostrophes; İ; growing letters.
+# Sigma among letters with and without case, marks and signs that are passed over; apostrophes; İ; growing letters;
+# letters and marks of scripts without spaces.
 _ODD = st.text(
-    st.sampled_from("aBZ09Σσς'’’' .·:\u00ad\u0301\u0307İıΑßẞǅȺﬁनी漢٣½ⅣⓐKÅ\u2126𐐀𝐀🙂\n\r\u2028_ʰ\u0345\U000e0001"),
+    st.sampled_from(
+        "aBZ09Σσς'’’' .·:\u00ad\u0301\u0307İıΑßẞǅȺﬁनी漢٣½ⅣⓐKÅ\u2126𐐀𝐀🙂\n\r\u2028_ʰ\u0345\U000e0001"
+        "漢々〆〇かゟカーﾊﾞ・。กัๆลาກកខ្မကမ်ཀ་𠀀𛀀"
+    ),
     max_size=40,
 )
 _LONG = st.lists(st.text(st.sampled_from("abCΣé'’İ1"), max_size=40), max_size=6).map(" ".join)
@@ -90,7 +96,7 @@ def _expected_words(texts: Sequence[str], normalization: Normalization, seed: in
 
 
 @settings(deadline=None, max_examples=400)
-@given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.sampled_from([SEED, 0, 1, _64]))
+@given(COLUMNS, st.sampled_from(NORMALIZATIONS + SHINGLINGS), st.sampled_from([SEED, 0, 1, _64]))
 @example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALIZATIONS[-1], 0)
 @example(
     ["x" * 63 + "Σ", "x" * 63 + "’y", "x" * 62 + "’yy", "x" * 64 + "'y", "é" * 31 + "İ" + "z" * 64],
@@ -108,20 +114,22 @@ def test_words_match_the_plain_reference(texts: list[str], normalization: Normal
 
 
 @settings(deadline=None, max_examples=200)
-@given(COLUMNS, st.sampled_from(NORMALIZATIONS), st.integers(1, 13))
+@given(COLUMNS, st.sampled_from(NORMALIZATIONS + SHINGLINGS), st.integers(1, 13))
+@example(["漢'字 a漢b 'a' 漢’a", "x" * 62 + "漢" + "'y", "x" * 61 + "漢字", "漢" * 50, "one two", ""], SHINGLINGS[2], 2)
 def test_ngrams_match_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
     hashes, documents, first_words, seen = [], [0], [0], 0
     for text in texts:
-        for run in segments(text, normalization):
-            hashes += [ngram_hash(run[start : start + n], SEED) for start in range(len(run) - n + 1)]
-            seen += len(run)
+        hashes += [ngram_hash(ngram.split(" "), SEED) for _, ngram in text_ngrams(text, n, normalization)]
+        seen += len(words(text, normalization))
         documents.append(len(hashes))
         first_words.append(seen)
     ngrams = text_ngram_hashes(*column_of(texts), n, normalization)
     assert [array.tolist() for array in ngrams] == [hashes, documents, first_words]
 
 
-@pytest.mark.parametrize(("normalization", "end"), [(NORMALIZATIONS[0], 0x110000), (NORMALIZATIONS[-1], 0x20000)])
+@pytest.mark.parametrize(
+    ("normalization", "end"), [(NORMALIZATIONS[0], 0x110000), (NORMALIZATIONS[-1], 0x20000), (SHINGLINGS[0], 0x110000)]
+)
 def test_every_character_is_decoded_as_in_python(normalization: Normalization, end: int) -> None:
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
@@ -141,28 +149,52 @@ def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
         assert word_hashes(*text_arrays(pa.array([text])), seed=0).hashes.tolist() == expected
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS + SHINGLINGS)
 @pytest.mark.parametrize(
     "text",
     [
         "Don't stop, ΑΣ! " * 20_000,
         "漢字かな" * 40_000,
-        "x" * 400_000,
-        ("y" * 131_071 + "'") * 3 + "a b",
+        "ไทยລາວ" * 20_000,
+        "ខ្មែរမြန်မာབོད་" * 10_000,
+        "x" * 400_000 + " y z",
+        ("y" * 131_071 + "'") * 3 + "a b c d",
         "a\n" * 150_000,
     ],
 )
 def test_cutting_long_texts_does_not_change_the_hashes(text: str, normalization: Normalization) -> None:
-    assert len(text.encode()) > 2 * word_scan.CHUNK_BYTES
-    column = text_arrays(pa.array(["a b", text, "c d"]))
+    assert len(text.encode()) > 2 * CHUNK_BYTES
+    column = text_arrays(pa.array(["a b c", text, "c d e"]))
     found = word_hashes(*column, normalization)
-    runs = [run for each in ("a b", text, "c d") for run in segments(each, normalization)]
+    runs = [run for each in ("a b c", text, "c d e") for run in segments(each, normalization)]
     distinct = {word: word_hash(word, SEED) for run in runs for word in run}
     assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
     ngrams = text_ngram_hashes(*column, 3, normalization)
     expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs if len(run) >= 3]
     np.testing.assert_array_equal(ngrams.hashes, np.concatenate([np.empty(0, np.uint64), *expected]))
     np.testing.assert_array_equal(found.documents, ngrams.words)
+
+
+@pytest.mark.parametrize("unit", ["Ⱥ漢", "ȺȺ漢", "1漢", "漢", "a ", "Ⱥ "])
+def test_buffers_have_room_for_every_text(unit: str) -> None:
+    text = unit * 20_000
+    size = len(text.encode())
+    expected = words(text, SHINGLINGS[0])
+    max_words, max_bytes = room_for(size, 1)
+    assert len(expected) < max_words
+    assert sum(len(word.encode()) + 1 for word in expected) + SLACK <= max_bytes
+    hashes = word_hashes(*text_arrays(pa.array([text])), SHINGLINGS[0]).hashes
+    assert hashes.tolist() == [*map({word: word_hash(word, SEED) for word in expected}.__getitem__, expected)]
+
+
+def test_chinese_japanese_and_thai_are_read_by_character() -> None:
+    assert words("我們今天", SHINGLINGS[0]) == ["我", "們", "今", "天"]
+    assert words("東京タワーへ2回", SHINGLINGS[0]) == ["東", "京", "タ", "ワ", "ー", "へ", "2", "回"]
+    assert words("สวัสดี OK", SHINGLINGS[0]) == ["ส", "ว", "ส", "ด", "ok"]
+    assert words("한국어 문장", SHINGLINGS[0]) == ["한국어", "문장"]
+    assert words("我們今天", NORMALIZATIONS[0]) == ["我們今天"]
+    assert [ngram for _, ngram in text_ngrams("我們今天", 3, SHINGLINGS[0])] == ["我 們 今", "們 今 天"]
+    assert [ngram for _, ngram in text_ngrams("東京", 3, SHINGLINGS[0])] == ["東 京"]
 
 
 def test_columns_with_64_bit_offsets_give_the_same_hashes() -> None:

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_ngram_hashing import COLUMNS, NORMALIZATIONS, column_of
 
-from pipelines.algorithms.ngrams import word_scan
+from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text, scan, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
 from pipelines.algorithms.ngrams.word_scan import WHOLE_HASH
@@ -123,7 +123,7 @@ def test_the_index_does_not_depend_on_the_batches(examples: list[str], n: int, b
 @pytest.mark.parametrize("normalization", [NORMALIZATIONS[0], NORMALIZATIONS[-1]])
 def test_long_texts_are_scanned_in_pieces(normalization: Normalization) -> None:
     text = " ".join(f"Word{number % 5000}'s É" + "\n" * (number % 7 == 0) for number in range(30_000))
-    assert len(text.encode()) > 2 * word_scan.CHUNK_BYTES
+    assert len(text.encode()) > 2 * CHUNK_BYTES
     examples = [text[start : start + 100] for start in range(0, len(text), 20_000)]
     index, places = _built([*examples, text], 5, normalization)
     _check_examples(index, places, [*examples, text], normalization)

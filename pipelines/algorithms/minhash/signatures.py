@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.kernels.splitmix import STEP, mix
+from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
 
 if TYPE_CHECKING:
     from datasketch import MinHash
+
+__all__ = ["candidate_probability", "choose_bands"]
 
 Hashes = npt.NDArray[np.uint64]
 Signature = npt.NDArray[np.uint32]
@@ -23,7 +26,6 @@ _WORD = re.compile(r"\w+")
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 # update_batch holds shingles x permutations values at once: 4 MB for 128 permutations.
 _UPDATE_SHINGLES = 8192
-_RECALL = 0.99
 
 
 def normalized_text(text: str) -> str:
@@ -85,22 +87,6 @@ def _permutations(num_perm: int, seed: int) -> MinHash:
     from datasketch import MinHash
 
     return MinHash(num_perm, seed).permutations
-
-
-def choose_bands(num_perm: int, threshold: float, recall: float = _RECALL) -> tuple[int, int]:
-    """Return the bands and rows per band: the most rows with which pairs at the threshold are found with this recall.
-
-    More rows make fewer false candidates. Where no number of rows reaches the recall, one row per band comes nearest.
-    """
-    for rows in range(num_perm, 1, -1):
-        if candidate_probability(threshold, num_perm // rows, rows) >= recall:
-            return num_perm // rows, rows
-    return num_perm, 1
-
-
-def candidate_probability(similarity: float, bands: int, rows: int) -> float:
-    """Return the probability that two documents of a Jaccard similarity agree in at least one band."""
-    return float(1.0 - (1.0 - similarity**rows) ** bands)
 
 
 def band_keys(signatures: Signature, bands: int, rows: int) -> Hashes:

@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.ngrams.words import Normalization
+from pipelines.algorithms.ngrams.words import Normalization, is_unspaced
 
 CODE = 0x1FFFFF
 # Part of a word when lower-cased; changed by lower-casing; and the two classes that select the form of a sigma.
 WORD, CHANGED, CASED, IGNORABLE = 1 << 21, 1 << 22, 1 << 23, 1 << 24
+# A word of its own.
+UNSPACED = 1 << 25
 # The letter whose lower-case form depends on its neighbours, its two forms, and the one that becomes two characters.
 SIGMA, SMALL_SIGMA, FINAL_SIGMA, DOTTED_I = 0x3A3, 0x3C3, 0x3C2, 0x130
 
@@ -45,15 +47,17 @@ class CharacterTables(NamedTuple):
 
 def character_tables(normalization: Normalization) -> CharacterTables:
     """Return the tables of a normalization's letters; the first call builds them in ~20 ms."""
-    return _tables(normalization.letters)
+    return _tables(normalization.letters, normalization.is_shingling)
 
 
 @functools.cache
-def _tables(letters: str) -> CharacterTables:
+def _tables(letters: str, is_shingling: bool) -> CharacterTables:
     numbers = {bytes(4 * _PAGE): 0}
     pages = np.zeros(_NUMBERS // _PAGE, np.uint8)
     for codes in _steps(_LETTERS):
         entries = _letter_entries(codes, letters) | _case_entries(codes)
+        if is_shingling and letters == "unicode":
+            entries[[is_unspaced(character) for character in _text(codes)]] |= UNSPACED
         for page, start in enumerate(range(0, len(codes), _PAGE), codes[0] // _PAGE):
             pages[page] = numbers.setdefault(entries[start : start + _PAGE].tobytes(), len(numbers))
     return CharacterTables(pages, np.frombuffer(b"".join(numbers), np.uint32).reshape(-1, _PAGE))

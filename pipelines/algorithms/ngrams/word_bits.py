@@ -22,23 +22,27 @@ from pipelines.algorithms.kernels.byte_scan import (
     put_word,
 )
 from pipelines.algorithms.kernels.compilation import helper
-from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, WORD, character_tables
+from pipelines.algorithms.ngrams.character_tables import CHANGED, DOTTED_I, UNSPACED, WORD, character_tables
 from pipelines.algorithms.ngrams.words import Normalization
 
 APOSTROPHE, CURLY_APOSTROPHE = 0x27, 0x2019
 SPAN_SLACK = 4
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_NONE, _ONE, _TOP = np.uint64(0), np.uint64(1), np.uint64(63)
+_NONE, _ONE, _TOP, _BLOCK = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
 
 
 class Reading(NamedTuple):
-    """How kernels read words: the tables of characters, what becomes of apostrophes and lines, and the hash's seed."""
+    """How kernels read words: the tables of characters, what becomes of apostrophes and lines, and the hash's seed.
+
+    `is_shingling`: see `words.Shingling`.
+    """
 
     pages: npt.NDArray[np.uint8]
     entries: npt.NDArray[np.uint32]
     drop_apostrophes: bool
     stop_at_lines: bool
+    is_shingling: bool
     seed: np.uint64
 
 
@@ -46,13 +50,15 @@ class Bits(NamedTuple):
     """Buffers for the bits of a piece of text, one word of 64 bits per 64 bytes.
 
     `words`: the byte belongs to a word; `rare`: normalization changes it, and it is not an ASCII letter; `lines`: it
-    ends a line; `apostrophes`: one begins there. `last` is a padded copy of the last block of a buffer.
+    ends a line; `apostrophes`: one begins there; `breaks`: a word may begin or end there even next to another one.
+    `last` is a padded copy of the last block of a buffer.
     """
 
     words: npt.NDArray[np.uint64]
     rare: npt.NDArray[np.uint64]
     lines: npt.NDArray[np.uint64]
     apostrophes: npt.NDArray[np.uint64]
+    breaks: npt.NDArray[np.uint64]
     last: npt.NDArray[np.uint8]
 
 
@@ -60,13 +66,13 @@ def reading_of(normalization: Normalization, seed: int) -> Reading:
     """Return the arguments of kernels for a normalization."""
     tables = character_tables(normalization)
     drop, stop = normalization.apostrophes == "drop", normalization.lines == "stop"
-    return Reading(tables.pages, tables.entries, drop, stop, np.uint64(seed))
+    return Reading(tables.pages, tables.entries, drop, stop, normalization.is_shingling, np.uint64(seed))
 
 
 def new_bits(size: int) -> Bits:
     """Allocate bits for pieces of `size` bytes."""
     blocks = size // LARGE_BLOCK + 2
-    return Bits._make([*(np.empty(blocks, np.uint64) for _ in range(4)), np.zeros(LARGE_BLOCK, np.uint8)])
+    return Bits._make([*(np.empty(blocks, np.uint64) for _ in range(5)), np.zeros(LARGE_BLOCK, np.uint8)])
 
 
 @helper
@@ -76,16 +82,16 @@ def find_spans(buffer, start, stop, reading, bits, starts, ends, words):  # type
     Returns the number of entries, and whether any bit of `rare` is set.
     """
     blocks = _mark(buffer, start, stop, reading, bits)
-    all_words, all_rare = bits.words, bits.rare
+    all_words, all_rare, all_breaks = bits.words, bits.rare, bits.breaks
     carry = any_rare = _NONE
     begun = ended = words
     for block in range(blocks):
-        inside = all_words[block]
+        inside, breaks = all_words[block], all_breaks[block]
         shifted = (inside << _ONE) | carry
         carry = inside >> _TOP
         any_rare |= all_rare[block]
-        begun = _put_positions(starts, begun, start + block * LARGE_BLOCK, inside & ~shifted)
-        ended = _put_positions(ends, ended, start + block * LARGE_BLOCK, shifted & ~inside)
+        begun = _put_positions(starts, begun, start + block * LARGE_BLOCK, inside & (~shifted | breaks))
+        ended = _put_positions(ends, ended, start + block * LARGE_BLOCK, shifted & (~inside | breaks))
     return ended, any_rare != _NONE
 
 
@@ -106,10 +112,10 @@ def _put_positions(positions, size, at, bits):  # type: ignore[no-untyped-def]
 @helper
 def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
     """Fill in the bits of the piece from `start` to `stop`; return how many blocks it has, the last never full."""
-    all_words, all_rare, all_lines, all_apostrophes, tail = bits
-    pages, entries, drop, stop_at_lines, _ = reading
+    all_words, all_rare, all_lines, all_apostrophes, all_breaks, tail = bits
+    pages, entries, drop, stop_at_lines, _, _ = reading
     blocks = (stop - start) // LARGE_BLOCK + 1
-    all_words[0] = all_rare[0] = _NONE
+    all_words[0] = all_rare[0] = all_breaks[0] = _NONE
     any_apostrophe = _NONE
     for block in range(blocks):
         at = start + block * LARGE_BLOCK
@@ -121,7 +127,7 @@ def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
                 tail[step] = byte_at(buffer, at + step)
             words, leads, lines, apostrophes = _block(tail, 0, stop_at_lines, drop)
         all_words[block] |= words & within
-        all_words[block + 1] = all_rare[block + 1] = _NONE
+        all_words[block + 1] = all_rare[block + 1] = all_breaks[block + 1] = _NONE
         all_lines[block] = lines & within
         apostrophes &= within
         leads &= within
@@ -136,6 +142,10 @@ def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
                 here, there = whole << np.uint64(bit), (whole >> (_TOP - np.uint64(bit))) >> _ONE
                 all_words[block] |= here
                 all_words[block + 1] |= there
+                if entry & UNSPACED:
+                    after = np.uint64(bit + size)
+                    all_breaks[block] |= _ONE << np.uint64(bit) | (_ONE << after if after <= _TOP else _NONE)
+                    all_breaks[block + 1] |= _ONE << after - _BLOCK if after > _TOP else _NONE
                 if entry & CHANGED:
                     all_rare[block] |= here
                     all_rare[block + 1] |= there
@@ -144,7 +154,7 @@ def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
         all_apostrophes[block] = apostrophes
         any_apostrophe |= apostrophes
     if any_apostrophe != _NONE:
-        _join_at_apostrophes(buffer, start, blocks, all_apostrophes, all_words, all_rare)
+        _join_at_apostrophes(buffer, start, blocks, all_apostrophes, all_words, all_rare, all_breaks)
     return blocks
 
 
@@ -158,7 +168,7 @@ def _block(buffer, at, stop_at_lines, drop):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # type: ignore[no-untyped-def]
+def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare, breaks):  # type: ignore[no-untyped-def]
     """Mark apostrophes between two word characters as parts of words."""
     for block in range(blocks):
         left = apostrophes[block]
@@ -167,7 +177,8 @@ def _join_at_apostrophes(buffer, start, blocks, apostrophes, words, rare):  # ty
             left &= left - _ONE
             size = 1 if byte_at(buffer, start + at) == APOSTROPHE else 3
             # The last block is never full, so there is a bit after each character.
-            if at > 0 and _is_set(words, at - 1) and _is_set(words, at + size):
+            is_between = at > 0 and _is_set(words, at - 1) and _is_set(words, at + size)
+            if is_between and not _is_set(breaks, at) and not _is_set(breaks, at + size):
                 for position in range(at, at + size):
                     words[position >> 6] |= _ONE << np.uint64(position & 63)
                     rare[position >> 6] |= _ONE << np.uint64(position & 63)

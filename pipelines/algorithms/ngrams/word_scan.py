@@ -7,7 +7,6 @@ A chunk is many short texts or a part of a long one, so memory is bounded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,6 +24,8 @@ from pipelines.algorithms.ngrams.character_tables import (
     SIGMA,
     SMALL_SIGMA,
 )
+from pipelines.algorithms.ngrams.chunks import DIVIDER, UNSPACED_DIVIDER, list_chunks
+from pipelines.algorithms.ngrams.ngram_sums import BASE, add_short_texts, mix_total
 from pipelines.algorithms.ngrams.word_bits import (
     APOSTROPHE,
     CURLY_APOSTROPHE,
@@ -37,13 +38,10 @@ from pipelines.algorithms.ngrams.word_bits import (
     new_bits,
 )
 
-CHUNK_BYTES = 1 << 17
 # Bytes after the normalized text that 8-byte stores may overwrite.
 SLACK = 32
 WHOLE_HASH = (1 << 64) - 1
 
-# A long text is split at an ASCII character that is part of no word, if it has one.
-_DIVIDER = re.compile(rb"[\x00-&(-/:-@\[-`{-\x7f]")
 _SPACE = 0x20
 _NONE, _ONE, _TWO, _HALF = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(32)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -52,8 +50,8 @@ _FIRST = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(17)], np.uint64
 _SECOND = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(17)], np.uint64)
 _MIX_1, _MIX_2, _MIX_3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(29)
-_BASE = np.uint64(0xD1342543DE82EF95)
-_NGRAM_MIX_1, _NGRAM_MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+
+_mixed = helper(mix_total)
 
 Numbers = npt.NDArray[np.int64]
 
@@ -87,7 +85,7 @@ class Chunk(NamedTuple):
     """The first `words` and `ngrams` entries of `arrays`, which the next chunk overwrites.
 
     The first `kept` words are the last of the previous chunk, whose n-grams continue in this one. `first_word` is the
-    number of the first word among those of all texts.
+    number of the first word among those of all texts. The chunk belongs to the texts `first` to `last` - 1.
     """
 
     arrays: ChunkArrays
@@ -95,6 +93,8 @@ class Chunk(NamedTuple):
     ngrams: int
     kept: int
     first_word: int
+    first: int
+    last: int
 
 
 def new_totals(starts: npt.NDArray[Any]) -> Totals:
@@ -120,34 +120,19 @@ def read_ngrams(
         raise ValueError(f"texts span bytes {starts[0]} to {starts[-1]}, but there are {len(data)} bytes")
     data, starts = as_read_only(data), as_read_only(starts.astype(np.int64))
     arrays, kept, hash_mask = new_arrays(0, 0), 0, np.uint64(mask)
-    for first, last, begin, end in _chunks(data, starts):
+    divider = UNSPACED_DIVIDER if reading.is_shingling else DIVIDER
+    for first, last, begin, end in list_chunks(data, starts, divider):
         arrays = _with_room(arrays, end - begin, last - first, kept)
         words, ngrams, keep = find_ngrams(
             data, starts, first, last, begin, end, reading, n, hash_mask, arrays, kept, totals
         )
-        yield Chunk(arrays, words, ngrams, kept, int(totals.words[last]) - words)
+        chunk = Chunk(arrays, words, ngrams, kept, int(totals.words[last]) - words, first, last)
+        if reading.is_shingling and not reading.stop_at_lines:
+            chunk = add_short_texts(chunk, totals, end < starts[last], n, hash_mask)
+        yield chunk
         kept = keep
         if kept:
             _move_to_front(arrays, words - kept, words)
-
-
-def _chunks(data: npt.NDArray[np.uint8], starts: Numbers) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the first text of each chunk, the one after its last, and the bytes where it begins and ends."""
-    first, texts = 0, len(starts) - 1
-    while first < texts:
-        begin = int(starts[first])
-        last = int(starts.searchsorted(begin + CHUNK_BYTES, side="right")) - 1
-        if last > first:
-            yield first, last, begin, int(starts[last])
-            first = last
-            continue
-        stop = int(starts[first + 1])
-        while begin < stop:
-            divider = _DIVIDER.search(data.data, begin + CHUNK_BYTES, stop)
-            end = divider.start() if divider else stop
-            yield first, first + 1, begin, end
-            begin = end
-        first += 1
 
 
 # Buffers
@@ -156,10 +141,11 @@ def _chunks(data: npt.NDArray[np.uint8], starts: Numbers) -> Iterator[tuple[int,
 def room_for(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> tuple[int, int]:
     """Return the maximum number of words, and of bytes of normalized text, in `size` bytes after the kept words.
 
-    A word is followed by a byte that ends it or by the end of its text; a character of 2 bytes may grow to 3.
+    A word is followed by a byte that ends it, by the end of its text, or by a word of 3 bytes; a character of 2 bytes
+    may grow to 3.
     """
     texts = min(texts, size)
-    return kept + size // 2 + texts + 1, kept_bytes + size + size // 2 + 2 * texts + 2 + SLACK
+    return kept + size // 2 + texts + 1, kept_bytes + size + 5 * size // 8 + 2 * texts + 2 + SLACK
 
 
 def new_arrays(size: int, texts: int, kept: int = 0, kept_bytes: int = 0) -> ChunkArrays:
@@ -306,14 +292,6 @@ def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped
     return size
 
 
-@helper
-def _mixed(total):  # type: ignore[no-untyped-def]
-    """Return the hash of an n-gram from the sum of its words, one to one."""
-    total = (total ^ (total >> _HALF)) * _NGRAM_MIX_1
-    total = (total ^ (total >> _HALF)) * _NGRAM_MIX_2
-    return total ^ (total >> _HALF)
-
-
 # Kernel
 
 
@@ -331,9 +309,9 @@ def find_ngrams(buffer, starts, first, last, begin, end, reading, n, mask, array
     # `total` is the sum of the run's last n - 1 words; in the sum of n words, `factor` multiplies the first.
     total, factor = _NONE, _ONE
     for word in range(kept):
-        total = total * _BASE + arrays.hashes[word]
+        total = total * BASE + arrays.hashes[word]
     for _ in range(n - 1):
-        factor *= _BASE
+        factor *= BASE
     for number in range(first, last):
         text = (starts[number], starts[number + 1])
         if text[0] >= begin:
@@ -388,7 +366,7 @@ def _find_in_text(buffer, text, part, reading, ngram_hash, arrays, state):  # ty
         put_byte(normal, size, np.uint8(_SPACE))
         size += 1
         put_word(hashes, word, value)
-        total = total * _BASE + value
+        total = total * BASE + value
         if word - run >= n - 1:
             put_word(ngram_hashes, ngrams, _mixed(total) & mask)
             put_word(firsts, ngrams, word - n + 1)

@@ -1,4 +1,4 @@
-"""Word n-grams of the overlap audit: the reference implementation of all faster paths.
+"""Word n-grams of the overlap audit and of dedup: the reference implementation of all faster paths.
 
 The paper (section 4) speaks of "lower-cased alphanumeric words with a single space as a delimiter" and leaves the rest
 open. Here a text is lower-cased as a whole (`str.lower`), and a word is a maximal run of Unicode letters or digits
@@ -12,8 +12,10 @@ import dataclasses
 import functools
 import itertools
 import re
+import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,18 @@ class Normalization:
     apostrophes: Literal["split", "drop"] = "split"
     letters: Literal["unicode", "ascii"] = "unicode"
     lines: Literal["cross", "stop"] = "cross"
+    # No field: files of the audit list the fields, and the audit has no such option.
+    is_shingling: ClassVar[bool] = False
+
+
+class Shingling(Normalization):
+    """The words and n-grams of dedup, which compares short texts and texts of all scripts.
+
+    Each letter or digit of a script without spaces between words (`is_unspaced`) is a word of its own. A text with at
+    least one word and fewer than `n` is one n-gram, unless n-grams stop at lines.
+    """
+
+    is_shingling: ClassVar[bool] = True
 
 
 DEFAULT = Normalization()
@@ -46,6 +60,12 @@ def describe(normalization: Normalization) -> str:
 _CHARACTERS = {"unicode": r"[^\W_]", "ascii": "[a-z0-9]"}
 _APOSTROPHE = re.compile("['\u2019]")
 _LINE_END = re.compile("[\n\r]")
+# Words in the Unicode names of characters of scripts that are written without spaces: Chinese, Japanese, Thai, Lao,
+# Khmer, Burmese, Tibetan.
+_UNSPACED = frozenset(
+    "CJK IDEOGRAPH IDEOGRAPHIC HANGZHOU HIRAGANA KATAKANA KANA THAI LAO KHMER MYANMAR TIBETAN".split()
+)
+_FIRST_UNSPACED = 0xE00
 
 
 def words(text: str, normalization: Normalization = DEFAULT) -> list[str]:
@@ -74,7 +94,16 @@ def text_ngrams(text: str, n: int, normalization: Normalization = DEFAULT) -> li
     for run in segments(text, normalization):
         numbered += enumerate(ngrams(run, n), first)
         first += len(run)
+    if normalization.is_shingling and normalization.lines == "cross" and 0 < first < n:
+        return [(0, " ".join(words(text, normalization)))]
     return numbered
+
+
+def is_unspaced(character: str) -> bool:
+    """Return whether a character is a letter or digit of a script that has no spaces between words."""
+    if ord(character) < _FIRST_UNSPACED or not character.isalnum():
+        return False
+    return not _UNSPACED.isdisjoint(unicodedata.name(character, "").replace("-", " ").split())
 
 
 def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[int, int]]:
@@ -90,8 +119,20 @@ def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[
 
 @functools.cache
 def _word_pattern(normalization: Normalization) -> re.Pattern[str]:
-    run = _CHARACTERS[normalization.letters] + "+"
-    return re.compile(f"{run}(?:['\u2019]{run})*" if normalization.apostrophes == "drop" else run)
+    character = _CHARACTERS[normalization.letters]
+    unspaced = (
+        f"[{_unspaced_characters()}]" if normalization.is_shingling and normalization.letters == "unicode" else ""
+    )
+    run = f"(?:(?!{unspaced}){character})+" if unspaced else f"{character}+"
+    word = f"{run}(?:['\u2019]{run})*" if normalization.apostrophes == "drop" else run
+    return re.compile(f"{unspaced}|{word}" if unspaced else word)
+
+
+@functools.cache
+def _unspaced_characters() -> str:
+    """Return a regular expression's ranges of all unspaced characters."""
+    flags = "".join("01"[is_unspaced(chr(code))] for code in range(sys.maxunicode + 1))
+    return "".join(f"{chr(run.start())}-{chr(run.end() - 1)}" for run in re.finditer("1+", flags))
 
 
 def _lowered_words(lowered: str, normalization: Normalization) -> list[str]:
