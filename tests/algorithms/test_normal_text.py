@@ -89,6 +89,8 @@ def test_texts_of_stable_characters_are_in_form_nfc():
         "\u3099か" * 200_000,
         ("z" * (CHUNK_BYTES - 1) + "\xa0 ") * 3,
         ("z" * CHUNK_BYTES + " \u3000") * 3,
+        ("\x80" * (CHUNK_BYTES // 2) + "\x85a \t") * 3,
+        "漢" * 100_000 + " \u3000" * 100_000,
     ],
 )
 def test_long_texts_are_hashed_in_parts(text):

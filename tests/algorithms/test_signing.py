@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from itertools import pairwise
 from unicodedata import normalize
 
@@ -115,6 +116,18 @@ def test_a_text_longer_than_a_chunk_has_the_signature_of_all_its_shingles():
     signed = sign(pa.array(texts), 5, 64, 1)
     check_sample(pa.array(texts), signed.values, 5, 1)
     assert signed.shingles.tolist() == [1, 99_996, 199_996, 1]
+
+
+@pytest.mark.parametrize("unit", ["word and number, ", "漢字", "ไทย"])
+def test_a_long_text_needs_a_small_part_of_its_size(unit):
+    array = pa.array([unit * (20_000_000 // len(unit.encode()))])
+    sign(array, 5, 128, 1)
+    tracemalloc.start()
+    try:
+        sign(array, 5, 128, 1)
+        assert tracemalloc.get_traced_memory()[1] < 6e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_wrong_signature_is_an_error():

@@ -36,8 +36,8 @@ from pipelines.algorithms.ngrams.word_bits import character_at
 _PIECE_BYTES = 1 << 20
 # A text is normalized in pieces that begin with ASCII or Han: these characters never combine with those before them.
 _STARTER = re.compile(rb"[\x00-\x7f\xe4-\xe9]")
-# A chunk of a long text begins with the first white space after a word.
-_FIRST_SPACE = re.compile(rb"(?<=[!-~])[\t-\r\x1c- ]")
+# A chunk of a long text ends after a character of ASCII, Han, Thai and the like that is not white space.
+_AFTER_CHARACTER = re.compile(rb"(?<=[!-~])|(?<=[\xe0\xe4-\xec][\x80-\xbf][\x80-\xbf])")
 _HASH_BYTES = 16
 # Blocks are loaded, and words of 8 bytes stored, beyond the end of a chunk.
 _SLACK = 2 * LARGE_BLOCK
@@ -142,12 +142,12 @@ def text_hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def hash_column(column: Column) -> npt.NDArray[np.uint64]:
-    """Return `text_hashes` of texts in form NFC; memory: a chunk of ~128 KiB, or of a text without white space."""
+    """Return `text_hashes` of texts in form NFC; memory: ~256 KiB, or a text with other characters only."""
     data, starts = as_read_only(column.data), as_read_only(column.starts)
     digests: list[bytes] = []
     hash = hashlib.blake2b(digest_size=_HASH_BYTES)
     out, ends = np.empty(0, np.uint8), np.empty(0, np.int64)
-    for first, last, begin, end in list_chunks(data, starts, _FIRST_SPACE):
+    for first, last, begin, end in list_chunks(data, starts, _AFTER_CHARACTER):
         chunk, shift = data, 0
         if end + _SLACK > len(data):
             chunk, shift = np.concatenate([data[begin:end], np.zeros(_SLACK, np.uint8)]), begin

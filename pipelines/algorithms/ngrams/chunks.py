@@ -22,7 +22,7 @@ def list_chunks(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the first text of each chunk, the one after its last, and the bytes where it begins and ends.
 
-    A text of more than 128 KiB has several chunks, which begin with a match of `divider`.
+    A text of more than 128 KiB has several chunks, which are cut where a match of `divider` begins.
     """
     first, texts = 0, len(starts) - 1
     while first < texts:
