@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.minhash.minima import LANES, SHINGLES, lower_minima
 from pipelines.algorithms.minhash.normal_text import hash_column, nfc_column
 from pipelines.algorithms.minhash.shingles import SHINGLING, Hashes, Numbers, shingle_hashes_of
 from pipelines.algorithms.ngrams.hashing import SEED
@@ -23,8 +24,6 @@ Values = npt.NDArray[np.uint32]
 
 # The value of each permutation in the signature of a text without shingles.
 EMPTY = 0xFFFFFFFF
-# Shingles that the kernel applies all permutations to at a time, from registers.
-_SHINGLES = 16
 # update_batch holds shingles x permutations values at once: 4 MB for 128 permutations.
 _UPDATE_SHINGLES = 8192
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
@@ -53,16 +52,18 @@ def sign(texts: pa.Array, ngram: int, num_perm: int, seed: int) -> Signed:
     values = _new_values(len(texts), num_perm)
     shingles = 0
     for chunk in read_ngrams(*column, ngram, reading_of(SHINGLING, SEED), totals):
-        _update(values, chunk.arrays.ngrams[: chunk.ngrams], shingles, totals.ngrams, (chunk.first, chunk.last), seed)
+        ngrams, numbers = chunk.arrays.ngrams[: chunk.ngrams], (chunk.first, chunk.last)
+        _update(values, ngrams, shingles, totals.ngrams, numbers, num_perm, seed)
         shingles += chunk.ngrams
+    values = np.ascontiguousarray(values[:, :num_perm])
     return Signed(hash_column(column), values, np.diff(totals.ngrams))
 
 
 def minhash_values(hashes: Hashes, starts: Numbers, num_perm: int, seed: int) -> Values:
     """Return the MinHash values, (texts, num_perm), of the low 32 bits of shingle hashes; `starts` as of shingles."""
     values = _new_values(len(starts) - 1, num_perm)
-    _update(values, hashes, 0, starts, (0, len(values)), seed)
-    return values
+    _update(values, hashes, 0, starts, (0, len(values)), num_perm, seed)
+    return np.ascontiguousarray(values[:, :num_perm])
 
 
 def check_sample(texts: pa.Array, values: Values, ngram: int, seed: int) -> None:
@@ -102,19 +103,24 @@ def _datasketch(num_perm: int, seed: int) -> MinHash:
 
 @functools.lru_cache(maxsize=4)
 def _permutations(num_perm: int, seed: int) -> tuple[Values, Values]:
-    """Return the factor and the summand of each permutation."""
-    factors, summands = (np.array(part, np.uint32) for part in _datasketch(num_perm, seed).permutations)
+    """Return the factor and the summand of each permutation, and zeros up to a multiple of `LANES`."""
+    missing = -num_perm % LANES
+    parts = _datasketch(num_perm, seed).permutations
+    factors, summands = (np.pad(np.asarray(part, np.uint32), (0, missing)) for part in parts)
     return factors, summands
 
 
 def _new_values(texts: int, num_perm: int) -> Values:
-    return np.full((texts, num_perm), EMPTY, np.uint32)
+    """Return the values of texts without shingles, with further columns up to a multiple of `LANES`."""
+    return np.full((texts, num_perm + -num_perm % LANES), EMPTY, np.uint32)
 
 
-def _update(values: Values, hashes: Hashes, before: int, starts: Numbers, texts: tuple[int, int], seed: int) -> None:
+def _update(
+    values: Values, hashes: Hashes, before: int, starts: Numbers, texts: tuple[int, int], num_perm: int, seed: int
+) -> None:
     """Add `hashes` to signatures: the shingles from number `before` on, of texts `texts[0]` to `texts[1]` - 1."""
-    factors, summands = _permutations(values.shape[1], seed)
-    block = np.empty(_SHINGLES, np.uint32)
+    factors, summands = _permutations(num_perm, seed)
+    block = np.empty(SHINGLES, np.uint32)
     _take_minima(as_read_only(hashes), before, as_read_only(starts), *texts, factors, summands, block, values)
 
 
@@ -124,15 +130,16 @@ def _take_minima(hashes, before, starts, first, last, factors, summands, block, 
         row = values[number]
         at, end = max(starts[number] - before, 0), min(starts[number + 1] - before, len(hashes))
         while at < end:
-            # Repeating the last shingle of a text changes no minimum.
-            for step in range(_SHINGLES):
-                block[step] = _mixed(np.uint32(hashes[min(at + step, end - 1)] & _LOW_32_BITS))
-            for place in range(len(factors)):
-                value = row[place]
-                for step in range(_SHINGLES):
-                    value = min(value, np.uint32(factors[place] * block[step] + summands[place]))
-                row[place] = value
-            at += _SHINGLES
+            if at + SHINGLES <= end:
+                for step in range(SHINGLES):
+                    block[step] = _mixed(np.uint32(hashes[at + step] & _LOW_32_BITS))
+            else:
+                # Repeating the last shingle of a text changes no minimum.
+                for step in range(SHINGLES):
+                    block[step] = _mixed(np.uint32(hashes[min(at + step, end - 1)] & _LOW_32_BITS))
+            for place in range(0, len(factors), LANES):
+                lower_minima(row, factors, summands, block, place)
+            at += SHINGLES
 
 
 @helper
