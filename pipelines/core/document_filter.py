@@ -28,8 +28,16 @@ class DropReason:
 DocumentFilter = Callable[[pa.RecordBatch], list[DropReason | None]]
 
 
-def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: DocumentFilter) -> TaskResult:
-    """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids."""
+def filter_shard(
+    shard: inputs.DocumentShard,
+    output: str,
+    filter_batch: DocumentFilter,
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> TaskResult:
+    """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
+
+    `prepare` changes the texts of a batch before it is filtered.
+    """
     schema = inputs.document_schema(shard)
     with (
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
@@ -37,6 +45,7 @@ def filter_shard(shard: inputs.DocumentShard, output: str, filter_batch: Documen
     ):
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(shard, drops):
+            batch = prepare(batch) if prepare else batch
             reasons = filter_batch(batch)
             for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
                 if reason is not None:

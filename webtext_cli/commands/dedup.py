@@ -18,13 +18,15 @@ def command(shared: Shared, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 
     Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
-    MinHash finds candidate pairs, which are verified by their Jaccard similarity. Of each cluster of duplicates, the
-    document with the highest score is kept; dropped-*.parquet lists the others, clusters.parquet all members.
+    MinHash finds candidate pairs, which are verified by their Jaccard similarity. A document is dropped if a duplicate
+    of higher score, or in an earlier corpus (--against), is kept; dropped-*.parquet names it, clusters.parquet lists
+    all duplicates.
 
     \b
     Examples:
       webtext dedup --corpus my-corpus
       webtext dedup -i docs.jsonl.zst -o unique --threshold 0.7
+      webtext dedup -i 2018-01.parquet -o new-month --against my-corpus/dedup
     """
     from pipelines.stages.dedup.stage import dedup
 

@@ -1,20 +1,33 @@
-"""Phase 4: the clusters of equal and near-duplicate texts, and which document of each is kept."""
+"""Phases 6 to 8: which documents are kept, which one stands for each dropped document, and the clusters of these.
+
+A document is dropped if its text or shingles are near those of a better document that is kept; so there are no chains.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pipelines.algorithms.kernels.union_find import DisjointSets
+from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.core import progress, shards, storage
+from pipelines.core.buckets import write_buckets
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.stages.dedup.candidates import PAIR_SCHEMA
-from pipelines.stages.dedup.signatures import RANK_SCHEMA, Numbers, SignedShard, read_arrays, work_name
-from pipelines.stages.dedup.verification import ShingleFiles
+from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
+from pipelines.stages.dedup.records import (
+    Corpus,
+    Numbers,
+    Records,
+    bucket_batch,
+    read_columns,
+    save_array,
+    work_name,
+)
+from pipelines.stages.dedup.verification import EDGE_SCHEMA
 
 CLUSTERS = "clusters.parquet"
 CLUSTER_SCHEMA = pa.schema(
@@ -26,145 +39,130 @@ CLUSTER_SCHEMA = pa.schema(
         pa.field("documents", pa.int64(), nullable=False),
     ]
 )
-_ROW = pa.field("row", pa.int64(), nullable=False)
-# `text` and `kept_text` identify equal texts: the first document with this text, and with that of the kept document.
-_MEMBER_SCHEMA = pa.schema(
-    [
-        _ROW,
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("cluster", pa.string(), nullable=False),
-        pa.field("documents", pa.int64(), nullable=False),
-        pa.field("is_kept", pa.bool_(), nullable=False),
-        pa.field("text", pa.int64(), nullable=False),
-        pa.field("kept_text", pa.int64(), nullable=False),
-    ]
-)
-# Missing values sort last, in either direction.
-_BEST_FIRST = [("score", "descending"), ("created_utc", "ascending"), ("id", "ascending"), ("document", "ascending")]
-
-Edges = tuple[Numbers, Numbers]
+EXACT, NEAR, KEPT_KIND = range(3)
+KINDS = ("exact", "near", "kept")
+# A document of a cluster, the one that is kept, the kind, the similarity (NaN for the kept one) and the cluster's size.
+_DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
+_DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
+MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
+# Near pairs that are held and sorted at once: about 200 MB.
+_PAIRS_IN_MEMORY = 1 << 22
 
 
-def write_members(
-    equal: tuple[str, ...], near: tuple[str, ...], signed: tuple[SignedShard, ...], output: str
-) -> TaskResult:
-    """Write the clustered documents of each shard, each with the document that is kept in its place.
+def decide(wave: int, corpus: Corpus) -> TaskResult:
+    """Write one byte per document: it is kept, or dropped for a near one of a wave before `wave`, or of a later wave.
 
-    Kept is the document of highest score, then of earliest creation, then of smallest id (then the first in the input).
-    Memory: the rank of every clustered document, not its text.
+    In rounds over the files of near pairs, documents without a better undecided one are kept, and those near a kept
+    one dropped; few undecided ones left, they are decided by one pass in the order of their rank.
     """
-    equal_texts = _read_edges(equal)
-    members = _rank_members(*_find_clusters(equal_texts, _read_edges(near)), signed)
-    return TaskResult(files=tuple(_write_shard_members(members, shard, equal_texts, output) for shard in signed))
+    outcomes = np.zeros(corpus.documents, np.uint8)
+    for _, worse, _ in _read_edges(corpus):
+        outcomes[worse] = UNDECIDED
+    undecided = _PAIRS_IN_MEMORY + 1
+    while undecided > _PAIRS_IN_MEMORY:
+        undecided = 0
+        for better, worse, waves in _read_edges(corpus):
+            decide_round(better, worse, waves < wave, outcomes)
+        for _, worse, _ in _read_edges(corpus):
+            undecided += int(np.count_nonzero(outcomes[worse] == BLOCKED))
+        outcomes[outcomes == UNDECIDED] = KEPT
+        outcomes[outcomes == BLOCKED] = UNDECIDED
+    open_pairs = [np.empty((2, 0), np.int64)]
+    for better, worse, _ in _read_edges(corpus):
+        open_pairs.append(np.stack((better, worse))[:, outcomes[worse] == UNDECIDED])
+    better, worse = np.concatenate(open_pairs, axis=1)
+    order = np.argsort(Records(corpus).ranks(worse), kind="stable")
+    decide_in_order(better[order], worse[order], outcomes)
+    # Of documents that were dropped before a better one of an earlier wave was decided.
+    for better, worse, waves in _read_edges(corpus):
+        decide_round(better, worse, waves < wave, outcomes)
+    return TaskResult(files=(save_array(corpus.output, outcomes_name(corpus.round), outcomes),))
 
 
-def _read_edges(paths: tuple[str, ...]) -> Edges:
-    """Return the pairs of files as two arrays, in the order of the right ends."""
-    left, right = read_arrays(paths, PAIR_SCHEMA)
-    order = np.argsort(right, kind="stable")
-    return left[order], right[order]
+def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.uint8]]]:
+    """Yield near pairs: the better document, the worse one, and the wave of the better one."""
+    for path in corpus.edge_paths():
+        better, worse, _, waves = read_columns([path], EDGE_SCHEMA, None)
+        yield better, worse, waves
 
 
-def _find_clusters(equal_texts: Edges, near: Edges) -> tuple[Numbers, Numbers]:
-    """Return the clustered documents, ascending, and the number of the cluster of each."""
-    left, right = (np.concatenate(ends) for ends in zip(equal_texts, near, strict=True))
-    documents, nodes = np.unique(np.concatenate((left, right)), return_inverse=True)
-    clusters = DisjointSets(len(documents))
-    for left_node, right_node in zip(nodes[: len(left)].tolist(), nodes[len(left) :].tolist(), strict=True):
-        clusters.union(left_node, right_node)
-    return documents, clusters.labels()
+def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
+    """Write the dropped documents of a shard, and the copies of its documents, with what is kept in their place.
 
-
-def _rank_members(documents: Numbers, clusters: Numbers, signed: tuple[SignedShard, ...]) -> pa.Table:
-    """Return the clustered documents in order, with the kept document (number, id) and size of their clusters."""
-    ranks = pa.concat_tables(_read_ranks(documents, shard) for shard in signed)
-    members = ranks.append_column("document", pa.array(documents)).append_column("group", pa.array(clusters))
-    members = members.take(pc.sort_indices(members, sort_keys=[("group", "ascending"), *_BEST_FIRST]))
-    _, starts, sizes = np.unique(members.column("group").to_numpy(), return_index=True, return_counts=True)
-    kept_rows = pa.array(np.repeat(starts, sizes))
-    members = (
-        members.append_column("kept", members.column("document").take(kept_rows))
-        .append_column("cluster", members.column("id").take(kept_rows))
-        .append_column("documents", pa.array(np.repeat(sizes, sizes)))
+    Of several kept documents the most similar one is named, then the best.
+    """
+    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
+    better, worse, jaccard, _ = read_columns(corpus.edge_paths(), EDGE_SCHEMA, shard)
+    is_used = (outcomes[better] == KEPT) & (outcomes[worse] != KEPT)
+    better, worse, jaccard = better[is_used], worse[is_used], jaccard[is_used]
+    order = np.lexsort((Records(corpus).ranks(better), -jaccard, worse))
+    dropped, first = np.unique(worse[order], return_index=True)
+    kept, jaccard = better[order][first], jaccard[order][first]
+    copies, originals = read_columns(corpus.paths("copies", "buckets", corpus.buckets), COPY_SCHEMA, shard)
+    is_near = outcomes[originals] != KEPT
+    places = np.searchsorted(dropped, originals[is_near])
+    columns = (
+        np.concatenate((dropped, copies[is_near], copies[~is_near])),
+        np.concatenate((kept, kept[places], originals[~is_near])),
+        np.where(np.arange(len(dropped) + len(copies)) < len(dropped) + len(places), NEAR, EXACT),
+        np.concatenate((jaccard, jaccard[places], np.ones(np.count_nonzero(~is_near)))),
     )
-    return members.sort_by("document")
+    is_own = columns[0] < corpus.own_documents
+    columns = tuple(column[is_own] for column in columns)  # type: ignore[assignment]
+    return _write_buckets(corpus, work_name("drops", shard, "buckets"), _DROP_SCHEMA, columns, columns[1])
 
 
-def _read_ranks(documents: Numbers, shard: SignedShard) -> pa.Table:
-    """Return the ranks of those of the documents that are in a shard, in order."""
-    low, high = np.searchsorted(documents, [shard.start, shard.start + shard.rows])
-    rows = documents[low:high] - shard.start
-    batches = []
-    start = 0
-    for batch in shards.read_batches(shard.path, RANK_SCHEMA.names) if len(rows) else ():
-        first, last = np.searchsorted(rows, [start, start + batch.num_rows])
-        batches.append(batch.take(pa.array(rows[first:last] - start)))
-        start += batch.num_rows
-    return pa.Table.from_batches(batches, RANK_SCHEMA)
-
-
-def _write_shard_members(members: pa.Table, shard: SignedShard, equal_texts: Edges, output: str) -> FileEntry:
-    low, high = np.searchsorted(members.column("document").to_numpy(), [shard.start, shard.start + shard.rows])
-    members = members.slice(low, high - low)
-    documents, kept = members.column("document").to_numpy(), members.column("kept").to_numpy()
-    columns = {
-        "row": pa.array(documents - shard.start),
-        **{name: members.column(name) for name in ("id", "cluster", "documents")},
-        "is_kept": pa.array(documents == kept),
-        "text": pa.array(_first_with_text(documents, equal_texts)),
-        "kept_text": pa.array(_first_with_text(kept, equal_texts)),
-    }
-    with shards.write_shard(output, work_name("members", shard.documents.index), _MEMBER_SCHEMA) as written:
-        for batch in pa.table(columns, schema=_MEMBER_SCHEMA).to_batches():
-            written.writer.write_batch(batch)
-    return written.entry
-
-
-def _first_with_text(documents: Numbers, equal_texts: Edges) -> Numbers:
-    """Return for each document the first document with the same text, often itself."""
-    firsts, others = equal_texts
-    if not len(others):
-        return documents
-    position = np.minimum(np.searchsorted(others, documents), len(others) - 1)
-    return np.where(others[position] == documents, firsts[position], documents)
-
-
-def compare_members(shard: SignedShard, context: tuple[tuple[str, ...], str]) -> TaskResult:
-    """Write the rows of `clusters.parquet` for one shard, with the row of each document in the shard."""
-    shingle_indexes, output = context
-    index = shard.documents.index
-    schema = pa.schema([_ROW, *CLUSTER_SCHEMA])
-    with (
-        shards.write_shard(output, work_name("clusters", index), schema) as written,
-        ShingleFiles(shingle_indexes) as shingles,
-    ):
-        for member in shards.read_rows(storage.join(output, work_name("members", index))):
-            kind, jaccard = _compare_to_kept(member, shingles)
-            row = {key: member[key] for key in ("row", "id", "cluster", "documents")}
-            written.writer.write({**row, "kind": kind, "jaccard": jaccard})
+def gather_clusters(shard: int, corpus: Corpus) -> TaskResult:
+    """Write the members of the clusters whose kept document is in a shard, by the shard of the member."""
+    paths = corpus.paths("drops", "buckets")
+    documents, kept, kinds, jaccard = read_columns(paths, _DROP_SCHEMA, shard)
+    heads, places, dropped = np.unique(kept, return_inverse=True, return_counts=True)
+    is_own = heads < corpus.own_documents
+    own = heads[is_own]
+    sizes = dropped + 1
+    columns = (
+        np.concatenate((documents, own)),
+        np.concatenate((kept, own)),
+        np.concatenate((kinds, np.full(len(own), KEPT_KIND))),
+        np.concatenate((jaccard, np.full(len(own), np.nan))),
+        np.concatenate((sizes[places], sizes[is_own])),
+    )
+    result = _write_buckets(corpus, work_name("members", shard, "buckets"), MEMBER_SCHEMA, columns, columns[0])
     progress.advance()
-    return TaskResult(files=(written.entry,))
+    return result
 
 
-def _compare_to_kept(member: dict[str, Any], shingles: ShingleFiles) -> tuple[str, float | None]:
-    """Return the kind of a duplicate, and its Jaccard similarity to the kept document."""
-    if member["is_kept"]:
-        return "kept", None
-    if member["text"] == member["kept_text"]:
-        return "exact", 1.0
-    return "near", shingles.jaccard(member["text"], member["kept_text"])
+def _write_buckets(
+    corpus: Corpus, name: str, schema: pa.Schema, columns: tuple[npt.NDArray[Any], ...], owners: Numbers
+) -> TaskResult:
+    with write_buckets(storage.join(corpus.output, name), schema) as written:
+        written.writer.write(bucket_batch(schema, *columns), corpus.shards_of(owners))
+    return TaskResult(files=(FileEntry(name, written.size_bytes, written.sha256),))
 
 
-def write_clusters(signed: tuple[SignedShard, ...], threshold: float, output: str) -> TaskResult:
-    """Write `clusters.parquet`; count clusters, the largest, and members below the threshold to the kept one."""
-    clusters = largest = below_threshold = 0
-    with shards.write_shard(output, CLUSTERS, CLUSTER_SCHEMA) as written:
-        for shard in signed:
-            path = storage.join(output, work_name("clusters", shard.documents.index))
-            for batch in shards.read_batches(path, CLUSTER_SCHEMA.names):
-                written.writer.write_batch(batch)
-                clusters += batch.column("kind").to_pylist().count("kept")
-                largest = max(largest, pc.max(batch.column("documents")).as_py() or 0)
-                below_threshold += pc.sum(pc.less(batch.column("jaccard"), threshold)).as_py() or 0
-    counts = {"clusters": clusters, "largest_cluster": largest, "below_threshold_to_kept": below_threshold}
-    return TaskResult(counts=counts, files=(written.entry,))
+def read_members(corpus: Corpus, shard: int) -> pa.Table:
+    """Return the documents of a shard that are in clusters, in order: the columns of MEMBER_SCHEMA."""
+    columns = read_columns(corpus.paths("members", "buckets"), MEMBER_SCHEMA, shard)
+    order = np.argsort(columns[0])
+    return pa.Table.from_batches([bucket_batch(MEMBER_SCHEMA, *(column[order] for column in columns))])
+
+
+def write_clusters(corpus: Corpus) -> TaskResult:
+    """Write `clusters.parquet`: every document of a cluster, in the order of the input."""
+    records = Records(corpus)
+    clusters = largest = 0
+    with shards.write_shard(corpus.output, CLUSTERS, CLUSTER_SCHEMA) as written:
+        for shard in range(corpus.own_shards):
+            members = read_members(corpus, shard)
+            kinds = members["kind"].to_numpy()
+            columns = [
+                pa.array(records.ids(members["document"].to_numpy()), pa.string()),
+                pa.array(records.ids(members["kept"].to_numpy()), pa.string()),
+                pa.array([KINDS[kind] for kind in kinds.tolist()], pa.string()),
+                pa.array(members["jaccard"].to_numpy(), from_pandas=True),
+                members["documents"].combine_chunks(),
+            ]
+            written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA))
+            clusters += int(np.count_nonzero(kinds == KEPT_KIND))
+            largest = max(largest, int(members["documents"].to_numpy().max(initial=0)))
+    return TaskResult(counts={"clusters": clusters, "largest_cluster": largest}, files=(written.entry,))

@@ -26,5 +26,24 @@ class DedupConfig:
         maximum=1024,
     )
     seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
+    paragraphs: int | None = option(
+        None,
+        "Remove paragraphs (lines) that occur in more than this many documents, wherever they occur, before documents "
+        "are compared. By default they stay.",
+        minimum=1,
+        example=100,
+    )
+    min_paragraph_words: int = option(
+        8, "Minimum words of a paragraph that --paragraphs removes; shorter lines stay.", minimum=1
+    )
+    against: tuple[str, ...] = option(
+        (),
+        "Earlier corpus whose documents are dropped from this one: the folder of a stage, or documents. A folder of "
+        "`webtext dedup --write-signatures` is compared without reading its texts again.",
+        identity=False,
+    )
+    write_signatures: bool = option(
+        False, "Write the MinHash signatures of the kept documents, for datasketch and for a later --against."
+    )
     text_field: str = text_field_option()
     max_document_mb: int | None = max_document_option()

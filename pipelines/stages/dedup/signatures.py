@@ -1,146 +1,158 @@
-"""Phase 1: the text hash, the rank among duplicates, and the band keys of every document.
-
-In all later phases a document is a number: its position in the whole input. Ids do not serve, because foreign inputs
-may repeat them.
-"""
+"""Phase 1: the record of every document, and its keys, shuffled into buckets: one of its text and one per band."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.algorithms.minhash.signatures import band_keys, choose_bands, shingle_hashes, signature_of, text_hash
+from pipelines.algorithms.minhash.bands import band_keys, choose_bands
+from pipelines.algorithms.minhash.signing import check_sample, sign
 from pipelines.core import inputs, progress, shards, storage
+from pipelines.core.buckets import write_buckets
 from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
+from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.config import DedupConfig
-
-Numbers = npt.NDArray[np.int64]
-
-RANK_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("score", pa.int64()),
-        pa.field("created_utc", pa.int64()),
-    ]
+from pipelines.stages.dedup.paragraphs import ParagraphRemover
+from pipelines.stages.dedup.records import (
+    NO_DATE,
+    NO_SCORE,
+    Corpus,
+    Records,
+    bucket_batch,
+    record_type,
+    save_array,
+    work_name,
 )
+from pipelines.stages.dedup.sources import SIGNATURES, SourceShard, signature_schema, signature_values
+
+KEY_SCHEMA = pa.schema([pa.field("key", pa.uint64(), nullable=False), pa.field("row", pa.uint32(), nullable=False)])
+
+_SAMPLE_ROWS = 2
+_ROWS_PER_BATCH = 8192
 
 
-@dataclasses.dataclass(frozen=True)
-class SignedShard:
-    """A shard of documents with its file of signatures; `start` is the number of its first document."""
+class _Signed(NamedTuple):
+    """Documents with their signatures: without words there are no band keys, without text no keys.
 
-    documents: inputs.DocumentShard
-    path: str
-    start: int
-    rows: int
+    `is_emptied`: its text consisted of frequent paragraphs, so that it is dropped for that.
+    """
 
-    @property
-    def name(self) -> str:
-        """The name of the shard."""
-        return self.documents.name
+    documents: pa.RecordBatch
+    text_hashes: npt.NDArray[np.uint64]
+    values: npt.NDArray[np.uint32]
+    has_words: npt.NDArray[np.bool_]
+    is_emptied: npt.NDArray[np.bool_]
 
 
-def work_name(noun: str, index: int, suffix: str = "parquet") -> str:
-    """Return the name of the work file of a shard."""
-    return storage.join(WORK, shards.shard_name(noun, index, suffix))
+def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> TaskResult:
+    """Write the records, the ids and the keys of a shard of documents; with `write_signatures` also the signatures."""
+    config, buckets, output = context
+    keys_name = work_name("keys", shard.index, "buckets")
+    records, ids = [np.empty(0, record_type(config.num_perm))], [np.empty(0, np.uint8)]
+    values = [np.empty((0, config.num_perm), np.uint32)]
+    rows = id_end = 0
+    with write_buckets(storage.join(output, keys_name), KEY_SCHEMA) as written:
+        for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, config, output):
+            count = signed.documents.num_rows
+            numbers = np.arange(rows, rows + count)
+            text_rows, texts = numbers[~signed.is_emptied], signed.text_hashes[~signed.is_emptied, 0]
+            written.writer.write(bucket_batch(KEY_SCHEMA, texts, text_rows), _bucket_of(texts, buckets))
+            keys = band_keys(signed.values, *choose_bands(config.num_perm, config.threshold))[signed.has_words]
+            band_rows, bands = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
+            written.writer.write(bucket_batch(KEY_SCHEMA, bands, band_rows), buckets + _bucket_of(bands, buckets))
+            encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
+            id_ends = id_end + np.cumsum([len(id) for id in encoded])
+            records.append(_records(signed, id_ends))
+            ids.append(np.frombuffer(b"".join(encoded), np.uint8))
+            if config.write_signatures and not shard.signatures:
+                values.append(signed.values)
+            rows, id_end = rows + count, int(id_ends[-1])
+            progress.advance(count)
+    files = (
+        save_array(output, work_name("records", shard.index, "npy"), np.concatenate(records)),
+        save_array(output, work_name("ids", shard.index, "npy"), np.concatenate(ids)),
+        save_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
+        FileEntry(keys_name, written.size_bytes, written.sha256),
+    )
+    return TaskResult(files=files)
 
 
-def band_name(band: int) -> str:
-    """Return the name of the column that holds a band's keys."""
-    return f"band_{band:03d}"
+def _sign_documents(shard: SourceShard, config: DedupConfig, output: str) -> Iterator[_Signed]:
+    remover = ParagraphRemover(shard, config, output)
+    is_checked = False
+    for original in inputs.read_documents(shard.require_documents(), Drops()):
+        if original.num_rows:
+            batch, is_emptied = remover(original)
+            texts = batch.column("text")
+            signed = sign(texts, config.ngram, config.num_perm, config.seed)
+            if not is_checked:
+                check_sample(texts.slice(0, _SAMPLE_ROWS), signed.values, config.ngram, config.seed)
+            is_checked = True
+            yield _Signed(batch, signed.text_hashes, signed.values, signed.shingles > 0, is_emptied)
 
 
-def signature_schema(bands: int) -> pa.Schema:
-    """Return the schema of signature files; a document without words has no band keys."""
-    hashes = [pa.field(name, pa.uint64(), nullable=False) for name in ("text_hash", "text_hash_2")]
-    keys = [pa.field(band_name(band), pa.uint64()) for band in range(bands)]
-    return pa.schema([*RANK_SCHEMA, *hashes, *keys])
+def _read_signatures(shard: SourceShard) -> Iterator[_Signed]:
+    assert shard.signatures is not None
+    for batch in shards.read_batches(shard.signatures.path):
+        if batch.num_rows:
+            text_hashes = np.frombuffer(b"".join(batch.column("text_hash").to_pylist()), "<u8").reshape(-1, 2)
+            has_words = batch.column("has_words").to_numpy(zero_copy_only=False)
+            values = signature_values(batch.column("minhash"))
+            yield _Signed(batch, text_hashes, values, has_words, np.zeros(batch.num_rows, bool))
 
 
-def sign_shard(shard: inputs.DocumentShard, context: tuple[DedupConfig, str]) -> TaskResult:
-    """Write the signatures of a shard of documents."""
-    config, output = context
-    bands, rows = choose_bands(config.num_perm, config.threshold)
-    schema = signature_schema(bands)
-    with shards.write_shard(output, work_name("signatures", shard.index), schema) as signatures:
-        for batch in inputs.read_documents(shard, Drops()):
-            if batch.num_rows:
-                columns = _signature_columns(batch, config, bands, rows)
-                signatures.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-            progress.advance(batch.num_rows)
-    return TaskResult(files=(signatures.entry,))
+def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    records = np.empty(signed.documents.num_rows, record_type(signed.values.shape[1]))
+    records["sketch"] = signed.values[:, : records["sketch"].shape[1]].astype(np.uint8)
+    records["text_hash"] = signed.text_hashes
+    records["has_words"] = signed.has_words
+    records["score"] = _ranking_column(signed.documents, "score", NO_SCORE)
+    records["created"] = _ranking_column(signed.documents, "created_utc", NO_DATE)
+    records["id_end"] = id_ends
+    return records
 
 
-def _signature_columns(batch: pa.RecordBatch, config: DedupConfig, bands: int, rows: int) -> list[pa.Array]:
-    texts = batch.column("text").to_pylist()
-    hashes = np.frombuffer(b"".join(map(text_hash, texts)), dtype="<u8").reshape(-1, 2)
-    signatures = np.zeros((len(texts), config.num_perm), dtype=np.uint32)
-    without_words = np.zeros(len(texts), dtype=bool)
-    for row, text in enumerate(texts):
-        shingles = shingle_hashes(text, config.ngram)
-        without_words[row] = not len(shingles)
-        signatures[row] = signature_of(shingles, config.num_perm, config.seed)
-    keys = band_keys(signatures, bands, rows)
-    return [
-        batch.column("id"),
-        *(_rank_column(batch, name) for name in RANK_SCHEMA.names[1:]),
-        *(pa.array(hashes[:, column], pa.uint64()) for column in range(2)),
-        *(pa.array(keys[:, band], pa.uint64(), mask=without_words) for band in range(bands)),
-    ]
+def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[DedupConfig, Corpus]) -> FileEntry:
+    """Write the signatures of the documents of a shard that are kept, in their order."""
+    config, corpus = context
+    numbers = np.flatnonzero(is_kept)
+    all_records = Records(corpus)
+    records = all_records.take(numbers + corpus.starts[shard])
+    values = storage.read_array(storage.join(corpus.output, work_name("values", shard, "npy")))
+    schema = signature_schema(config)
+    with shards.write_shard(corpus.output, shards.shard_name(SIGNATURES, shard), schema, repetitive=()) as written:
+        for start in range(0, len(numbers), _ROWS_PER_BATCH):
+            chosen, part = numbers[start : start + _ROWS_PER_BATCH], records[start : start + _ROWS_PER_BATCH]
+            flat = pa.array(np.ascontiguousarray(values[chosen]).reshape(-1))
+            columns = [
+                pa.array(all_records.ids(chosen + corpus.starts[shard]), pa.string()),
+                pa.array(part["score"], mask=part["score"] == NO_SCORE),
+                pa.array(part["created"], mask=part["created"] == NO_DATE),
+                pa.array([row.tobytes() for row in part["text_hash"]], pa.binary(16)),
+                pa.array(part["has_words"]),
+                pa.FixedSizeListArray.from_arrays(flat, config.num_perm),
+            ]
+            written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return written.entry
 
 
-def _rank_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column that ranks duplicates as integers; nulls where the input has no such column of numbers."""
+def _bucket_of(keys: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:
+    return (keys % np.uint64(buckets)).astype(np.int32)
+
+
+def _ranking_column(batch: pa.RecordBatch, name: str, missing: int) -> npt.NDArray[np.int64]:
+    """Return a column that ranks duplicates as integers; `missing` where the input has no such number."""
     kind = batch.schema.field(name).type if name in batch.schema.names else pa.null()
+    column = pa.nulls(batch.num_rows, pa.int64())
     if pa.types.is_integer(kind):
-        return batch.column(name).cast(pa.int64(), safe=False)
-    if pa.types.is_floating(kind):  # pandas stores integers with missing values as floats
-        column = batch.column(name)
-        return pc.if_else(pc.is_finite(column), column, None).cast(pa.int64(), safe=False)
-    return pa.nulls(batch.num_rows, pa.int64())
-
-
-def open_signatures(source: Sequence[inputs.DocumentShard], output: str) -> tuple[SignedShard, ...]:
-    """Return the shards with their signature files, and number their documents."""
-    signed = []
-    start = 0
-    for shard in source:
-        path = storage.join(output, work_name("signatures", shard.index))
-        rows = count_rows(path)
-        signed.append(SignedShard(shard, path, start, rows))
-        start += rows
-    return tuple(signed)
-
-
-def count_rows(path: str) -> int:
-    """Return the number of rows of a Parquet file, from its footer."""
-    with storage.open_read(path) as stream:
-        rows: int = shards.open_parquet(stream, path).metadata.num_rows
-    return rows
-
-
-def read_arrays(paths: Sequence[str], schema: pa.Schema) -> list[npt.NDArray[np.int64]]:
-    """Return the columns of files of integers, one after the other."""
-    batches = [batch for path in paths for batch in shards.read_batches(path)]
-    table = pa.Table.from_batches(batches, schema)
-    return [column.to_numpy() for column in table.columns]
-
-
-def read_keys(
-    signed: Sequence[SignedShard], names: list[str]
-) -> Iterator[tuple[Numbers, list[npt.NDArray[np.uint64]]]]:
-    """Yield document numbers with columns of hashes, batch by batch; documents without band keys are skipped."""
-    for shard in signed:
-        start = shard.start
-        for batch in shards.read_batches(shard.path, names):
-            numbers = np.arange(start, start + batch.num_rows, dtype=np.int64)
-            start += batch.num_rows
-            is_valid = batch.column(names[0]).is_valid().to_numpy(zero_copy_only=False)
-            yield numbers[is_valid], [batch.column(name).fill_null(0).to_numpy()[is_valid] for name in names]
+        column = batch.column(name).cast(pa.int64(), safe=False)
+    elif pa.types.is_floating(kind):  # pandas stores integers with missing values as floats
+        values = batch.column(name)
+        column = pc.if_else(pc.is_finite(values), values, None).cast(pa.int64(), safe=False)
+    return np.asarray(column.fill_null(missing))

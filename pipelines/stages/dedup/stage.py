@@ -3,30 +3,57 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.algorithms.minhash.signatures import choose_bands
-from pipelines.core import inputs, shards, storage
+from pipelines.core import inputs
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.stages.dedup.candidates import KeySpace, find_pairs
-from pipelines.stages.dedup.clusters import CLUSTERS, compare_members, write_clusters, write_members
+from pipelines.stages.dedup.candidates import (
+    compare_wave,
+    ends_of_waves,
+    find_candidates,
+    find_copies,
+    find_waves,
+    mark_candidates,
+    mark_copies,
+)
+from pipelines.stages.dedup.clusters import (
+    CLUSTERS,
+    KEPT_KIND,
+    KINDS,
+    choose_kept,
+    decide,
+    gather_clusters,
+    read_members,
+    write_clusters,
+)
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.signatures import SignedShard, count_rows, open_signatures, sign_shard, work_name
-from pipelines.stages.dedup.verification import CandidatePairs, mark_candidates, part_name, verify_pairs, write_shingles
+from pipelines.stages.dedup.paragraphs import (
+    PARAGRAPHS,
+    ParagraphRemover,
+    count_paragraphs,
+    join_frequent,
+    sum_paragraphs,
+    write_examples,
+    write_paragraphs,
+)
+from pipelines.stages.dedup.records import Corpus, Records, count_documents
+from pipelines.stages.dedup.signatures import sign_shard, write_signatures
+from pipelines.stages.dedup.sources import SourceShard, open_earlier
+from pipelines.stages.dedup.verification import verify_pairs, write_shingles
 
-STAGE = Stage("dedup", 1, (CLUSTERS,))
+STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS))
 
-
-@dataclasses.dataclass(frozen=True)
-class TaskSizes:
-    """Bounds of the tasks: documents per part of a band (~100 bytes each), pairs per verification task (~50 bytes)."""
-
-    documents_per_part: int = 1 << 20
-    pairs_per_task: int = 1 << 20
+# Of compressed input per bucket of a shuffle: at 400 bytes per document about two million keys, 100 MB to sort.
+_BUCKET_BYTES = 32 << 20
+_MAX_BUCKETS = 1 << 14
 
 
 def dedup(
@@ -35,95 +62,111 @@ def dedup(
     documents: str | Sequence[str],
     output: str,
     options: RunOptions,
-    sizes: TaskSizes | None = None,
+    buckets: int | None = None,
 ) -> Summary:
     """Write the documents without duplicates, a list of the dropped ones, and `clusters.parquet`.
 
-    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. Documents whose
-    normalized texts are equal, or whose sets of word shingles have a Jaccard similarity of at least the threshold, form
-    clusters (connected components). Of each cluster, the document of highest score is kept, then of earliest creation,
-    then of smallest id. `sizes` bounds the memory of a task and does not change the result. Raises InputError if there
-    are no documents. Paper, section 2.1.
+    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped if
+    a better one is kept whose normalized text is equal, or whose set of word shingles has a Jaccard similarity of at
+    least the threshold to its own. Better is the document of higher score, then of earlier creation, then of smaller
+    id. `buckets` bounds the memory of a task and does not change the result. Raises InputError if there are no
+    documents. Paper, section 2.1.
     """
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
-    options = options.for_input(inputs.size_on_disk(source.files))
-    with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
+    own = [SourceShard(shard.index, shard) for shard in source.shards]
+    earlier, fingerprints = open_earlier(config.against, config, len(own))
+    size_bytes = inputs.size_on_disk(source.files) + inputs.size_on_disk(
+        [file for shard in earlier for file in shard.files]
+    )
+    options = options.for_input(size_bytes)
+    buckets = buckets or min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES))
+    prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():
-                _run_phases(config, source, sizes or TaskSizes(), run)
+                _run_phases(config, own, earlier, buckets, run)
         return run.finish()
 
 
-def _run_phases(config: DedupConfig, source: inputs.DocumentInput, sizes: TaskSizes, run: StageRun) -> None:
-    output = run.output
-    run.map(sign_shard, source.shards, (config, output), phase="signatures", work=True, total=source.records)
-    signed = open_signatures(source.shards, output)
-    equal, candidates = _find_pairs(config, signed, sizes.documents_per_part, run)
-    near, shingle_indexes = _verify_pairs(
-        config, signed, pairs=candidates, pairs_per_task=sizes.pairs_per_task, run=run
-    )
-    run.once("members", lambda: write_members(equal, near, signed, output), work=True)
-    context = (shingle_indexes, output)
-    run.map(compare_members, signed, context, phase="comparison", work=True, total=len(signed), unit="shards")
-    run.map(_filter_shard, source.shards, output, total=source.records)
-    run.once("clusters", lambda: write_clusters(signed, config.threshold, output))
+def _run_phases(
+    config: DedupConfig, own: list[SourceShard], earlier: list[SourceShard], buckets: int, run: StageRun
+) -> None:
+    sources = own + earlier
+    if config.paragraphs is not None:
+        run.map(count_paragraphs, own, (config, buckets, run.output), phase="paragraphs", work=True)
+        counts = (config.paragraphs, len(own), run.output)
+        run.map(sum_paragraphs, range(buckets), counts, phase="frequent-paragraphs", name=_part_name, work=True)
+        run.once("frequent", lambda: join_frequent(buckets, run.output), work=True)
+    run.map(sign_shard, sources, (config, buckets, run.output), phase="signatures", work=True)
+    starts = count_documents(len(sources), run.output)
+    corpus = Corpus(run.output, starts, own_shards=len(own), buckets=buckets)
+
+    def map_parts(phase: str, function: Callable[..., TaskResult], parts: int, context: Any) -> list[ShardEntry]:
+        items = range(parts)
+        return run.map(function, items, context, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
+
+    map_parts("copies", find_copies, buckets, corpus)
+    run.once("copy-marks", lambda: mark_copies(corpus), work=True)
+    candidates = map_parts("candidates", find_candidates, buckets, (config.threshold, corpus))
+    run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
+    run.map(write_shingles, sources, (config, corpus), phase="shingles", work=True, total=corpus.documents)
+
+    largest = max(int(entry.counts["largest_bucket"]) for entry in candidates)
+    ends = ends_of_waves(largest, corpus)
+    map_parts("waves", find_waves, buckets, (ends, corpus))
+    # What becomes of the documents of a wave is final after it: it depends only on better ones.
+    for number in range(2 * len(ends) + 2 if largest else 1):
+        corpus = dataclasses.replace(corpus, round=number)
+        wave, is_within = number // 2, bool(number % 2)
+        if number:
+            map_parts(f"wave-{number}", compare_wave, buckets, (wave, is_within, config.threshold, corpus))
+        map_parts(f"verification-{number}", verify_pairs, buckets, (config.threshold, ends, corpus))
+        run.once(f"decisions-{number}", functools.partial(decide, wave, corpus), work=True)
+    map_parts("kept", choose_kept, len(sources), corpus)
+    map_parts("clusters", gather_clusters, len(sources), corpus)
+    run.map(_filter_shard, own, (config, corpus), total=corpus.own_documents)
+    run.once("list", lambda: write_clusters(corpus))
+    if config.paragraphs is not None:
+        run.once("paragraph-list", lambda: write_paragraphs(len(own), run.output))
 
 
-def _find_pairs(
-    config: DedupConfig, signed: tuple[SignedShard, ...], documents_per_part: int, run: StageRun
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files of pairs with equal texts, and those of candidate pairs."""
-    bands, _ = choose_bands(config.num_perm, config.threshold)
-    parts = max(1, -(-sum(shard.rows for shard in signed) // documents_per_part))
-    keys = KeySpace(signed, bands, parts, run.output)
-    items = keys.key_parts()
-    entries = run.map(find_pairs, items, keys, phase="bands", work=True, total=len(items), unit="parts")
-    return _paths(run, entries[:parts]), _paths(run, entries[parts:])
+def _part_name(part: int) -> str:
+    return f"part-{part:05d}"
 
 
-def _verify_pairs(
-    config: DedupConfig, signed: tuple[SignedShard, ...], pairs: tuple[str, ...], pairs_per_task: int, run: StageRun
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files of verified pairs, and the indexes of the candidates' shingles."""
-    documents = sum(shard.rows for shard in signed)
-    run.once("marks", lambda: mark_candidates(pairs, documents, run.output), work=True)
-    run.map(write_shingles, signed, (config.ngram, run.output), phase="shingles", work=True, total=documents)
-    shingle_indexes = tuple(storage.join(run.output, work_name("shingles", shard.documents.index)) for shard in signed)
-    total = sum(map(count_rows, pairs))
-    parts = max(1, -(-total // pairs_per_task))
-    candidates = CandidatePairs(
-        pairs=pairs, parts=parts, shingle_indexes=shingle_indexes, threshold=config.threshold, output=run.output
-    )
-    entries = run.map(
-        verify_pairs,
-        range(parts),
-        candidates,
-        name=part_name,
-        phase="verification",
-        work=True,
-        total=total,
-        unit="pairs",
-    )
-    return _paths(run, entries), shingle_indexes
-
-
-def _paths(run: StageRun, entries: Sequence[ShardEntry]) -> tuple[str, ...]:
-    return tuple(storage.join(run.output, file.name) for entry in entries for file in entry.files)
-
-
-def _filter_shard(shard: inputs.DocumentShard, output: str) -> TaskResult:
-    clusters = storage.join(output, work_name("clusters", shard.index))
-    drop_reasons = {
-        member["row"]: DropReason(f"{member['kind']}_duplicate", member["cluster"])
-        for member in shards.read_rows(clusters, ["row", "cluster", "kind"])
-        if member["kind"] != "kept"
-    }
+def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> TaskResult:
+    config, corpus = context
+    index = shard.index
+    members = read_members(corpus, index)
+    dropped = members.filter(pc.not_equal(members["kind"], KEPT_KIND))
+    rows = (dropped["document"].to_numpy() - corpus.starts[index]).tolist()
+    kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
+    kinds = [KINDS[kind] for kind in dropped["kind"].to_pylist()]
+    reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
+    remover = ParagraphRemover(shard, config, corpus.output)
     rows_read = 0
+    is_emptied = np.zeros(0, bool)
+
+    def remove_paragraphs(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal is_emptied
+        batch, is_emptied = remover(batch)
+        return batch
 
     def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
         nonlocal rows_read
+        for row in np.flatnonzero(is_emptied).tolist():
+            reasons[rows_read + row] = DropReason("repeated_paragraphs")
         start = rows_read
         rows_read += batch.num_rows
-        return [drop_reasons.get(row) for row in range(start, rows_read)]
+        return [reasons.get(row) for row in range(start, rows_read)]
 
-    return filter_shard(shard, output, filter_batch)
+    result = filter_shard(shard.require_documents(), corpus.output, filter_batch, remove_paragraphs)
+    files, counts = result.files, {}
+    if config.paragraphs is not None:
+        files += (write_examples(remover, index, corpus.output),)
+        counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
+    if config.write_signatures:
+        is_kept = np.ones(corpus.starts[index + 1] - corpus.starts[index], bool)
+        is_kept[list(reasons)] = False
+        files += (write_signatures(index, is_kept, context),)
+    return dataclasses.replace(result, counts=counts, files=files)

@@ -1,190 +1,164 @@
-"""Phase 3: the true Jaccard similarity of the candidate pairs.
-
-Only documents of candidate pairs are shingled again; their shingles are written to files with random access.
-"""
+"""Phases 4 and 5: the shingles of candidates, and the true Jaccard similarity of their pairs."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.kernels.union_find import DisjointSets
-from pipelines.algorithms.minhash.signatures import Hashes, jaccard, pair_hashes, shingle_hashes
-from pipelines.core import inputs, progress, shards, storage
+from pipelines.algorithms.minhash.pairing import jaccard_of_pairs
+from pipelines.algorithms.minhash.shingles import shingle_hashes_of, sorted_sets
+from pipelines.core import inputs, progress, storage
+from pipelines.core.buckets import write_buckets
 from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.stages.dedup.candidates import PAIR_SCHEMA, read_pairs
-from pipelines.stages.dedup.signatures import Numbers, SignedShard, read_arrays, work_name
+from pipelines.stages.dedup.candidates import PAIR_SCHEMA, read_candidates, waves_of
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.paragraphs import ParagraphRemover
+from pipelines.stages.dedup.records import (
+    Corpus,
+    Numbers,
+    Records,
+    bucket_batch,
+    read_columns,
+    save_array,
+    work_name,
+)
+from pipelines.stages.dedup.sources import SourceShard
 
-_MARKS = storage.join(WORK, "marks.bin")
-_CACHED_BYTES = 64 << 20
-_OPEN_FILES = 64
-
-_INDEX_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("document", "offset", "shingles")])
-
-
-@dataclasses.dataclass(frozen=True)
-class CandidatePairs:
-    """The files of candidate pairs and of their documents' shingles; `parts` is the number of verification tasks."""
-
-    pairs: tuple[str, ...]
-    parts: int
-    shingle_indexes: tuple[str, ...]
-    threshold: float
-    output: str
-
-
-def mark_candidates(pairs: tuple[str, ...], documents: int, output: str) -> TaskResult:
-    """Write a bit per document: whether it is in a candidate pair. Memory: a byte per document."""
-    is_candidate = np.zeros(documents, dtype=bool)
-    for left, right in read_pairs(pairs):
-        is_candidate[left] = is_candidate[right] = True
-    return TaskResult(files=(shards.write_file(output, _MARKS, np.packbits(is_candidate).tobytes()),))
-
-
-def write_shingles(shard: SignedShard, context: tuple[int, str]) -> TaskResult:
-    """Write the shingle hashes of the candidates in a shard to one file, and the offset of each to another."""
-    ngram, output = context
-    index_name = work_name("shingles", shard.documents.index)
-    data_name = work_name("shingles", shard.documents.index, "bin")
-    with (
-        shards.write_shard(output, index_name, _INDEX_SCHEMA) as index,
-        storage.atomic_write(storage.join(output, data_name)) as data,
-    ):
-        offset = 0
-        for row, text in _candidate_texts(shard, storage.join(output, _MARKS)):
-            hashes = shingle_hashes(text, ngram).astype("<u8")
-            data.write(hashes.tobytes())
-            index.writer.write({"document": shard.start + row, "offset": offset, "shingles": len(hashes)})
-            offset += hashes.nbytes
-    return TaskResult(files=(index.entry, FileEntry(data_name, data.size_bytes, data.sha256)))
+# A verified pair: the document that is kept if one of both is, the other one, their similarity, and the wave of the
+# better one.
+EDGE_SCHEMA = pa.schema(
+    [
+        pa.field("better", pa.int64(), nullable=False),
+        pa.field("worse", pa.int64(), nullable=False),
+        pa.field("jaccard", pa.float64(), nullable=False),
+        pa.field("wave", pa.uint8(), nullable=False),
+    ]
+)
+# Pairs, and shingles of their documents (8 bytes each), that are held at the same time.
+_CHUNK_PAIRS, _CHUNK_SHINGLES = 1 << 14, 1 << 23
 
 
-def _candidate_texts(shard: SignedShard, marks_path: str) -> Iterator[tuple[int, str]]:
-    """Yield row and text of the candidates in a shard."""
-    first_byte, first_bit = divmod(shard.start, 8)
-    marks = np.frombuffer(storage.read_bytes(marks_path), dtype=np.uint8)[first_byte:]
-    bits = np.unpackbits(marks, count=min(first_bit + shard.rows, 8 * len(marks)))
-    is_candidate = bits[first_bit:].astype(bool)
-    if not is_candidate.any():
-        return
-    start = 0
-    for batch in inputs.read_documents(shard.documents, Drops()):
-        texts = batch.column("text")
-        for row in np.flatnonzero(is_candidate[start : start + batch.num_rows]).tolist():
-            yield start + row, texts[row].as_py()
-        start += batch.num_rows
-        progress.advance(batch.num_rows)
+def write_shingles(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> TaskResult:
+    """Write the shingles of the candidates of a shard: their rows, where those of each begin, and all hashes.
 
-
-class ShingleFiles:
-    """The shingles of all candidates by document; holds 32 bytes per candidate and a cache of at most 64 MiB."""
-
-    def __init__(self, indexes: tuple[str, ...]) -> None:
-        self._paths = [index.removesuffix(".parquet") + ".bin" for index in indexes]
-        parts = [read_arrays([index], _INDEX_SCHEMA) for index in indexes]
-        self._documents, self._offsets, self._sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
-        self._files = np.repeat(np.arange(len(parts)), [len(documents) for documents, _, _ in parts])
-        self._open_files: OrderedDict[int, BinaryIO] = OrderedDict()
-        self._cache: OrderedDict[int, Hashes] = OrderedDict()
-        self._cached_bytes = 0
-
-    def __enter__(self) -> ShingleFiles:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for stream in self._open_files.values():
-            stream.close()
-
-    def size_of(self, document: int) -> int:
-        """Return the number of shingles of a document."""
-        return int(self._sizes[self._position(document)])
-
-    def jaccard(self, left: int, right: int) -> float:
-        """Return the true Jaccard similarity of two documents."""
-        return jaccard(self._read(left), self._read(right))
-
-    def _read(self, document: int) -> Hashes:
-        if document in self._cache:
-            self._cache.move_to_end(document)
-            return self._cache[document]
-        position = self._position(document)
-        stream = self._open(int(self._files[position]))
-        stream.seek(int(self._offsets[position]))
-        hashes: Hashes = np.frombuffer(stream.read(8 * int(self._sizes[position])), dtype="<u8")
-        self._cache[document] = hashes
-        self._cached_bytes += hashes.nbytes
-        while self._cached_bytes > _CACHED_BYTES and len(self._cache) > 1:
-            self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
-        return hashes
-
-    def _position(self, document: int) -> int:
-        position = int(np.searchsorted(self._documents, document))
-        assert self._documents[position] == document
-        return position
-
-    def _open(self, file: int) -> BinaryIO:
-        if file not in self._open_files:
-            if len(self._open_files) >= _OPEN_FILES:
-                self._open_files.popitem(last=False)[1].close()
-            self._open_files[file] = storage.open_read(self._paths[file])
-        self._open_files.move_to_end(file)
-        return self._open_files[file]
-
-
-def verify_pairs(part: int, candidates: CandidatePairs) -> TaskResult:
-    """Write the pairs of a part whose true Jaccard similarity reaches the threshold.
-
-    Pairs that earlier pairs of the part already connect are not compared: the clusters are the same without them.
+    Without documents there are none, and the similarity of the candidates is estimated from their sketches.
     """
-    left, right = _pairs_of_part(part, candidates)
-    documents, nodes = np.unique(np.concatenate((left, right)), return_inverse=True)
-    clusters = DisjointSets(len(documents))
-    with (
-        shards.write_shard(
-            candidates.output, storage.join(WORK, f"edges-{part_name(part)}.parquet"), PAIR_SCHEMA
-        ) as edges,
-        ShingleFiles(candidates.shingle_indexes) as shingles,
-    ):
-        for left_node, right_node in zip(nodes[: len(left)].tolist(), nodes[len(left) :].tolist(), strict=True):
-            if clusters.find(left_node) != clusters.find(right_node):
-                pair = int(documents[left_node]), int(documents[right_node])
-                if _are_near(shingles, *pair, candidates.threshold):
-                    clusters.union(left_node, right_node)
-                    edges.writer.write(dict(zip(PAIR_SCHEMA.names, pair, strict=True)))
-            progress.advance()
-    return TaskResult(counts={"candidate_pairs": len(left)}, files=(edges.entry,))
+    config, corpus = context
+    is_candidate = read_candidates(corpus, shard.index)
+    name = work_name("shingles", shard.index, "bin")
+    if shard.documents is None:
+        is_candidate = np.zeros_like(is_candidate)
+    sizes = [np.zeros(1, np.int64)]
+    row = 0
+    with storage.atomic_write(storage.join(corpus.output, name), durable=False) as stream:
+        remover = ParagraphRemover(shard, config, corpus.output)
+        for batch in inputs.read_documents(shard.require_documents(), Drops()) if is_candidate.any() else ():
+            chosen = is_candidate[row : row + batch.num_rows]
+            row += batch.num_rows
+            if chosen.any():
+                candidates, _ = remover(batch.filter(pa.array(chosen)))
+                hashes, starts = sorted_sets(*shingle_hashes_of(candidates.column("text"), config.ngram))
+                stream.write(hashes.data)
+                sizes.append(np.diff(starts))
+            progress.advance(batch.num_rows)
+    files = (
+        FileEntry(name, stream.size_bytes, stream.sha256),
+        save_array(corpus.output, work_name("shingle-rows", shard.index, "npy"), np.flatnonzero(is_candidate)),
+        save_array(corpus.output, work_name("shingle-starts", shard.index, "npy"), np.cumsum(np.concatenate(sizes))),
+    )
+    return TaskResult(files=files)
 
 
-def part_name(part: int) -> str:
-    """Return the name of a verification task."""
-    return f"part-{part:05d}"
+def verify_pairs(bucket: int, context: tuple[float, Numbers, Corpus]) -> TaskResult:
+    """Write the pairs of a bucket whose true Jaccard similarity reaches the threshold, by the shard of the worse."""
+    threshold, ends, corpus = context
+    left, right = read_columns(corpus.paths(f"pairs-{corpus.round}", "buckets", corpus.buckets), PAIR_SCHEMA, bucket)
+    pairs = _distinct(left, right)
+    records, shingles = Records(corpus), _Shingles(corpus)
+    name = work_name(f"edges-{corpus.round}", bucket, "buckets")
+    total = 0
+    with write_buckets(storage.join(corpus.output, name), EDGE_SCHEMA) as written:
+        for chunk in shingles.chunks(pairs):
+            similarity = np.where(shingles.are_known(chunk), shingles.similarity(chunk), records.estimate(chunk))
+            is_near = similarity >= threshold
+            near = chunk[:, is_near]
+            total += near.shape[1]
+            ranks = records.ranks(near.reshape(-1)).reshape(near.shape)
+            better, worse = (np.where(pick, near[0], near[1]) for pick in (ranks[0] < ranks[1], ranks[0] > ranks[1]))
+            waves = waves_of(better, ends, records)
+            batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near], waves)
+            written.writer.write(batch, corpus.shards_of(worse))
+    progress.advance()
+    counts = {"candidate_pairs": pairs.shape[1], "near_pairs": total}
+    return TaskResult(counts=counts, files=(FileEntry(name, written.size_bytes, written.sha256),))
 
 
-def _are_near(shingles: ShingleFiles, left: int, right: int, threshold: float) -> bool:
-    small, large = sorted((shingles.size_of(left), shingles.size_of(right)))
-    # Sets of very different sizes cannot be near, whatever their elements are.
-    return small / large >= threshold and shingles.jaccard(left, right) >= threshold
-
-
-def _pairs_of_part(part: int, candidates: CandidatePairs) -> tuple[Numbers, Numbers]:
-    """Return the distinct pairs of a part, sorted."""
-    lefts, rights = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for left, right in read_pairs(candidates.pairs):
-        in_part = pair_hashes(left, right) % np.uint64(candidates.parts) == part
-        lefts.append(left[in_part])
-        rights.append(right[in_part])
-    left, right = np.concatenate(lefts), np.concatenate(rights)
+def _distinct(left: Numbers, right: Numbers) -> Numbers:
+    """Return the distinct pairs, in order, shape (2, pairs)."""
     order = np.lexsort((right, left))
-    left, right = left[order], right[order]
-    is_repeated = np.zeros(len(left), dtype=bool)
-    is_repeated[1:] = (left[1:] == left[:-1]) & (right[1:] == right[:-1])
-    progress.advance(int(is_repeated.sum()))
-    return left[~is_repeated], right[~is_repeated]
+    pairs = np.stack((left[order], right[order]))
+    is_first = np.ones(pairs.shape[1], bool)
+    is_first[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+    return np.asarray(pairs[:, is_first])
+
+
+class _Shingles:
+    """The shingles of all candidates, memory-mapped."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._rows = [storage.read_array(path) for path in corpus.paths("shingle-rows", "npy")]
+        self._starts = [storage.read_array(path) for path in corpus.paths("shingle-starts", "npy")]
+        self._hashes = [_map_hashes(path) for path in corpus.paths("shingles", "bin")]
+
+    def chunks(self, pairs: Numbers) -> Iterator[Numbers]:
+        """Yield the pairs in chunks of bounded memory, or of one pair."""
+        *_, sizes = self._locate(pairs.reshape(-1))
+        totals = np.cumsum(np.sum(sizes.reshape(pairs.shape), axis=0))
+        first = 0
+        while first < pairs.shape[1]:
+            before = totals[first - 1] if first else 0
+            last = int(np.searchsorted(totals, before + _CHUNK_SHINGLES, side="right"))
+            last = min(max(last, first + 1), first + _CHUNK_PAIRS)
+            yield pairs[:, first:last]
+            first = last
+
+    def similarity(self, pairs: Numbers) -> npt.NDArray[np.float64]:
+        """Return the Jaccard similarity of pairs."""
+        documents, places = np.unique(pairs, return_inverse=True)
+        shards, starts, sizes = self._locate(documents)
+        located = zip(shards.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        sets = [self._hashes[shard][start : start + size] for shard, start, size in located]
+        bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        hashes = np.concatenate([np.empty(0, np.uint64), *sets])
+        return jaccard_of_pairs(hashes, bounds, places.reshape(pairs.shape))
+
+    def are_known(self, pairs: Numbers) -> npt.NDArray[np.bool_]:
+        """Return for which pairs the shingles of both documents are known."""
+        is_known = np.array([len(starts) > 1 for starts in self._starts])
+        return np.asarray(is_known[self._corpus.shards_of(pairs.reshape(-1))].reshape(pairs.shape).all(axis=0))
+
+    def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the shard of each document, where its shingles begin there, and how many they are."""
+        shards = self._corpus.shards_of(documents)
+        starts, sizes = np.empty((2, len(documents)), np.int64)
+        for shard in np.unique(shards).tolist():
+            places = np.flatnonzero(shards == shard)
+            if not len(self._rows[shard]):
+                starts[places] = sizes[places] = 0
+                continue
+            rows = np.searchsorted(self._rows[shard], documents[places] - self._corpus.starts[shard])
+            starts[places] = self._starts[shard][rows]
+            sizes[places] = self._starts[shard][rows + 1] - starts[places]
+        return shards, starts, sizes
+
+
+def _map_hashes(path: str) -> npt.NDArray[np.uint64]:
+    if not storage.size_bytes(path):  # an empty file cannot be mapped
+        return np.empty(0, np.uint64)
+    return np.asarray(np.memmap(storage.local_path(path), np.uint64, "r"))

@@ -1,0 +1,165 @@
+"""What later phases know of a document without reading it again: its rank, its text hash, a sketch of its signature.
+
+A document is a number: its position among all documents, first those of the input, then those of earlier corpora. Ids
+do not serve, because foreign inputs may repeat them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.algorithms.minhash.pairing import estimated_jaccard
+from pipelines.core import shards, storage
+from pipelines.core.buckets import bucket_part
+from pipelines.core.journal import WORK
+from pipelines.core.manifest import FileEntry
+
+Numbers = npt.NDArray[np.int64]
+
+# They rank last: no score is lower, and no date is later.
+NO_SCORE, NO_DATE = -(1 << 63), (1 << 63) - 1
+
+
+def work_name(noun: str, index: int, suffix: str) -> str:
+    """Return the name of a work file of a shard or a bucket."""
+    return storage.join(WORK, shards.shard_name(noun, index, suffix))
+
+
+def record_type(num_perm: int) -> np.dtype[Any]:
+    """Return the type of a record.
+
+    `sketch`: the low byte of each MinHash value (of as many as are compared in words of 8), which estimates the
+    similarity of two documents at a quarter of the space; `id_end`: where the id ends among those of the shard.
+    """
+    integers = [("score", np.int64), ("created", np.int64), ("id_end", np.int64)]
+    return np.dtype(
+        [("sketch", np.uint8, (num_perm // 8 * 8,)), ("text_hash", np.uint64, (2,)), ("has_words", np.bool_), *integers]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """All documents: `starts` are the numbers of the first document of each shard, and last of all documents.
+
+    The documents of the first `own_shards` are the input, the others are those of earlier corpora. `buckets` is the
+    number of parts of each shuffle, `round` that of the comparison, see `stage`.
+    """
+
+    output: str
+    starts: tuple[int, ...]
+    own_shards: int
+    buckets: int
+    round: int = 0
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return self.starts[-1]
+
+    @property
+    def own_documents(self) -> int:
+        """The number of documents of the input."""
+        return self.starts[self.own_shards]
+
+    def shards_of(self, numbers: Numbers) -> Numbers:
+        """Return the shard of each document."""
+        return np.searchsorted(np.array(self.starts), numbers, side="right") - 1
+
+    def edge_paths(self) -> list[str]:
+        """Return the files of near pairs of all rounds so far."""
+        rounds = range(self.round + 1)
+        return [path for number in rounds for path in self.paths(f"edges-{number}", "buckets", self.buckets)]
+
+    def paths(self, noun: str, suffix: str, count: int | None = None) -> list[str]:
+        """Return the work files of a noun, one per shard or `count`."""
+        indexes = range(len(self.starts) - 1 if count is None else count)
+        return [storage.join(self.output, work_name(noun, index, suffix)) for index in indexes]
+
+
+def count_documents(count: int, output: str) -> tuple[int, ...]:
+    """Return the numbers of the first document of each of `count` shards, and last of all documents."""
+    paths = [storage.join(output, work_name("records", index, "npy")) for index in range(count)]
+    return tuple(itertools.accumulate((len(storage.read_array(path)) for path in paths), initial=0))
+
+
+class Records:
+    """The records of all documents, memory-mapped."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._records = [storage.read_array(path) for path in corpus.paths("records", "npy")]
+        self._ids = [storage.read_array(path) for path in corpus.paths("ids", "npy")]
+
+    def take(self, numbers: Numbers) -> npt.NDArray[Any]:
+        """Return the records of documents."""
+        taken = np.empty(len(numbers), self._records[0].dtype)
+        for shard, rows, places in self._by_shard(numbers):
+            taken[places] = self._records[shard][rows]
+        return taken
+
+    def ids(self, numbers: Numbers) -> list[str]:
+        """Return the ids of documents."""
+        ids = [""] * len(numbers)
+        for shard, rows, places in self._by_shard(numbers):
+            ends, data = self._records[shard]["id_end"], self._ids[shard]
+            for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+                ids[place] = data[ends[row - 1] if row else 0 : ends[row]].tobytes().decode()
+        return ids
+
+    def ranks(self, numbers: Numbers) -> Numbers:
+        """Return the rank of each document among these, the best 0; it depends on nothing but the documents.
+
+        Best are documents of earlier corpora, then those of highest score, earliest creation, smallest id.
+        """
+        unique, places = np.unique(numbers, return_inverse=True)
+        records = self.take(unique)
+        # ~score is -score - 1, without an overflow.
+        keys = (records["created"], ~records["score"], unique < self._corpus.own_documents)
+        order = np.lexsort(keys)
+        tied = np.zeros(len(unique), bool)
+        same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
+        tied[order[1:][same]] = tied[order[:-1][same]] = True
+        id_ranks = np.zeros(len(unique), np.int64)
+        id_ranks[tied] = pc.rank(pa.array(self.ids(unique[tied]), pa.string()), tiebreaker="min").to_numpy()
+        ranks = np.empty(len(unique), np.int64)
+        ranks[np.lexsort((unique, id_ranks, *keys))] = np.arange(len(unique))
+        return ranks[places]
+
+    def estimate(self, pairs: Numbers) -> npt.NDArray[np.float64]:
+        """Return the estimated similarity of pairs, shape (2, pairs); the error is about 0.04 with 128 values."""
+        left, right = (self.take(numbers)["sketch"] for numbers in pairs)
+        return estimated_jaccard(np.count_nonzero(left == right, axis=1), left.shape[1])
+
+    def _by_shard(self, numbers: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+        """Yield shards with rows in them, and the places of these in `numbers`."""
+        owners = self._corpus.shards_of(numbers)
+        for shard in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == shard)
+            yield shard, numbers[places] - self._corpus.starts[shard], places
+
+
+def save_array(output: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
+    """Write an array as a work file."""
+    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+    return FileEntry(name, stream.size_bytes, stream.sha256)
+
+
+def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | None) -> list[npt.NDArray[Any]]:
+    """Return the columns of a bucket (None: of all) in all files, one after the other; of numbers only."""
+    batches = [batch for path in paths for batch in bucket_part(path, schema, bucket).batches()]
+    return [column.to_numpy() for column in pa.Table.from_batches(batches, schema).columns]
+
+
+def bucket_batch(schema: pa.Schema, *columns: npt.NDArray[Any]) -> pa.RecordBatch:
+    """Return a batch of columns of numbers."""
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
