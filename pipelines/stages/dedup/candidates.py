@@ -36,7 +36,7 @@ _COPIES, _CANDIDATES = storage.join(WORK, "copies.npy"), storage.join(WORK, "can
 
 # In a group of at most this many documents all pairs are compared; larger ones are compared in waves.
 _ALL_PAIRS = 64
-_WAVE_SAMPLE = 1 << 14
+_WAVE_SAMPLE = 1 << 16
 # Records that are held at the same time: about 160 MB.
 _CHUNK_MEMBERS = 1 << 20
 
@@ -90,9 +90,8 @@ def find_candidates(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
         save_array(corpus.output, work_name("large", bucket, "npy"), large),
         save_array(corpus.output, work_name("candidates", bucket, "npy"), np.union1d(candidates, large[1])),
     )
-    largest = int(np.unique(large[0], return_counts=True)[1].max(initial=0))
     progress.advance()
-    return TaskResult(counts={"largest_bucket": largest}, files=(*result.files, *files))
+    return TaskResult(counts=result.counts, files=(*result.files, *files))
 
 
 def _write_pairs(
@@ -122,16 +121,23 @@ def _write_pairs(
     return TaskResult(counts=counts, files=(entry,)), np.unique(np.concatenate(candidates))
 
 
-def ends_of_waves(largest: int, corpus: Corpus) -> Numbers:
-    """Return the documents at which waves end, so that a quarter of the documents of a wave are in earlier ones.
+def ends_of_waves(corpus: Corpus) -> tuple[Numbers, bool]:
+    """Return the documents at which waves end, and whether there are large groups.
 
-    In the largest group, the first wave has about as many members as are compared without waves.
+    A quarter of the documents of a wave are in earlier ones. In the largest group, the first wave has about as many
+    members as are compared without waves.
     """
-    waves = 1 + math.ceil(math.log(largest / _ALL_PAIRS, 4)) if largest else 1
-    samples = [np.unique(_read_large(bucket, corpus)[1]) for bucket in range(corpus.buckets)]
-    sample = np.unique(np.concatenate([part[:: max(1, len(part) // _WAVE_SAMPLE)] for part in samples]))
+    largest, samples = 0, [np.empty(0, np.int64)]
+    for bucket in range(corpus.buckets):
+        groups, members = _read_large(bucket, corpus)
+        largest = max(largest, int(np.unique(groups, return_counts=True)[1].max(initial=0)))
+        samples.append(members[:: 1 + len(members) * corpus.buckets // _WAVE_SAMPLE])
+    if not largest:
+        return samples[0], False
+    waves = 1 + math.ceil(math.log(largest / _ALL_PAIRS, 4))
+    sample = np.unique(np.concatenate(samples))
     ordered = sample[np.argsort(Records(corpus).ranks(sample))]
-    return ordered[[len(ordered) // 4 ** (waves - 1 - wave) for wave in range(waves - 1)]]
+    return ordered[[len(ordered) // 4 ** (waves - 1 - wave) for wave in range(waves - 1)]], True
 
 
 def waves_of(numbers: Numbers, ends: Numbers, records: Records) -> npt.NDArray[np.uint8]:

@@ -79,25 +79,30 @@ def dedup(
         [file for shard in earlier for file in shard.files]
     )
     options = options.for_input(size_bytes)
-    buckets = buckets or min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES))
+    buckets = buckets or max(1, min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES)))
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
     with stage_run(STAGE, config, inputs=prints, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():
-                _run_phases(config, own, earlier, buckets, run)
+                _run_phases(config, own, earlier, buckets, None if earlier else source.records, run)
         return run.finish()
 
 
 def _run_phases(
-    config: DedupConfig, own: list[SourceShard], earlier: list[SourceShard], buckets: int, run: StageRun
+    config: DedupConfig,
+    own: list[SourceShard],
+    earlier: list[SourceShard],
+    buckets: int,
+    records: int | None,
+    run: StageRun,
 ) -> None:
     sources = own + earlier
     if config.paragraphs is not None:
-        run.map(count_paragraphs, own, (config, buckets, run.output), phase="paragraphs", work=True)
+        run.map(count_paragraphs, own, (config, buckets, run.output), phase="paragraphs", work=True, total=records)
         counts = (config.paragraphs, len(own), run.output)
         run.map(sum_paragraphs, range(buckets), counts, phase="frequent-paragraphs", name=_part_name, work=True)
         run.once("frequent", lambda: join_frequent(buckets, run.output), work=True)
-    run.map(sign_shard, sources, (config, buckets, run.output), phase="signatures", work=True)
+    run.map(sign_shard, sources, (config, buckets, run.output), phase="signatures", work=True, total=records)
     starts = count_documents(len(sources), run.output)
     corpus = Corpus(run.output, starts, own_shards=len(own), buckets=buckets)
 
@@ -107,15 +112,14 @@ def _run_phases(
 
     map_parts("copies", find_copies, buckets, corpus)
     run.once("copy-marks", lambda: mark_copies(corpus), work=True)
-    candidates = map_parts("candidates", find_candidates, buckets, (config.threshold, corpus))
+    map_parts("candidates", find_candidates, buckets, (config.threshold, corpus))
     run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
     run.map(write_shingles, sources, (config, corpus), phase="shingles", work=True, total=corpus.documents)
 
-    largest = max(int(entry.counts["largest_bucket"]) for entry in candidates)
-    ends = ends_of_waves(largest, corpus)
+    ends, has_large_groups = ends_of_waves(corpus)
     map_parts("waves", find_waves, buckets, (ends, corpus))
     # What becomes of the documents of a wave is final after it: it depends only on better ones.
-    for number in range(2 * len(ends) + 2 if largest else 1):
+    for number in range(2 * len(ends) + 2 if has_large_groups else 1):
         corpus = dataclasses.replace(corpus, round=number)
         wave, is_within = number // 2, bool(number % 2)
         if number:
