@@ -61,7 +61,7 @@ PIPELINE = (
     StageSpec("fetch", {"links": "scrape"}),
     StageSpec("extract", {"pages": "fetch", "links": "scrape"}),
     StageSpec("dedup", {"documents": "extract"}),
-    StageSpec("remove-wikipedia", {"documents": "dedup"}),
+    StageSpec("remove-wikipedia", {"documents": "dedup"}, files="reference", paths=("reference_index",)),
     StageSpec("train-bpe", {"documents": "remove-wikipedia"}, files="counts", paths=("compare",)),
     StageSpec("tokenize", {"documents": "remove-wikipedia", "tokenizer": "train-bpe"}, paths=("tokenizer",)),
     StageSpec("pretrain", {"tokens": "tokenize"}, paths=("init_from",)),

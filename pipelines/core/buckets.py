@@ -53,7 +53,7 @@ class WrittenBuckets:
 @contextlib.contextmanager
 def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES) -> Iterator[WrittenBuckets]:
     """Yield a `WrittenBuckets`; the file appears if the block ends without an error."""
-    with storage.atomic_write(path) as stream:
+    with storage.atomic_write(path, durable=False) as stream:
         written = WrittenBuckets(BucketWriter(stream, schema, flush_bytes))
         yield written
         written.writer.close()
@@ -93,12 +93,14 @@ class BucketWriter:
         if not self._batches:
             return
         buckets = np.concatenate(self._buckets)
-        order = np.argsort(buckets, kind="stable")
+        # numpy sorts numbers of 16 bits by radix, in a seventh of the time.
+        order = np.argsort(buckets.astype(np.uint16) if buckets.max() < 1 << 16 else buckets, kind="stable")
         rows = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
         self._batches, self._buckets, self._pending_bytes = [], [], 0
-        numbers, starts = np.unique(buckets[order], return_index=True)
-        for bucket, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
-            self._write_frame(int(bucket), rows.take(order[start:end]))
+        counts = np.bincount(buckets)
+        ends = np.cumsum(counts)
+        for bucket in np.flatnonzero(counts).tolist():
+            self._write_frame(bucket, rows.take(order[ends[bucket] - counts[bucket] : ends[bucket]]))
 
     def _write_frame(self, bucket: int, rows: pa.Table) -> None:
         for batch in rows.combine_chunks().to_batches():

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -50,6 +51,9 @@ COMPRESSION_MAGIC = {
     b"BZh": ("bzip2", ".bz2"),
     b"\x1f\x8b": ("gzip", ".gz"),
 }
+# A stream of bzip2 that has data begins with these bytes.
+_BZIP2_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+_BZIP2_STREAM_BYTES = 10
 _ZIP_MAGIC = b"PK\x03\x04"
 _TAR_MAGIC = slice(257, 262)
 
@@ -112,6 +116,37 @@ class CountedReader(io.BufferedReader):
         self._bytes_out += size
         if not self._settled_bytes:
             self.file_bytes, self.decoded_bytes = self._bytes_in, self._bytes_out
+
+
+def find_bzip2_stream(path: str, begin: int, end: int) -> int | None:
+    """Return where the first stream with data in a part of the bytes of a `.bz2` file begins, None if none does."""
+    with storage.open_read(path) as raw:
+        for start in range(begin, end, _READ_BYTES):
+            raw.seek(start)
+            match = _BZIP2_STREAM.search(raw.read(_READ_BYTES + _BZIP2_STREAM_BYTES - 1))
+            if match and start + match.start() < end:
+                return start + match.start()
+    return None
+
+
+def read_bzip2_streams(path: str, begin: int, end: int) -> Iterator[bytes]:
+    """Yield the data of the streams of a `.bz2` file from `begin`, where one begins, in chunks of up to 1 MiB.
+
+    The last is the one that begins before `end`. Raises DamagedFileError if a stream is truncated or corrupt.
+    """
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        _check_format(path, raw)
+        position = begin
+        while position < end:
+            raw.seek(position)
+            decoder = bz2.BZ2Decompressor()
+            while not decoder.eof:
+                compressed = raw.read(_CHUNK_BYTES) if decoder.needs_input else b""
+                if decoder.needs_input and not compressed:
+                    raise EOFError("the last bzip2 stream is incomplete")
+                if data := decoder.decompress(compressed, _READ_BYTES):
+                    yield data
+            position = raw.tell() - len(decoder.unused_data)
 
 
 @contextlib.contextmanager

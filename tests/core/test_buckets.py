@@ -25,7 +25,9 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    batches=st.lists(st.lists(st.tuples(st.integers(0, 9999), _rows), max_size=12), max_size=6),
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 9999) | st.integers(65_530, 140_000), _rows), max_size=12), max_size=6
+    ),
     flush_bytes=st.sampled_from([1, 200, 48 << 20]),
     in_an_array=st.booleans(),
 )
@@ -40,7 +42,7 @@ def test_every_bucket_is_read_in_the_order_of_writing(
         for batch in batches:
             numbers = [bucket for bucket, _ in batch]
             rows = _batch([row for _, row in batch])
-            written.writer.write(rows, np.array(numbers, dtype=np.uint16) if in_an_array else numbers)
+            written.writer.write(rows, np.array(numbers, dtype=np.uint32) if in_an_array else numbers)
     assert written.size_bytes == Path(path).stat().st_size
     wanted: dict[int, list[dict[str, Any]]] = {}
     for bucket, row in (pair for batch in batches for pair in batch):

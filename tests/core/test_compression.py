@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core import progress
-from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.compression import find_bzip2_stream, open_decompressed, read_bzip2_streams, strip_compression
 from pipelines.core.errors import DamagedFileError, InputError
 
 _TEXT = b"".join(b"line %d of a dump\n" % number for number in range(50_000))
@@ -219,3 +219,36 @@ def test_highly_compressed_data_is_decoded_in_bounded_memory(tmp_path: Path) -> 
             assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_the_parts_of_a_bzip2_file_give_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.bz2"
+    pieces = [_TEXT[first : first + 100_000] for first in range(0, len(_TEXT), 100_000)]
+    streams = [bz2.compress(piece) for piece in pieces]
+    path.write_bytes(b"".join(streams))
+    begins = [sum(map(len, streams[:number])) for number in range(len(streams))]
+    size = path.stat().st_size
+    for begin in begins:
+        assert find_bzip2_stream(str(path), begin, size) == begin
+    assert find_bzip2_stream(str(path), begins[0] + 1, begins[1]) is None
+    assert find_bzip2_stream(str(path), begins[0] + 1, size) == begins[1]
+    parts = [(0, begins[3]), (begins[3], begins[4]), (begins[4], size)]
+    assert b"".join(chunk for part in parts for chunk in read_bzip2_streams(str(path), *part)) == _TEXT
+    # One that begins before the end of the part belongs to it as a whole.
+    assert b"".join(read_bzip2_streams(str(path), 0, begins[1] + 1)) == b"".join(pieces[:2])
+
+
+def test_a_large_stream_of_bzip2_comes_in_small_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(bytes(50_000_000)))
+    sizes = [len(chunk) for chunk in read_bzip2_streams(str(path), 0, path.stat().st_size)]
+    assert sum(sizes) == 50_000_000
+    assert max(sizes) <= 1 << 20
+
+
+@pytest.mark.parametrize("cut", [1, 30])
+def test_a_truncated_stream_of_bzip2_is_named(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "a.bz2"
+    path.write_bytes((bz2.compress(_TEXT) + bz2.compress(_TEXT))[:-cut])
+    with pytest.raises(DamagedFileError, match=r"a\.bz2: is truncated or corrupt near compressed byte"):
+        list(read_bzip2_streams(str(path), 0, path.stat().st_size))

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gzip
 import json
+import tomllib
 from pathlib import Path
 
+import lxml.html
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +18,7 @@ from pipelines.core.records import DOCUMENT_SCHEMA
 from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
+from pipelines.stages.remove_wikipedia.mirror_text import read_mirror_signs
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from webtext_cli.commands.remove_wikipedia import command
 
@@ -129,11 +133,96 @@ def test_a_changed_list_changes_the_identity_of_the_result(tmp_path):
     assert summary.records_out == 1
 
 
-def test_the_tracked_list_holds_registered_domains_only():
+def test_the_tracked_list_has_registered_domains_with_a_kind_and_a_source():
     lines = Path(data_path("wikipedia-domains.txt")).read_text().splitlines()
-    listed = [line for line in lines if line and not line.startswith("#")]
-    assert listed == list(dict.fromkeys(listed))
-    assert all(registered_domain(f"http://{domain}/") == domain for domain in listed)
+    rows = [line.split(maxsplit=2) for line in lines if line and not line.startswith("#")]
+    domains = [domain for domain, _, _ in rows]
+    assert domains == list(dict.fromkeys(domains))
+    assert all(registered_domain(f"http://{domain}/") == domain for domain in domains)
+    assert {kind for _, kind, _ in rows} == {"wikipedia", "sister", "mirror", "fork"}
+    assert all(source.startswith("https://") for _, _, source in rows)
+
+
+def test_sister_projects_are_removed_on_request(tmp_path):
+    urls = ["https://en.wiktionary.org/wiki/river", "https://de.wikibooks.org/wiki/Fluss", "http://other.example/"]
+    documents = write_documents(tmp_path / "in", [urls])
+    assert run(documents, tmp_path / "kept").records_out == 3
+    summary = run(documents, tmp_path / "removed", sister_projects=True)
+    assert (summary.records_out, dict(summary.dropped)) == (1, {"wikipedia_domain": 2})
+    assert {row["detail"] for row in rows(tmp_path / "removed", "dropped")} == {"wiktionary.org", "wikibooks.org"}
+
+
+MIRROR_TEXTS = {
+    "material from the article": "This article uses material from the Wikipedia article River.",
+    "GFDL notice": "Licensed under the GNU Free Documentation License. It uses material from the Wikipedia article X.",
+    "retrieved from, edit links": 'A [edit]\nB [edit]\nC [ edit ]\nRetrieved from "https://en.wikipedia.org/w/index.php?title=A"',
+    "from Wikipedia, the free encyclopedia, jump to navigation": (
+        "River\nFrom Wikipedia, the free encyclopedia\nJump to: navigation, search\nA river is"
+    ),
+    "license notice, last modified": (
+        "This page was last modified on 3 May 2010.\nText is available under the Creative Commons "
+        "Attribution-ShareAlike License. See Terms of Use. Wikipedia is free."
+    ),
+}
+OTHER_TEXTS = [
+    "Wikipedia is an encyclopedia. Wikipedia says so.",
+    "As it says there: \n\nFrom Wikipedia, the free encyclopedia\n\nthe word means",
+    "Rivers (2004). In Wikipedia. Retrieved July 22, 2004, from http://en.wikipedia.org/wiki/River [edit]",
+    'Retrieved from "https://en.wikipedia.org/wiki/River" [edit] [edit]',
+    'Our own wiki.\nA [edit]\nB [edit]\nC [edit]\nRetrieved from "https://wiki.example.org/w/index.php?title=A"',
+    "This page was last edited on 3 May. Creative Commons Attribution-ShareAlike. We are no encyclopedia.",
+]
+
+
+def write_texts(path: Path, texts: list[str]) -> Path:
+    lines = [{"id": str(number), "url": "http://a.example/", "text": text} for number, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_texts_with_signs_of_a_mirror_are_dropped_and_those_that_mention_wikipedia_stay(tmp_path):
+    documents = write_texts(tmp_path / "in.jsonl", [*MIRROR_TEXTS.values(), *OTHER_TEXTS])
+    summary = run(documents, tmp_path / "out")
+    assert dict(summary.dropped) == {"wikipedia_mirror_text": len(MIRROR_TEXTS)}
+    assert [row["detail"] for row in rows(tmp_path / "out", "dropped")] == list(MIRROR_TEXTS)
+    assert [row["text"] for row in rows(tmp_path / "out", "documents")] == OTHER_TEXTS
+
+
+def test_signs_of_mirrors_are_ignored_on_request_and_with_a_reference(tmp_path):
+    documents = write_texts(tmp_path / "in.jsonl", list(MIRROR_TEXTS.values()))
+    assert run(documents, tmp_path / "without", mirror_text=False).records_out == len(MIRROR_TEXTS)
+    reference = write_texts(tmp_path / "reference.jsonl", ["a b c d e f g h i"])
+    summary = remove_wikipedia(
+        RemoveWikipediaConfig(),
+        documents=str(documents),
+        output=str(tmp_path / "compared"),
+        options=RunOptions(),
+        reference=[str(reference)],
+    )
+    assert summary.records_out == len(MIRROR_TEXTS)
+
+
+def test_every_sign_of_mirrors_has_a_source_and_no_weight_that_decides_alone_but_notices_of_copies():
+    table = tomllib.loads(Path(data_path("wikipedia-mirror-signs.toml")).read_text())
+    assert all(sign["source"] for sign in table["sign"])
+    alone = [sign["name"] for sign in table["sign"] if sign.get("weight", 1) >= table["min_weight"]]
+    assert alone == ["material from the article", "GFDL notice"]
+
+
+def test_no_real_page_is_taken_for_a_mirror_but_wikipedia_itself(shared_data):
+    signs = read_mirror_signs(data_path("wikipedia-mirror-signs.toml"))
+    dropped, mentions = set(), 0
+    for path in sorted((shared_data / "pages" / "wcxb-dev" / "html").glob("*.html.gz")):
+        html = gzip.decompress(path.read_bytes())
+        if b"ikipedia" in html:
+            tree = lxml.html.fromstring(html)
+            text = "\n".join(tree.xpath("//body//text()[not(ancestor::script) and not(ancestor::style)]"))
+            mentions += "ikipedia" in text
+            if signs.drop_reasons(pa.array([text])) != [None]:
+                dropped.add(tree.findtext(".//title"))
+    assert mentions > 20
+    assert dropped
+    assert all(title.endswith("- Wikipedia") for title in dropped)
 
 
 def test_documents_without_any_url_are_an_error(tmp_path):

@@ -199,7 +199,7 @@ def _look_up(index, arrays, count, n, words, ids):  # type: ignore[no-untyped-de
     directory, hashes, starts, text = index.directory, index.hashes, index.starts, index.text
     ngrams, firsts, normal, normal_starts = arrays.ngrams, arrays.firsts, arrays.normal, arrays.normal_starts
     to_entry, text_end = shift_for(len(directory) - 1), len(text) - SLACK
-    candidates = _pass_sieve(index.sieve, ngrams, count, words)
+    candidates = pass_sieve(index.sieve, ngrams, count, words)
     size = 0
     for candidate in range(candidates):
         if candidate + 3 * _AHEAD < candidates:
@@ -225,7 +225,7 @@ def _look_up(index, arrays, count, n, words, ids):  # type: ignore[no-untyped-de
 
 
 @helper
-def _pass_sieve(sieve, ngrams, count, candidates):  # type: ignore[no-untyped-def]
+def pass_sieve(sieve, ngrams, count, candidates):  # type: ignore[no-untyped-def]
     """Write the numbers of the n-grams that pass the sieve; return how many do."""
     to_word = shift_for(len(sieve))
     size = 0

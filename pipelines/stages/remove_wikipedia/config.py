@@ -10,12 +10,25 @@ from pipelines.core.document_options import max_document_option, text_field_opti
 
 @dataclasses.dataclass(frozen=True)
 class RemoveWikipediaConfig:
-    """Which domains count as Wikipedia."""
+    """What counts as Wikipedia: domains, and texts."""
+
+    # A reference is optional.
+    needs_files = False
 
     domain: tuple[str, ...] = option(
         (),
         "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
         renamed_from="domains",
+    )
+    sister_projects: bool = option(False, "Also remove Wikipedia's sister projects, such as Wiktionary and Wikibooks.")
+    reference_share: float = option(
+        0.5,
+        "With a reference, drop documents of which at least this share of the words is in an 8-gram of the reference.",
+        minimum=0.01,
+        maximum=1,
+    )
+    mirror_text: bool = option(
+        True, "Without a reference, drop documents whose text has the notices and links of a mirror of Wikipedia."
     )
     text_field: str = text_field_option()
     max_document_mb: int | None = max_document_option()

@@ -1,10 +1,12 @@
-"""Drops the documents whose URL is on Wikipedia or a known mirror."""
+"""Drops the documents of Wikipedia and its mirrors: by their URL, by a reference, or by signs in their text."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,11 +17,27 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
+from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirror_signs
 
-STAGE = Stage("remove-wikipedia", 1)
+if TYPE_CHECKING:
+    from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource, StoredReference
+
+STAGE = Stage("remove-wikipedia", 2)
 
 # A copy in the Internet Archive counts as the page that it is a copy of.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
+_SISTER = "sister"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rules:
+    """What is dropped: documents of these domains, and copies by either the reference or the signs."""
+
+    domains: frozenset[str]
+    reference: Reference | None
+    share: float
+    signs: MirrorSigns | None
+    output: str
 
 
 def remove_wikipedia(
@@ -28,34 +46,68 @@ def remove_wikipedia(
     documents: str | Sequence[str],
     output: str,
     options: RunOptions,
+    reference: Sequence[str] = (),
+    reference_index: str | None = None,
     domains_file: str | None = None,
 ) -> Summary:
     """Write the documents that are not from Wikipedia or a mirror, and a list of those that are.
 
-    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped
-    (`wikipedia_domain`) when the registered domain of its URL is listed in `domains_file` (default:
-    data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts. Documents
-    without a URL are kept and counted as `without_url`. Raises InputError if no document has a URL. Paper, section 2.1.
+    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped:
+
+    - `wikipedia_domain`: the registered domain of its URL is listed in `domains_file` (default:
+      data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts;
+    - `wikipedia_content`: at least `reference_share` of its words are in an 8-gram of the `reference` (dumps of
+      MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
+    - `wikipedia_mirror_text`: without a reference, by the signs in data/wikipedia-mirror-signs.toml.
+
+    Documents without a URL are counted as `without_url`. Raises InputError if no document has a URL and there is no
+    reference. Paper, section 2.1.
     """
-    listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"))
+    listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"), config.sister_projects)
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
     source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
-    options = options.for_input(inputs.size_on_disk(source.files))
-    # The list is not an option, but it determines the result all the same.
+    # The lists are not options, but they determine the result all the same.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
+    indexed = _open_reference(reference, reference_index)
+    signs = None
+    if indexed:
+        storage.local_path(output)  # the index is memory-mapped
+        fingerprints["reference"] = indexed.fingerprint
+    elif config.mirror_text:
+        signs_path = data_path("wikipedia-mirror-signs.toml")
+        signs, fingerprints["mirror_signs"] = read_mirror_signs(signs_path), storage.sha256_of(signs_path)
+    options = options.for_input(inputs.size_on_disk(source.files) + (indexed.size_bytes if indexed else 0))
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
-            entries = run.map(_filter_shard, source.shards, (domains, run.output), total=source.records)
+            with options.executor.persistent_workers() if indexed else contextlib.nullcontext():
+                index = indexed.prepare(run) if indexed else None
+                rules = _Rules(domains, index, config.reference_share, signs, run.output)
+                entries = run.map(_filter_shard, source.shards, rules, total=source.records)
             without_url = sum(entry.counts["without_url"] for entry in entries)
-            if without_url and without_url == sum(entry.counts["judged"] for entry in entries):
+            if not indexed and without_url and without_url == sum(entry.counts["judged"] for entry in entries):
                 paths = documents if isinstance(documents, str) else ", ".join(documents)
-                raise InputError(f"{paths}: no document has a url, so Wikipedia cannot be recognized")
+                raise InputError(
+                    f"{paths}: no document has a url, so Wikipedia cannot be recognized; name its text with --reference"
+                )
         return run.finish()
 
 
-def _read_domains(path: str) -> list[str]:
+def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSource | StoredReference | None:
+    if not reference and not index:
+        return None
+    if reference and index:
+        raise UsageError("--reference and --reference-index exclude each other: an index replaces the reference")
+    # Deferred: its kernels need numba, which takes half a second.
+    from pipelines.stages.remove_wikipedia.reference import open_source, open_stored
+
+    return open_stored(index, STAGE.name, STAGE.version) if index else open_source(reference)
+
+
+def _read_domains(path: str, sister_projects: bool) -> list[str]:
+    """Return the domains of a file: one per line, followed by its kind and source."""
     lines = storage.read_bytes(path).decode().splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    return [domain for domain, *kind in rows if sister_projects or kind[:1] != [_SISTER]]
 
 
 def _check_domain(domain: str) -> str:
@@ -67,8 +119,7 @@ def _check_domain(domain: str) -> str:
     return registered
 
 
-def _filter_shard(shard: inputs.DocumentShard, context: tuple[frozenset[str], str]) -> TaskResult:
-    domains, output = context
+def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
     documents = without_url = 0
 
     def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
@@ -79,11 +130,11 @@ def _filter_shard(shard: inputs.DocumentShard, context: tuple[frozenset[str], st
         # Only the final URL of a shortened link shows where it leads.
         final_urls = urls_of(batch, "final_url")
         return [
-            _drop_reason(url, domains) or _drop_reason(final_url, domains)
-            for url, final_url in zip(urls, final_urls, strict=True)
+            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or text_reason
+            for url, final_url, text_reason in zip(urls, final_urls, _text_reasons(batch, rules), strict=True)
         ]
 
-    result = filter_shard(shard, output, filter_batch)
+    result = filter_shard(shard, rules.output, filter_batch)
     return dataclasses.replace(result, counts={"judged": documents, "without_url": without_url})
 
 
@@ -93,3 +144,9 @@ def _drop_reason(url: str | None, domains: frozenset[str]) -> DropReason | None:
     archived = _ARCHIVED.match(url)
     domain = registered_domain(f"http://{archived[1]}" if archived else url)
     return DropReason("wikipedia_domain", domain) if domain in domains else None
+
+
+def _text_reasons(batch: pa.RecordBatch, rules: _Rules) -> list[DropReason | None]:
+    if rules.reference is not None:
+        return rules.reference.drop_reasons(batch.column("text"), rules.share)
+    return rules.signs.drop_reasons(batch.column("text")) if rules.signs else [None] * batch.num_rows

@@ -1,0 +1,252 @@
+"""The index of a reference: which 8-grams its articles have, and the first article with each.
+
+Phase 1 reads the articles and spreads their n-grams over buckets, phase 2 sorts each of these into a part of the index,
+so memory does not grow with the reference. The parts are memory-mapped when documents are compared with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.algorithms.ngrams import article_index
+from pipelines.algorithms.ngrams.article_index import NONE, ArticleIndex, Articles, Hashes, part_numbers
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.core import inputs, progress, shards, storage
+from pipelines.core.buckets import bucket_part, write_buckets
+from pipelines.core.document_filter import DropReason
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+from pipelines.core.journal import WORK
+from pipelines.core.manifest import FileEntry, ShardEntry
+from pipelines.core.run import StageRun, TaskResult, result_files
+from pipelines.core.text_columns import text_arrays
+from pipelines.stages.remove_wikipedia.dumps import DumpPart, dump_parts, is_dump, read_articles
+
+NGRAM = 8
+
+_PHASE = "reference"
+_SCHEMA = pa.schema([pa.field("hash", pa.uint64(), nullable=False), pa.field("article", pa.uint32(), nullable=False)])
+_TITLES = pa.schema([pa.field("title", pa.string(), nullable=False)])
+# The arrays of a part in the order in which they are stored: the widest first, so that all are aligned.
+_ARRAYS: dict[str, np.dtype[Any]] = {
+    "hashes": np.dtype("<u8"), "sieve": np.dtype("<u8"), "articles": np.dtype("<u4"), "directory": np.dtype("<u4"),
+}  # fmt: skip
+_HEADER_BYTES = 8 * len(_ARRAYS)
+# Of the files of a reference, per part. Building a part takes ~50 bytes per n-gram: 0.2 GB for 16 MB of text (bz2), and
+# 1 GB if text was compressed to a thirtieth.
+_PART_BYTES = 4 << 20
+_MAX_PARTS = 1024
+_READ_BYTES = 4 << 20
+_FIND_NGRAMS = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """An index on disk; `articles` is the number of articles that each task read."""
+
+    folder: str
+    parts: int
+    articles: tuple[int, ...]
+
+    def find(self, hashes: Hashes) -> Articles:
+        """Return the first article with each n-gram, NONE for those that the reference does not have."""
+        articles = np.empty(len(hashes), np.uint32)
+        for first in range(0, len(hashes), _FIND_NGRAMS):
+            piece = hashes[first : first + _FIND_NGRAMS]
+            numbers = part_numbers(piece, self.parts)
+            order = np.argsort(numbers, kind="stable")
+            piece = piece[order]
+            starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=self.parts))])
+            for part in np.flatnonzero(np.diff(starts)).tolist():
+                # Mapped again for each piece: the pages of one part at a time count as memory of this process.
+                index = _map_part(storage.join(self.folder, _part_name(part)))
+                rows = slice(starts[part], starts[part + 1])
+                articles[first + order[rows]] = article_index.find_articles(index, piece[rows])
+        return articles
+
+    def title(self, article: int) -> str:
+        """Return the title of an article."""
+        ends = np.cumsum(self.articles)
+        shard = int(np.searchsorted(ends, article, side="right"))
+        titles = _read_titles(storage.join(self.folder, _titles_name(shard)))
+        return str(titles[article - int(ends[shard])].as_py())  # counted from the end
+
+    def drop_reasons(self, texts: pa.StringArray, min_share: float) -> list[DropReason | None]:
+        """Return the reason to drop each text of whose words at least a share is in an n-gram of the reference.
+
+        The evidence is that share and the title of the article with the most of the text's n-grams.
+        """
+        hashes, starts, words = text_ngram_hashes(*text_arrays(texts), NGRAM)
+        articles = self.find(hashes)
+        shares = article_index.covered_words(articles, starts, NGRAM) / np.maximum(1, np.diff(words))
+        reasons: list[DropReason | None] = [None] * len(texts)
+        for row in np.flatnonzero(shares >= min_share).tolist():
+            matches = articles[starts[row] : starts[row + 1]]
+            numbers, counts = np.unique(matches[matches != NONE], return_counts=True)
+            title = self.title(int(numbers[counts.argmax()]))
+            reasons[row] = DropReason("wikipedia_content", f"{shares[row]:.3f} {title}")
+        return reasons
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceSource:
+    """A reference to index: what its tasks read, a hash of its content, and its size."""
+
+    shards: tuple[DumpPart | inputs.DocumentShard, ...]
+    fingerprint: str
+    size_bytes: int
+
+    def prepare(self, run: StageRun) -> Reference:
+        """Write the index into the output folder; raise InputError if no article has an n-gram."""
+        parts = min(_MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
+        items, context = list(enumerate(self.shards)), (parts, run.output)
+        entries = run.map(_spread_ngrams, items, context, name=_shard_name, phase=_PHASE, work=True, unit="articles")
+        if not any(entry.counts["reference_ngrams"] for entry in entries):
+            raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
+        run.once("titles", lambda: result_files(entries))
+        parts_context = (entries, run.output)
+        run.map(_build_part, range(parts), parts_context, name=_part_name, phase="index", total=parts, unit="parts")
+        return _reference_of(entries, parts, run.output)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredReference:
+    """The result of an earlier run of the stage, with the index of a reference."""
+
+    stage: inputs.StageFolder
+    fingerprint: str
+    size_bytes = 0
+
+    def prepare(self, run: StageRun) -> Reference:
+        """Return the index, with its checksums verified; raise DamagedShardError if a file is damaged."""
+        parts = self.stage.files("reference-")
+        files = [*parts, *self.stage.files("titles-")]
+        run.map(_verify, files, name=lambda file: file.name, phase="check", work=True, total=len(files), unit="files")
+        entries = [entry for entry in self.stage.manifest.shards if entry.phase == _PHASE]
+        return _reference_of(entries, len(parts), self.stage.path)
+
+
+def open_source(paths: Sequence[str]) -> ReferenceSource:
+    """Open dumps of MediaWiki and documents in Parquet, JSONL or .txt; their order does not matter."""
+    paths = sorted(inputs.expand_globs(paths))
+    dumps = [path for path in paths if is_dump(path) and not storage.is_folder(path)]
+    texts = [path for path in paths if path not in dumps]
+    documents = [inputs.open_documents(texts)] if texts else []
+    fingerprints = [inputs.fingerprint_files(dumps), *(source.fingerprint for source in documents)]
+    return ReferenceSource(
+        shards=(*dump_parts(dumps), *(shard for source in documents for shard in source.shards)),
+        fingerprint=hashlib.sha256("\n".join(fingerprints).encode()).hexdigest(),
+        size_bytes=sum(map(storage.size_bytes, dumps)) + sum(inputs.size_on_disk(source.files) for source in documents),
+    )
+
+
+def open_stored(folder: str, stage: str, version: int) -> StoredReference:
+    """Open the index in a result of this stage; raise InputError if it has none or is of another version."""
+    stored = inputs.open_stage(folder, (stage,))
+    has_index, built = stored.files("reference-"), stored.manifest.identity.version
+    if not has_index or built != version:
+        problem = f"is of version {built}, not {version}" if has_index else "has no index of a reference"
+        raise InputError(f"{folder}: {problem}; build one with `webtext {stage} --reference`")
+    return StoredReference(stored, stored.fingerprint)
+
+
+def _reference_of(entries: Sequence[ShardEntry], parts: int, folder: str) -> Reference:
+    return Reference(folder, parts, tuple(int(entry.counts["reference_articles"]) for entry in entries))
+
+
+def _verify(file: inputs.InputFile) -> TaskResult:
+    file.verify()
+    progress.advance(1)
+    return TaskResult()
+
+
+def _shard_name(item: tuple[int, object]) -> str:
+    return shards.shard_name("reference", item[0], "buckets")
+
+
+def _part_name(part: int) -> str:
+    return shards.shard_name("reference", part, "ngrams")
+
+
+def _titles_name(shard: int) -> str:
+    return shards.shard_name("titles", shard)
+
+
+def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: tuple[int, str]) -> TaskResult:
+    """Write the n-grams of a shard, with the numbers of their articles in it, into buckets; write the titles."""
+    (number, source), (parts, output) = item, context
+    counts: Counter[str] = Counter(reference_articles=0, reference_ngrams=0)
+    name = storage.join(WORK, _shard_name(item))
+    with (
+        write_buckets(storage.join(output, name), _SCHEMA) as written,
+        shards.write_shard(output, _titles_name(number), _TITLES) as titles,
+    ):
+        for batch in _read_batches(source, counts):
+            hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
+            articles = np.arange(batch.num_rows, dtype=np.uint32) + np.uint32(counts["reference_articles"])
+            columns = [pa.array(hashes), pa.array(np.repeat(articles, np.diff(starts)))]
+            written.writer.write(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), part_numbers(hashes, parts))
+            titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
+            counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
+            progress.advance(batch.num_rows)
+    files = (FileEntry(name, written.size_bytes, written.sha256), titles.entry)
+    return TaskResult(counts=dict(sorted(counts.items())), files=files)
+
+
+def _read_batches(source: DumpPart | inputs.DocumentShard, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+    """Yield `title` and `text` of articles; count what is skipped."""
+    if isinstance(source, DumpPart):
+        for title, text in read_articles(source, counts):
+            yield pa.RecordBatch.from_pydict({"title": [title], "text": [text]})
+        return
+    drops = Drops()
+    for batch in inputs.read_documents(source, drops, batch_bytes=_READ_BYTES):
+        ids = batch.column("id")
+        titles = pc.coalesce(batch.column("title").cast(pa.string()), ids) if "title" in batch.schema.names else ids
+        yield pa.RecordBatch.from_arrays([titles, batch.column("text")], names=["title", "text"])
+    counts.update({f"reference_{reason}": count for reason, count in drops.counts.items()})
+
+
+def _build_part(part: int, context: tuple[Sequence[ShardEntry], str]) -> TaskResult:
+    """Write a part of the index from its n-grams in all shards."""
+    entries, output = context
+    columns: list[tuple[Hashes, Articles]] = [(np.empty(0, np.uint64), np.empty(0, np.uint32))]
+    first_article = 0
+    for entry in entries:
+        for batch in bucket_part(storage.join(output, WORK, entry.name), _SCHEMA, part).batches():
+            articles = batch.column("article").to_numpy() + np.uint32(first_article)
+            columns.append((batch.column("hash").to_numpy(), articles))
+        first_article += int(entry.counts["reference_articles"])
+    index = article_index.build_part(*map(np.concatenate, zip(*columns, strict=True)))
+    with storage.atomic_write(storage.join(output, _part_name(part))) as stream:
+        stream.write(np.array([len(getattr(index, field)) for field in _ARRAYS], "<u8").data)
+        for field, kind in _ARRAYS.items():
+            stream.write(getattr(index, field).astype(kind, copy=False).data)
+    progress.advance(1)
+    counts = {"reference_distinct_ngrams": len(index.hashes)}
+    return TaskResult(counts=counts, files=(FileEntry(_part_name(part), stream.size_bytes, stream.sha256),))
+
+
+def _map_part(path: str) -> ArticleIndex:
+    data = np.memmap(storage.local_path(path), np.uint8, "r")
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    at = _HEADER_BYTES
+    for (field, kind), length in zip(_ARRAYS.items(), data[:at].view("<u8").tolist(), strict=True):
+        end = at + length * kind.itemsize
+        arrays[field], at = data[at:end].view(kind), end
+    return ArticleIndex(**arrays)
+
+
+@functools.lru_cache(maxsize=16)
+def _read_titles(path: str) -> pa.ChunkedArray:
+    return pa.Table.from_batches(shards.read_batches(path)).column("title")
