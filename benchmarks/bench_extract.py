@@ -173,7 +173,7 @@ def use_one_core() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def nothing(_html: str, _url: str | None) -> Extracted:
+def nothing(_html: bytes, _url: str | None) -> Extracted:
     return Extracted(None, "word " * 1000, read_declared(parse_html("<p>")))
 
 

@@ -117,7 +117,7 @@ def read_pages(folder: Path) -> Iterator[Page]:
 
 
 def read_html(path: Path) -> str:
-    return html_of(gzip.decompress(path.read_bytes()), None) or ""
+    return (html_of(gzip.decompress(path.read_bytes()), None) or b"").decode()
 
 
 def read_webtext(page: Page) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def count_posts(path: Path) -> tuple[int, int]:
             post = json.loads(line)
             if 5 <= len(post["selftext"].split()) <= 300:
                 posts += 1
-                dropped += find_rejection(post["title"], post["selftext"], "") is not None
+                dropped += find_rejection(post["title"], post["selftext"], b"") is not None
     return posts, dropped
 
 

@@ -94,7 +94,7 @@ def _read_segments(folder: Path, name: str, item: dict[str, Any]) -> LabelledPag
 
 
 def _parse(html: bytes) -> ParsedPage:
-    return parse_page(html_of(html, None) or "")
+    return parse_page(html_of(html, None) or b"")
 
 
 def _label_segments(

@@ -16,6 +16,7 @@ from pipelines.algorithms.web.charset import (
     header_charset,
     meta_charset,
 )
+from pipelines.algorithms.web.utf8 import has_controls, valid_size
 
 GREEK = "Ένα κείμενο στα ελληνικά, αρκετά μεγάλο ώστε να αναγνωριστεί σωστά από τον ανιχνευτή. "
 
@@ -148,7 +149,7 @@ def test_utf_8_round_trips(text):
 def test_replacement_characters_that_are_written_are_not_damage():
     page = "<p>\ufffd" * 40
     for codec in ("utf-8", "utf-16-le", "utf-16-be"):
-        assert decode_page(page.encode(codec)) == charset.Decoded(page, codec, "detector")
+        assert decode_page(page.encode(codec)) == charset.Decoded(page.encode(), codec, "detector")
 
 
 def decode_by_definition(data, content_type=None):
@@ -158,7 +159,7 @@ def decode_by_definition(data, content_type=None):
         text = codecs.getincrementaldecoder(codec)("replace").decode(data)
         written = data.count("\ufffd".encode()) if codec == "utf-8" else 0
         failed = text.count("\ufffd") - written
-        return text, failed / sum(character > "\x7f" for character in text) if failed else 0.0
+        return text.encode(), failed / sum(character > "\x7f" for character in text) if failed else 0.0
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(charset, "_decode", decode)
@@ -167,7 +168,7 @@ def decode_by_definition(data, content_type=None):
     if decoded is None or len(re.findall("[\x00-\x08\x0b\x0e-\x1f]", decoded.text)) > 0.01 * len(decoded.text):
         return None
     text = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", " ", decoded.text)
-    return charset.Decoded(text, decoded.codec, decoded.source)
+    return charset.Decoded(text.encode(), decoded.codec, decoded.source)
 
 
 MISLABELLED = [
@@ -280,3 +281,18 @@ def test_real_pages_in_other_encodings_under_wrong_labels(shared_data):
 def test_bytes_for_which_a_codec_raises_another_error_are_decoded_by_another_one() -> None:
     decoded = decode_page(b"<meta charset=gb2312>\x1b$}}bb(~\x0f")
     assert decoded is None or decoded.codec != "iso2022-jp"
+
+
+@given(st.lists(st.sampled_from([*"aé\n\x0b\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", "x" * 9]), max_size=12))
+def test_valid_utf8_is_recognized_as_by_a_decoder(characters):
+    page = "".join(characters).encode()
+    assert has_controls(page) == (b"\x0b" in page)
+    for end in range(len(page) + 1):
+        for tail in (b"", b"\xff", b"\xed\xa0\x80", b"\xf4\x90", b"\xe0\x80"):
+            data = page[:end] + tail
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            try:
+                expected = len(decoder.decode(data).encode())
+            except UnicodeError:
+                expected = -1
+            assert valid_size(data) == expected

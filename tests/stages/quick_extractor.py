@@ -7,13 +7,14 @@ import re
 from pipelines.stages.extract.extractors import Block, Blocks, Extracted
 
 
-def first_paragraph(html: str, url: str | None, content: str = "auto") -> Extracted:
+def first_paragraph(page: bytes, url: str | None, content: str = "auto") -> Extracted:
     """Return the first paragraph of a page."""
-    return Extracted(None, re.sub("<[^>]*>", " ", html.partition("<p>")[2].partition("</p>")[0]))
+    return Extracted(None, re.sub("<[^>]*>", " ", page.decode().partition("<p>")[2].partition("</p>")[0]))
 
 
-def paragraphs(html: str, url: str | None, content: str = "auto") -> Extracted:
+def paragraphs(page: bytes, url: str | None, content: str = "auto") -> Extracted:
     """Return the paragraphs of a page as its text and, with every second one dropped, as its blocks."""
+    html = page.decode()
     texts = re.findall("<p>(.*?)</p>", html)
     title = html.partition("<title>")[2].partition("</title>")[0]
     blocks = Blocks(tuple(Block(text, 0.5, number % 2 == 0) for number, text in enumerate(texts)), len(texts))

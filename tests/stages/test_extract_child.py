@@ -31,8 +31,9 @@ from pipelines.stages.extract.extractors import Extracted
 LIMITS = Limits(timeout_s=20, memory_mb=1024)
 
 
-def misbehaving(html: str, url: str | None) -> Extracted:
+def misbehaving(page: bytes, url: str | None) -> Extracted:
     """Misbehave as the page asks."""
+    html = page.decode()
     if "HANG" in html:
         time.sleep(3600)
     if "SPIN" in html:
@@ -265,7 +266,7 @@ def test_only_the_child_has_the_environment_that_it_needs(monkeypatch):
     ],
 )
 def test_the_declared_language(html, language):
-    assert declared_language(html) == language
+    assert declared_language(html.encode()) == language
 
 
 _PARENT = """

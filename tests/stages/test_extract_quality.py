@@ -54,7 +54,7 @@ def test_quality_on_real_pages(shared_data, name, floor):
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
 def test_the_article_is_extracted_without_boilerplate(name):
-    extracted = EXTRACTORS[name](ARTICLE.format(lang="", more=""), "http://example.org/rivers")
+    extracted = EXTRACTORS[name](ARTICLE.format(lang="", more="").encode(), "http://example.org/rivers")
     assert extracted.title == "Rivers of the north"
     for number in range(8):
         assert f"Paragraph {number}. The river" in extracted.text
@@ -62,7 +62,7 @@ def test_the_article_is_extracted_without_boilerplate(name):
 
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
-@pytest.mark.parametrize("html", ["", "<", "no markup at all", "<html></html>", "<html><body></body></html>"])
+@pytest.mark.parametrize("html", [b"", b"<", b"no markup at all", b"<html></html>", b"<html><body></body></html>"])
 def test_a_page_without_text_gives_an_empty_text(name, html):
     extracted = EXTRACTORS[name](html, None)
     assert extracted.text == ""
@@ -70,25 +70,25 @@ def test_a_page_without_text_gives_an_empty_text(name, html):
 
 @pytest.mark.parametrize("name", list(EXTRACTORS))
 def test_a_page_does_not_depend_on_the_pages_before_it(name):
-    page = ARTICLE.format(lang="", more="")
+    page = ARTICLE.format(lang="", more="").encode()
     assert EXTRACTORS[name](page, None) == EXTRACTORS[name](page, None) == EXTRACTORS[name](page, None)
 
 
 def test_tables_become_lines_of_cells():
     table = "<table><tr><th>Name</th><th>Miles</th></tr><tr><td>Tees</td><td>85</td></tr></table>"
-    extracted = trafilatura_text(ARTICLE.format(lang="", more=table + PARAGRAPH.format("After.")), None)
+    extracted = trafilatura_text(ARTICLE.format(lang="", more=table + PARAGRAPH.format("After.")).encode(), None)
     assert "\nName\tMiles\nTees\t85\nAfter." in extracted.text
     assert "|" not in extracted.text
 
 
 def test_a_vertical_bar_outside_a_table_is_kept():
-    extracted = trafilatura_text(ARTICLE.format(lang="", more=PARAGRAPH.format("|a| or |b|")), None)
+    extracted = trafilatura_text(ARTICLE.format(lang="", more=PARAGRAPH.format("|a| or |b|")).encode(), None)
     assert "|a| or |b|" in extracted.text
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "th", "ar", "xx", "en-US"])
 def test_newspaper_reads_a_page_whose_language_needs_an_extra(language):
-    extracted = newspaper_text(ARTICLE.format(lang=f" lang={language}", more=""), "http://example.org/")
+    extracted = newspaper_text(ARTICLE.format(lang=f" lang={language}", more="").encode(), "http://example.org/")
     assert "Paragraph 3. The river" in extracted.text
 
 
@@ -100,7 +100,8 @@ def test_newspaper_follows_no_refresh_and_fetches_no_images(monkeypatch):
 
     monkeypatch.setattr(requests.Session, "request", refuse)
     more = '<img src="http://example.org/a.png" width=900 height=600><meta http-equiv=refresh content="0; url=http://b.c/">'
-    assert "Paragraph 3." in newspaper_text(ARTICLE.format(lang="", more=more), "http://example.org/").text
+    page = ARTICLE.format(lang="", more=more).encode()
+    assert "Paragraph 3." in newspaper_text(page, "http://example.org/").text
 
 
 def test_newspaper3k_has_everything_that_is_used(monkeypatch):
@@ -128,7 +129,7 @@ def test_newspaper3k_has_everything_that_is_used(monkeypatch):
     stand_in = types.ModuleType("newspaper")
     stand_in.Config, stand_in.Article = Config, Article  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "newspaper", stand_in)
-    assert newspaper_text("<p>x</p>", None) == extractors.Extracted("T", "<p>x</p>")
+    assert newspaper_text(b"<p>x</p>", None) == extractors.Extracted("T", "<p>x</p>")
 
 
 def test_the_version_names_the_package():

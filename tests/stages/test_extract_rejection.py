@@ -29,7 +29,7 @@ def html_of(title: str, text: str, markup: str = "") -> str:
 
 
 def reason_of(title: str, text: str, markup: str = "", **urls: str) -> str | None:
-    rejection = find_rejection(title, text, html_of(title, text, markup), **urls)
+    rejection = find_rejection(title, text, html_of(title, text, markup).encode(), **urls)
     return rejection.reason if rejection else None
 
 
@@ -105,7 +105,7 @@ def test_the_markup_and_redirects_are_evidence():
 
 def test_the_title_of_the_html_counts_not_a_heading_of_the_page():
     html = html_of("Woman wins race", "She won by a minute.", "<h1>Log in</h1><input type=password>")
-    assert find_rejection("Log in", "She won by a minute, in rain and wind, at the age of 61.", html) is None
+    assert find_rejection("Log in", "She won by a minute, in rain and wind, at the age of 61.", html.encode()) is None
 
 
 def test_chinese_and_japanese_words_are_counted_by_characters():
@@ -116,7 +116,7 @@ def test_chinese_and_japanese_words_are_counted_by_characters():
 @pytest.mark.parametrize("html", ["<div>" * 200_000, "<" * 2_000_000, "<script>" * 300_000, "<title" * 300_000])
 def test_hostile_markup_takes_linear_time(html):
     start = time.process_time()
-    assert find_rejection(None, "", html) is None
+    assert find_rejection(None, "", html.encode()) is None
     assert time.process_time() - start < 10
 
 

@@ -20,7 +20,7 @@ from pipelines.algorithms.web.json_ld import types_of
 
 _WORD = re.compile(r"\w+")
 # As lexbor writes it; a script in the head may contain the tag alone.
-_BODY = re.compile(r"</head><body[^>]*>")
+_BODY = re.compile(rb"</head><body[^>]*>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
@@ -62,17 +62,17 @@ class ParsedPage(NamedTuple):
         return np.asarray((element > body) & (element <= body + self.descriptions))
 
 
-def parse_page(text: str) -> ParsedPage:
+def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
-    tree = parse_html(text)
+    tree = parse_html(page)
     declared = read_declared(tree)
-    normalized = tree.html or ""
+    normalized = (tree.html or "").encode("utf-8", "replace")
     body = _BODY.search(normalized)
     texts = list(dict.fromkeys(_descriptions(declared))) if body else []
-    if body:
-        added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
-        normalized = f"{normalized[: body.end()]}{added}{normalized[body.end() :]}"
-    return ParsedPage(declared, seg.segment(normalized.encode("utf-8", "replace")), len(texts))
+    added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
+    start = body.end() if body else 0
+    segments = seg.segment(normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
+    return ParsedPage(declared, segments, len(texts))
 
 
 def _descriptions(declared: Declared) -> Iterator[str]:

@@ -29,12 +29,12 @@ _IFRAME, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
 
-def parse_html(text: str) -> LexborHTMLParser:
-    """Parse a page without the code and comments in it, which are half of an average page, and unread attributes.
+def parse_html(page: bytes | str) -> LexborHTMLParser:
+    """Parse a page, in UTF-8 or decoded, without its code and comments, half of an average page, and unread attributes.
 
     The tags of elements that are nested more than 256 deep are left out if there are many tags; their text stays.
     """
-    data = text.encode("utf-8", "replace")
+    data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # A frame may become longer by its end, and a sign becomes a reference.
@@ -82,10 +82,7 @@ def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
         position += 1
     quote = _at(html, position)
     if quote == 34 or quote == 39:
-        position += 1
-        while position < end and _at(html, position) != quote:
-            position += 1
-        return min(end, position + 1)
+        return min(end, find_byte(html, position + 1, end, quote) + 1)
     while position < end and not _is_space(_at(html, position)) and _at(html, position) != 62:
         position += 1
     return position
@@ -121,6 +118,8 @@ def _find_end_tag(html: Any, position: Any, end: Any, tag: Any) -> Any:
     # In a comment in a script, the end tag of a script that begins there does not end the outer one.
     in_comment = in_script = False
     while position < end:
+        if not in_comment:
+            position = find_byte(html, position, end, 60)
         byte = _at(html, position)
         if byte == 60:  # <
             following = _at(html, position + 1)

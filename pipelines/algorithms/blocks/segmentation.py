@@ -76,13 +76,14 @@ class Segments(NamedTuple):
     tag_counts: npt.NDArray[np.int32]
 
 
-def segment(html: bytes) -> Segments:
-    """Return the blocks, words and elements of a page, which lexbor serialized."""
+def segment(*parts: bytes) -> Segments:
+    """Return the blocks, words and elements of a page that lexbor serialized, in parts that follow each other."""
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
-    data = as_read_only(np.frombuffer(html + bytes(_SLACK), np.uint8))
+    html = b"".join((*parts, bytes(_SLACK)))
+    data = as_read_only(np.frombuffer(html, np.uint8))
     elements = int(np.count_nonzero(data == ord("<"))) + 2
     blocks = np.empty((elements, BLOCK_COLUMNS), np.int32)
-    text = np.empty(len(html) + _SLACK, np.uint8)
+    text = np.empty(len(html), np.uint8)
     words, word_flags = np.empty(len(html) // 2 + _SLACK, np.uint32), np.empty(len(html) // 2 + _SLACK, np.uint8)
     parents = np.zeros(elements, np.int32)
     tags, flags = np.zeros(elements, np.uint8), np.zeros(elements, np.uint8)

@@ -26,7 +26,6 @@ from multiprocessing.process import BaseProcess
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
-from pipelines.algorithms.web.charset import decode_page
 from pipelines.algorithms.web.declared import read_declared
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.core.errors import WebtextError
@@ -51,9 +50,9 @@ _META_LANG = re.compile(
     r"(?![A-Za-z])",
     re.IGNORECASE,
 )
-_LANG_PRESCAN_CHARACTERS = 1 << 16
-_XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
-_HTML_START = re.compile(r"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
+_LANG_PRESCAN_BYTES = 1 << 16
+_XML_DECLARATION = re.compile(rb"^\s*<\?xml[^>]{0,200}\?>")
+_HTML_START = re.compile(rb"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
 # A child may die through no fault of the page: the system kills processes when its memory is short. Such a page is not
 # dropped, since another run would keep it; the pause lets other processes end.
 _TRIES = 2
@@ -70,7 +69,7 @@ _SIGNATURES = {
     b"\x1f\x8b": "gzip",
 }  # fmt: skip
 _EMPTY_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
-_WARM_UP_PAGE = "<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
+_WARM_UP_PAGE = b"<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -313,7 +312,7 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
             return PageText(problem="undecodable")
         # Servers declare HTML as plain text too, if they do not know its suffix.
         if page.plain and not _HTML_START.match(html):
-            return dataclasses.replace(clean_text(Extracted(None, html), None), plain=True)
+            return dataclasses.replace(clean_text(Extracted(None, html.decode()), None), plain=True)
         return _extract_html(extractor, html, page)
     except MemoryError:
         return PageText(problem="out_of_memory")
@@ -322,7 +321,7 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         return PageText(problem="crashed", detail=type(error).__name__)
 
 
-def _extract_html(extractor: Extractor, html: str, page: RawPage) -> PageText:
+def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     extracted = extractor(html, page.url)
     blocks = extracted.list_blocks() if page.with_blocks and extracted.list_blocks else None
     text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks)
@@ -342,13 +341,15 @@ def too_large() -> PageText:
     return PageText(problem="too_large", detail=f"more than {MAX_PAGE_BYTES} bytes")
 
 
-def html_of(data: bytes, content_type: str | None) -> str | None:
-    """Return the characters of a page as parsers accept them, or None if the bytes are not text.
+def html_of(data: bytes, content_type: str | None) -> bytes | None:
+    """Return a page in UTF-8 as parsers accept it, or None if the bytes are not text.
 
     The XML declaration is removed, since the encoding that it names no longer applies.
     """
+    from pipelines.algorithms.web.charset import decode_page  # by kernels, which the parent does not need
+
     decoded = decode_page(data, content_type)
-    return None if decoded is None else _XML_DECLARATION.sub("", decoded.text, count=1)
+    return None if decoded is None else _XML_DECLARATION.sub(b"", decoded.utf8, count=1)
 
 
 def _decode_body(page: RawPage) -> bytes:
@@ -375,8 +376,8 @@ def _clean_line(text: str | None) -> str | None:
     return " ".join(repair_text(text or "").split()) or None
 
 
-def declared_language(html: str) -> str | None:
+def declared_language(html: bytes) -> str | None:
     """Return the primary language tag, lower-cased, that the HTML declares by `<html lang>` or `<meta>`, or None."""
-    head = html[:_LANG_PRESCAN_CHARACTERS]
+    head = html[:_LANG_PRESCAN_BYTES].decode("utf-8", "ignore")
     match = _HTML_LANG.search(head) or _META_LANG.search(head)
     return match[1].lower() if match else None

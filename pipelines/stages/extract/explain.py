@@ -97,9 +97,9 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
     page = _find_page(target, pages)
     raw = page.content
     fast = extractor_of(config.extractor, config.content, config.fix_text)
-    decoded: list[str] = []
+    decoded: list[bytes] = []
 
-    def extract_and_remember(html: str, url: str | None) -> Extracted:
+    def extract_and_remember(html: bytes, url: str | None) -> Extracted:
         extracted = fast(html, url)
         decoded.append(html)
         return extracted

@@ -1,4 +1,4 @@
-"""The extractors: plain functions from a page's HTML and URL to its title and main text.
+"""The extractors: plain functions from a page's HTML in UTF-8 and URL to its title and main text.
 
 They run in a child process (`child.py`), and only there are the parsers imported.
 """
@@ -69,12 +69,12 @@ class Extracted:
 Extractor = Callable[..., Extracted]
 
 
-def trafilatura_text(html: str, url: str | None) -> Extracted:
+def trafilatura_text(html: bytes, url: str | None) -> Extracted:
     """Extract with trafilatura: text with its tables, without comments, images, links and markup."""
     import trafilatura
     from trafilatura.metadata import extract_title
 
-    tree = trafilatura.load_html(html)
+    tree = trafilatura.load_html(html.decode())
     if tree is None:
         return Extracted(None, "")
     # trafilatura's own `with_metadata` would search for dates and authors too, which takes longer than the text.
@@ -91,21 +91,22 @@ def trafilatura_text(html: str, url: str | None) -> Extracted:
     return Extracted(title, _convert_tables(getattr(document, "text", None) or ""))
 
 
-def newspaper_text(html: str, url: str | None) -> Extracted:
+def newspaper_text(html: bytes, url: str | None) -> Extracted:
     """Extract with newspaper4k (or newspaper3k, whose module has the same name), without network access."""
     with warnings.catch_warnings():
         # It warns that nltk is not installed, which only its keywords and summaries need.
         warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
         import newspaper
+    text = html.decode()
     try:
-        article = _parsed(newspaper, html, url, {})
+        article = _parsed(newspaper, text, url, {})
     except ImportError:
         # The page declares a language whose tokenizer is an extra of newspaper's; fall back on English rules.
-        article = _parsed(newspaper, html, url, {"language": "en"})
+        article = _parsed(newspaper, text, url, {"language": "en"})
     return Extracted(article.title or None, article.text or "")
 
 
-def fast_text(html: str, url: str | None, content: str = "auto") -> Extracted:
+def fast_text(html: bytes, url: str | None, content: str = "auto") -> Extracted:
     """Extract with webtext's own classifier of blocks of text; `content` as `choose_blocks` has it."""
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
@@ -161,7 +162,7 @@ def _with_options(extractor: Extractor, content: str | None, fix_text: bool) -> 
     return functools.partial(_extract_and_fix, extractor) if fix_text else extractor
 
 
-def _extract_and_fix(extractor: Extractor, html: str, url: str | None) -> Extracted:
+def _extract_and_fix(extractor: Extractor, html: bytes, url: str | None) -> Extracted:
     extracted = extractor(html, url)
     title = extracted.title and fix_mojibake(extracted.title)
     return dataclasses.replace(extracted, title=title, text=fix_mojibake(extracted.text), is_fixed=True)

@@ -59,9 +59,9 @@ class _Rule(NamedTuple):
 
 
 def find_rejection(
-    title: str | None, text: str, html: str, url: str | None = None, requested_url: str | None = None
+    title: str | None, text: str, page: bytes, url: str | None = None, requested_url: str | None = None
 ) -> Rejection | None:
-    """Return why the page with this HTML and extracted text is not a document, or None.
+    """Return why a page, HTML in UTF-8, with this extracted text is not a document, or None.
 
     `url` is where the redirects from `requested_url` ended. A page without text is rejected if the reason is known.
     """
@@ -72,12 +72,13 @@ def find_rejection(
     rules = _rules()
     if size > max(rule.limits[1] for rule in rules):
         return None
+    html = page.decode()
     # Extractors take headings for titles, such as that of a login form next to the text.
     html_title = _HTML_TITLE.search(html, 0, _PAGE_CHARACTERS)
     shown_title = _normalize(unescape(html_title[1]) if html_title else title or "")[:_TITLE_CHARACTERS]
     title_parts = [shown_title, *_TITLE_SEPARATOR.split(shown_title)]
-    page = functools.cache(lambda: _normalize(_visible_text(html))[:_PAGE_CHARACTERS])
-    text = page() if size < _NEARLY_EMPTY and count_words(page()) <= _SHORT_PAGE else _normalize(text)
+    whole = functools.cache(lambda: _normalize(_visible_text(html))[:_PAGE_CHARACTERS])
+    text = whole() if size < _NEARLY_EMPTY and count_words(whole()) <= _SHORT_PAGE else _normalize(text)
     redirect = url if url and requested_url and url != requested_url else ""
     for rule in rules:
         clear = next(filter(None, map(rule.clear_title.fullmatch, title_parts)), None)
@@ -90,7 +91,7 @@ def find_rejection(
         has_fact = bool(rule.html.search(html) or (titled and redirected))
         has_fact |= rule.reason == "soft_404" and _is_sent_home(redirect, requested_url)
         # Extractors leave out messages, too, but one elsewhere on the page says less than one at the start of its text.
-        elsewhere = _find_sentence(rule, page()) if not sentence and (named or has_fact) else None
+        elsewhere = _find_sentence(rule, whole()) if not sentence and (named or has_fact) else None
         evidence = bool(named) + 2 * bool(sentence) + bool(elsewhere) + has_fact
         match = sentence or elsewhere or named
         if match and size <= (0, rule.limits[0] // 2 if clear else _TINY, *rule.limits)[min(evidence, 3)]:
