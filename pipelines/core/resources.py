@@ -8,6 +8,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
+@functools.cache
 def data_path(name: str) -> str:
     """Return the path of a file or folder of `data/`."""
     return str(_folder() / name)

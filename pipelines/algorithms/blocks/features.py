@@ -29,5 +29,11 @@ def block_features(page: ParsedPage, url: str | None, tokens: Values, words: Val
     kinds = place_features.describe_places(segments, signals, elements, len(title), rows)
     rows[:, -len(PAGE_NAMES) :] = page_features(page, url, title_words)
     parents = segments.parents[segments.blocks[:, seg.ELEMENT]]
-    groups = [np.unique(numbers, return_inverse=True)[1] for numbers in (kinds, parents)]
-    return rows, np.stack(groups).astype(np.int32)
+    return rows, np.stack([_number_densely(kinds), _number_densely(parents + 1)])
+
+
+def _number_densely(numbers: Numbers) -> Numbers:
+    """Return numbers from 0 on in the order of others, without sorting these."""
+    is_used = np.zeros(int(numbers.max()) + 1, np.bool_)
+    is_used[numbers] = True
+    return (np.cumsum(is_used, dtype=np.int32) - 1)[numbers]

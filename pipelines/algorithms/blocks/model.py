@@ -12,7 +12,7 @@ from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.page import ParsedPage
-from pipelines.algorithms.blocks.repetition import without_repetitions
+from pipelines.algorithms.blocks.repetition import Flags, without_repetitions
 from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.values import Floats, Values, values_table
 
@@ -32,12 +32,18 @@ class BlockModel(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Per block its probability to be wanted and whether it is kept; the expected F1 of those kept; the page's type."""
+    """Per block its probability to be wanted and whether it is kept; the expected F1 of those kept; the page's type.
+
+    `are_repeated` says which blocks are dropped because their text is kept elsewhere. `why_nothing` says why none is
+    kept of a page that has some.
+    """
 
     shares: Floats
-    keep: npt.NDArray[np.bool_]
+    keep: Flags
     confidence: float
     kind: str | None
+    are_repeated: Flags
+    why_nothing: str | None = None
 
 
 def save_model(path: str, model: BlockModel) -> None:
@@ -75,22 +81,33 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     """
     segments = page.segments
     if not len(segments.blocks):
-        return Choice(np.zeros(0, np.float32), np.zeros(0, np.bool_), 0.0, None)
+        return Choice(np.zeros(0, np.float32), np.zeros(0, np.bool_), 0.0, None, np.zeros(0, np.bool_))
     words = segments.blocks[:, seg.WORDS].astype(np.float32)
     features, groups = block_features(page, url, model.tokens, model.words)
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
     odds, types = net.evaluate(model.network, features, groups, tags, words)
     kind = KINDS[int(np.argmax(types))]
     shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
-    keep, confidence = select_blocks(shares, words)
+    likely, confidence = select_blocks(shares, words)
     are_descriptions = page.are_descriptions()
-    keep = without_repetitions(segments, keep, are_descriptions)
+    keep = without_repetitions(segments, likely, are_descriptions)
     # Not words, which some scripts do not divide.
-    size = segments.blocks[keep, seg.CHARACTERS].sum()
-    has_text = bool(np.any(keep & ~are_descriptions))
-    if (size < _SHORT and confidence < _SURE) or (size < _SHORT_DESCRIPTION and not has_text):
-        keep[:] = False
-    return Choice(shares, keep, confidence, kind)
+    size = int(segments.blocks[keep, seg.CHARACTERS].sum())
+    why_nothing = None
+    if not likely.any():
+        why_nothing = f"the F1 to expect, {confidence:.2f}, is too low"
+    elif size < _SHORT_DESCRIPTION and not np.any(keep & ~are_descriptions):
+        why_nothing = f"{_characters(size)} in the metadata alone, without any of the page, are too few"
+    elif size < _SHORT and confidence < _SURE:
+        why_nothing = f"{_characters(size)} are too few for an F1 to expect of {confidence:.2f}"
+    if why_nothing:
+        keep = np.zeros_like(keep)
+    are_repeated = likely & ~keep if not why_nothing else np.zeros_like(keep)
+    return Choice(shares, keep, confidence, kind, are_repeated, why_nothing)
+
+
+def _characters(size: int) -> str:
+    return f"{size:,} character{'' if size == 1 else 's'} of text"
 
 
 def output_of(content: str, kind: str | None) -> int:

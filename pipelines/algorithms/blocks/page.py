@@ -20,7 +20,7 @@ from pipelines.algorithms.web.json_ld import types_of
 
 _WORD = re.compile(r"\w+")
 # As lexbor writes it; a script in the head may contain the tag alone.
-_BODY = re.compile(rb"</head><body[^>]*>")
+_BODY = b"</head><body"
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
@@ -55,6 +55,10 @@ class ParsedPage(NamedTuple):
     segments: seg.Segments
     descriptions: int
 
+    def address(self, url: str | None) -> str:
+        """Return the URL of the page: if none is known, what it declares, or an empty string."""
+        return url or self.declared.meta.get("og:url", "")
+
     def are_descriptions(self) -> npt.NDArray[np.bool_]:
         """Return which blocks are declared texts."""
         element = self.segments.blocks[:, seg.ELEMENT]
@@ -67,10 +71,10 @@ def parse_page(page: bytes | str) -> ParsedPage:
     tree = parse_html(page)
     declared = read_declared(tree)
     normalized = (tree.html or "").encode("utf-8", "replace")
-    body = _BODY.search(normalized)
-    texts = list(dict.fromkeys(_descriptions(declared))) if body else []
+    body = normalized.find(_BODY)
+    start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
+    texts = list(dict.fromkeys(_descriptions(declared))) if start else []
     added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
-    start = body.end() if body else 0
     segments = seg.segment(normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
     return ParsedPage(declared, segments, len(texts))
 
@@ -119,7 +123,7 @@ def page_features(page: ParsedPage, url: str | None, title: list[str]) -> list[f
         *(words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS),
         *(math.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS),
         *(bool(names & types) for names in _JSON_LD_TYPES.values()),
-        *_url_features(url or page.declared.meta.get("og:url", "")),
+        *_url_features(page.address(url)),
     ]
 
 

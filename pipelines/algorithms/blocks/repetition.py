@@ -51,17 +51,19 @@ def _repeated_rows(segments: seg.Segments, blocks: npt.NDArray[np.int64]) -> Ite
     """Yield the blocks, of those given, that repeat earlier ones: rows of enough words, without another in between."""
     words = segments.words.tobytes()
     starts, counts = (segments.blocks[blocks, column].tolist() for column in (seg.FIRST_WORD, seg.WORDS))
+    texts = [words[4 * start : 4 * (start + count)] for start, count in zip(starts, counts, strict=True)]
+    if len(set(texts)) == len(texts):  # as on most pages
+        return
+    known: set[bytes] = set()
     is_code = segments.flags[segments.blocks[blocks, seg.ELEMENT]] & IN_PRE != 0
-    texts: set[bytes] = set()
     row: list[int] = []
     size = 0
-    for block, start, count, stands in zip(blocks.tolist(), starts, counts, is_code.tolist(), strict=True):
-        text = words[4 * start : 4 * (start + count)]
-        if text in texts and not stands:
+    for block, text, count, stands in zip(blocks.tolist(), texts, counts, is_code.tolist(), strict=True):
+        if text in known and not stands:
             row.append(block)
             size += count
             continue
-        texts.add(text)
+        known.add(text)
         if size >= _REPEATED_WORDS:
             yield row
         row, size = [], 0

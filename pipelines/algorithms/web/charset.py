@@ -68,8 +68,8 @@ _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 # Controls, which in UTF-8 are bytes that nothing else contains, and noncharacters: XML forbids them.
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r"))
 _CONTROLS_TO_SPACES = bytes(ord(" ") if byte in _CONTROL_BYTES else byte for byte in range(256))
-_NONCHARACTERS = ("\ufffe".encode(), "\uffff".encode())
-_NONCHARACTER_START = _NONCHARACTERS[0][0]  # few pages have this byte
+_NONCHARACTER = re.compile("\ufffe".encode() + b"|" + "\uffff".encode())
+_NONCHARACTER_START = "\ufffe".encode()[0]  # few pages have this byte
 
 _SCRIPT = re.compile(rb"<(?:script|style)\b", re.IGNORECASE)
 _TAG = re.compile(rb"<[^<>]*>")
@@ -142,8 +142,7 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
             return None
         utf8 = utf8.translate(_CONTROLS_TO_SPACES)
     if _NONCHARACTER_START in utf8:
-        for noncharacter in _NONCHARACTERS:
-            utf8 = utf8.replace(noncharacter, b" ")
+        utf8 = _NONCHARACTER.sub(b" ", utf8)
     return dataclasses.replace(decoded, utf8=utf8)
 
 

@@ -44,10 +44,10 @@ _GRACE_S = 2.0
 # Enough for the child to work while the parent reads; more would take memory from the parser if all are large.
 _BATCH_PAGES = 4
 
-_HTML_LANG = re.compile(r"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
+_HTML_LANG = re.compile(rb"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
 _META_LANG = re.compile(
-    r"<meta[^>]{0,200}?http-equiv\s*=\s*[\"']?content-language[\"']?[^>]{0,200}?content\s*=\s*[\"']?\s*([A-Za-z]{2,8})"
-    r"(?![A-Za-z])",
+    rb"<meta[^>]{0,200}?http-equiv\s*=\s*[\"']?content-language[\"']?[^>]{0,200}?content\s*=\s*[\"']?\s*([A-Za-z]{2,8})"
+    rb"(?![A-Za-z])",
     re.IGNORECASE,
 )
 _LANG_PRESCAN_BYTES = 1 << 16
@@ -331,7 +331,9 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     from pipelines.algorithms.blocks.parsing import parse_html
 
     metadata = read_metadata(extracted.declared or read_declared(parse_html(html)), page.url)
-    values = (value and fix_mojibake(value) if extracted.is_fixed else value for value in dataclasses.astuple(metadata))
+    # dataclasses.astuple copies the values.
+    values = [getattr(metadata, field) for field in Metadata.__slots__]
+    values = [fix_mojibake(value) if value and extracted.is_fixed else value for value in values]
     metadata = Metadata(*map(_clean_line, values))
     return dataclasses.replace(text, title=metadata.title or text.title, metadata=metadata, rejection=rejection)
 
@@ -378,6 +380,5 @@ def _clean_line(text: str | None) -> str | None:
 
 def declared_language(html: bytes) -> str | None:
     """Return the primary language tag, lower-cased, that the HTML declares by `<html lang>` or `<meta>`, or None."""
-    head = html[:_LANG_PRESCAN_BYTES].decode("utf-8", "ignore")
-    match = _HTML_LANG.search(head) or _META_LANG.search(head)
-    return match[1].lower() if match else None
+    match = _HTML_LANG.search(html, 0, _LANG_PRESCAN_BYTES) or _META_LANG.search(html, 0, _LANG_PRESCAN_BYTES)
+    return match[1].decode().lower() if match else None

@@ -15,13 +15,10 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
-from pipelines.algorithms.blocks.repetition import without_repetitions
-from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
 from pipelines.core import shards, storage
 from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import plural
 from pipelines.core.resources import data_path
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
@@ -112,7 +109,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
     if decoded and isinstance(raw, RawPage):
         model, parsed = load_model(data_path(MODEL)), parse_page(decoded[0])
         choice = choose_blocks(model, parsed, raw.url, config.content)
-        why_nothing = _why_nothing(parsed, choice)
+        why_nothing = choice.why_nothing
         blocks = tuple(_explain_blocks(model, parsed, choice, raw.url, config.content))
     return Explanation(
         id=page.id,
@@ -171,30 +168,13 @@ def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
     yield from (page for page in read_pages(source, url) if target in (page.url, page.id))
 
 
-def _why_nothing(page: ParsedPage, choice: Choice) -> str | None:
-    """Return which rule of `choose_blocks` keeps no block of a page that has some."""
-    if not len(choice.keep) or choice.keep.any():
-        return None
-    likely, _ = select_blocks(choice.shares, page.segments.blocks[:, seg.WORDS].astype(np.float32))
-    if not likely.any():
-        return f"the F1 to expect, {choice.confidence:.2f}, is too low"
-    are_descriptions = page.are_descriptions()
-    left = without_repetitions(page.segments, likely, are_descriptions)
-    characters = f"{plural(int(page.segments.blocks[left, seg.CHARACTERS].sum()), 'character')} of text"
-    if not np.any(left & ~are_descriptions):
-        return f"{characters} in the metadata alone, without any of the page, are too few"
-    return f"{characters} are too few for an F1 to expect of {choice.confidence:.2f}"
-
-
 def _explain_blocks(
     model: BlockModel, page: ParsedPage, choice: Choice, url: str | None, content: str
 ) -> Iterator[ExplainedBlock]:
     blocks = page.segments.blocks
     tags = page.segments.tags[blocks[:, seg.ELEMENT]]
-    words = blocks[:, seg.WORDS].astype(np.float32)
-    are_repeated = select_blocks(choice.shares, words)[0] & ~choice.keep & choice.keep.any()
     moved = _effects(model, page, url, output_of(content, choice.kind), tags)
-    if not (url or page.declared.meta.get("og:url")):
+    if not page.address(url):
         moved.pop("URL", None)
     names = list(moved)
     effects = np.array(list(moved.values()))
@@ -206,7 +186,7 @@ def _explain_blocks(
             words=int(blocks[number, seg.WORDS]),
             probability=round(float(choice.shares[number]), 4),
             is_kept=bool(choice.keep[number]),
-            is_repetition=bool(are_repeated[number]),
+            is_repetition=bool(choice.are_repeated[number]),
             moved_by={names[group]: round(float(effects[group, number]), 2) for group in most},
         )
 
