@@ -27,6 +27,7 @@ from pipelines.stages.dedup.records import (
     save_array,
     work_name,
 )
+from pipelines.stages.dedup.report import tally_clusters
 from pipelines.stages.dedup.verification import EDGE_SCHEMA
 
 CLUSTERS = "clusters.parquet"
@@ -113,7 +114,7 @@ def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
 
 
 def gather_clusters(shard: int, corpus: Corpus) -> TaskResult:
-    """Write the members of the clusters whose kept document is in a shard, by the shard of the member."""
+    """Write the members of the clusters whose kept document is in a shard, by the shard of the member; and a tally."""
     paths = corpus.paths("drops", "buckets")
     documents, kept, kinds, jaccard = read_columns(paths, _DROP_SCHEMA, shard)
     heads, places, dropped = np.unique(kept, return_inverse=True, return_counts=True)
@@ -128,8 +129,9 @@ def gather_clusters(shard: int, corpus: Corpus) -> TaskResult:
         np.concatenate((sizes[places], sizes[is_own])),
     )
     result = _write_buckets(corpus, work_name("members", shard, "buckets"), MEMBER_SCHEMA, columns, columns[0])
+    tally = tally_clusters(corpus, shard, documents, kept, kinds == NEAR, jaccard)
     progress.advance()
-    return result
+    return TaskResult(files=(*result.files, tally))
 
 
 def _write_buckets(

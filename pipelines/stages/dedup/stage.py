@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipelines.core import inputs
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.manifest import ShardEntry
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.stages.dedup.candidates import (
     compare_wave,
     ends_of_waves,
@@ -45,11 +45,12 @@ from pipelines.stages.dedup.paragraphs import (
     write_paragraphs,
 )
 from pipelines.stages.dedup.records import Corpus, Records, count_documents
+from pipelines.stages.dedup.report import PAGE, ShardReport, choose_documents, read_earlier, write_report
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 from pipelines.stages.dedup.sources import SourceShard, open_earlier
 from pipelines.stages.dedup.verification import verify_pairs, write_shingles
 
-STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS))
+STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE))
 
 # Of compressed input per bucket of a shuffle: at 400 bytes per document about two million keys, 100 MB to sort.
 _BUCKET_BYTES = 32 << 20
@@ -128,8 +129,13 @@ def _run_phases(
         run.once(f"decisions-{number}", functools.partial(decide, wave, corpus), work=True)
     map_parts("kept", choose_kept, len(sources), corpus)
     map_parts("clusters", gather_clusters, len(sources), corpus)
-    run.map(_filter_shard, own, (config, corpus), total=corpus.own_documents)
+    run.once("report-choice", lambda: choose_documents(corpus), work=True)
+    entries = run.map(_filter_shard, own, (config, corpus), work=True, total=corpus.own_documents)
+    run.once("documents", lambda: result_files(entries))
+    if earlier:
+        run.map(read_earlier, earlier, corpus, phase="report-texts", work=True)
     run.once("list", lambda: write_clusters(corpus))
+    run.once("report", lambda: write_report(config, corpus, entries))
     if config.paragraphs is not None:
         run.once("paragraph-list", lambda: write_paragraphs(len(own), run.output))
 
@@ -147,7 +153,7 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
     kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
     kinds = [KINDS[kind] for kind in dropped["kind"].to_pylist()]
     reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
-    remover = ParagraphRemover(shard, config, corpus.output)
+    remover, report = ParagraphRemover(shard, config, corpus.output), ShardReport(corpus, index)
     rows_read = 0
     is_emptied = np.zeros(0, bool)
 
@@ -162,10 +168,12 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
             reasons[rows_read + row] = DropReason("repeated_paragraphs")
         start = rows_read
         rows_read += batch.num_rows
-        return [reasons.get(row) for row in range(start, rows_read)]
+        outcomes = [reasons.get(row) for row in range(start, rows_read)]
+        report.add(batch, [reason is not None for reason in outcomes])
+        return outcomes
 
     result = filter_shard(shard.require_documents(), corpus.output, filter_batch, remove_paragraphs)
-    files, counts = result.files, {}
+    files, counts = (*report.write(), *result.files), {}
     if config.paragraphs is not None:
         files += (write_examples(remover, index, corpus.output),)
         counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
