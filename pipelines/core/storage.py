@@ -83,6 +83,13 @@ def real_path(path: str) -> str:
 
 
 @contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Yield a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="webtext-") as folder:
+        yield folder
+
+
+@contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
     """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
     with _accessing(path, "read") as (file_system, plain):
@@ -90,7 +97,7 @@ def local_copy(path: str) -> Iterator[str]:
     if isinstance(file_system, LocalFileSystem):
         yield plain
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         copy = join(folder, basename(plain))
         with translate_os_errors(path, "read"):
             file_system.get_file(plain, copy)

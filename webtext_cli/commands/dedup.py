@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.core.errors import UsageError
 from pipelines.stages.dedup.config import DedupConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_options, stage_config, stage_options
@@ -13,24 +14,48 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
 
 @click.command("dedup")
 @config_options(DedupConfig)
+@click.option(
+    "--self-test",
+    is_flag=True,
+    help="Plant altered copies of a sample of the documents, deduplicate these, and print how many are found; leave "
+    "nothing behind.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 100_000),
+    help="Number of documents that --self-test copies. [default: 1000]",
+)
 @stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
-def command(shared: Shared, **flags: Any) -> None:
+def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 
     Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
     MinHash finds candidate pairs, which are verified by their Jaccard similarity. A document is dropped if a duplicate
     of higher score, or in an earlier corpus (--against), is kept; dropped-*.parquet names it, clusters.parquet lists
-    all duplicates.
+    all duplicates, and report.html shows pairs side by side.
 
     \b
     Examples:
       webtext dedup --corpus my-corpus
       webtext dedup -i docs.jsonl.zst -o unique --threshold 0.7
       webtext dedup -i 2018-01.parquet -o new-month --against my-corpus/dedup
+      webtext dedup -i docs.jsonl.zst --threshold 0.7 --self-test
     """
+    config = stage_config(DedupConfig, "dedup", shared.corpus, flags)
+    if self_test:
+        from pipelines.stages.dedup.self_test import SAMPLE
+        from pipelines.stages.dedup.self_test import self_test as measure
+        from webtext_cli.tables.dedup import print_self_test
+
+        result = measure(
+            config, documents=shared.input_or("extract"), options=shared.run_options(), sample=sample or SAMPLE
+        )
+        print_self_test(result, shared.as_json)
+        return
+    if sample is not None:
+        raise UsageError("--sample needs --self-test")
     from pipelines.stages.dedup.stage import dedup
 
-    config = stage_config(DedupConfig, "dedup", shared.corpus, flags)
     summary = dedup(
         config,
         documents=shared.input_or("extract"),

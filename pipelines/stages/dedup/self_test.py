@@ -1,0 +1,185 @@
+"""`webtext dedup --self-test`: plants altered copies in a sample of the documents and measures which are dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import random
+import textwrap
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
+from pipelines.algorithms.minhash.normal_text import text_hashes
+from pipelines.algorithms.ngrams.words import Shingling, text_ngrams, word_spans
+from pipelines.core import inputs, shards, storage
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+from pipelines.core.progress import show_progress
+from pipelines.core.run import RunOptions
+from pipelines.stages.dedup.clusters import CLUSTERS
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.stage import dedup
+
+SAMPLE = 1000
+# Of a document: how alike two texts are decides whether they are found, not how long they are.
+_MIN_WORDS, _CHARACTERS = 50, 5000
+_LINE_CHARACTERS = 60
+_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("score", pa.int64())])
+_SHINGLING = Shingling()
+_HEADER = "Home | News | Topics | Forum | About us | Contact | Log in | Search\n\n"
+_FOOTER = """
+
+Share this page with your friends. Subscribe to our newsletter to read more like this every week. Terms of use, privacy
+policy, imprint. All rights reserved by the publisher and the authors of these pages."""
+
+
+def self_test(
+    config: DedupConfig, *, documents: str | Sequence[str], options: RunOptions, sample: int = SAMPLE
+) -> dict[str, Any]:
+    """Return what `dedup` finds of altered copies of `sample` documents, planted next to them in a temporary folder.
+
+    A pair is a document that is kept, and a copy of it. Paragraphs are not removed, and no earlier corpus is read.
+    Raises InputError if no document has 50 words.
+    """
+    originals = _choose_documents(config, documents, options, sample)
+    tested = dataclasses.replace(config, text_field="text", paragraphs=None, against=(), write_signatures=False)
+    with storage.temporary_folder() as folder:
+        with shards.write_shard(folder, "planted.parquet", _SCHEMA) as written:
+            for number, original in enumerate(originals):
+                for kind in COPIES:
+                    # The document itself has the better score, so that it is kept.
+                    row = {"text": _copy(original, kind), "score": int(kind == _UNCHANGED)}
+                    written.writer.write({"id": f"{number}/{kind}", **row})
+        planted, output = storage.join(folder, written.entry.name), storage.join(folder, "dedup")
+        dedup(tested, documents=planted, output=output, options=options)
+        rows = [row for row in shards.read_rows(storage.join(output, CLUSTERS)) if row["kind"] != "kept"]
+    return _measure(config, originals, {row["id"]: row["cluster"] for row in rows})
+
+
+def _choose_documents(
+    config: DedupConfig, documents: str | Sequence[str], options: RunOptions, sample: int
+) -> list[str]:
+    """Return the beginnings of the documents with the lowest hashes of their text."""
+    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    lowest: dict[int, str] = {}
+    with show_progress(options.progress, "dedup: sample", source.records, "records"):
+        for shard in source.shards:
+            for batch in inputs.read_documents(shard, Drops()):
+                hashes = text_hashes(batch.column("text"))[:, 0]
+                limit = max(lowest) if len(lowest) >= sample else np.iinfo(np.uint64).max
+                rows = np.flatnonzero(hashes < limit)
+                texts = pc.utf8_slice_codeunits(batch.column("text").take(pa.array(rows)), 0, _CHARACTERS)
+                beginnings = zip(hashes[rows].tolist(), texts.to_pylist(), strict=True)
+                lowest |= {hash: text for hash, text in beginnings if len(_words(text)) >= _MIN_WORDS}
+                lowest = dict(sorted(lowest.items())[:sample])
+                options.progress.advance(batch.num_rows)
+    if not lowest:
+        raise InputError(f"the self-test needs documents of at least {_MIN_WORDS} words; the input has none")
+    return list(lowest.values())
+
+
+class _Pair(NamedTuple):
+    kind: str
+    similarity: float
+    is_found: bool
+
+
+def _measure(config: DedupConfig, originals: Sequence[str], kept_for: dict[str, str]) -> dict[str, Any]:
+    """Return the figures; `kept_for` are the ids of dropped documents and of those that are kept in their place."""
+    bands, rows = choose_bands(config.num_perm, config.threshold)
+
+    @functools.lru_cache(maxsize=3)
+    def shingles(id: str) -> set[str]:
+        number, _, kind = id.partition("/")
+        text = unicodedata.normalize("NFC", _copy(originals[int(number)], kind))
+        return {shingle for _, shingle in text_ngrams(text, config.ngram, _SHINGLING)}
+
+    def jaccard(left: str, right: str) -> float:
+        return len(shingles(left) & shingles(right)) / max(1, len(shingles(left) | shingles(right)))
+
+    pairs, below = [], 0
+    for number in range(len(originals)):
+        original = f"{number}/{_UNCHANGED}"
+        for kind in COPIES:
+            copy = f"{number}/{kind}"
+            similarity, kept = jaccard(original, copy), kept_for.get(copy)
+            to_kept = jaccard(copy, kept) if kept else 0.0
+            below += kept is not None and to_kept < config.threshold
+            # If another kept document is as near, the pair may have been compared or not.
+            is_known = kept in (None, original) or to_kept < similarity
+            if kind != _UNCHANGED and original not in kept_for and is_known:
+                pairs.append(_Pair(kind, similarity, kept == original))
+    steps = [config.threshold, *(step / 20 for step in range(20) if step / 20 > config.threshold), 1.0]
+    below_pairs = _recall([pair for pair in pairs if pair.similarity < steps[0]])
+    ranges = [{"from": 0.0, "to": config.threshold, **below_pairs, "recall": None, "predicted": None}]
+    for low, high in itertools.pairwise(steps):
+        chosen = [pair for pair in pairs if low <= pair.similarity and (pair.similarity < high or high == 1)]
+        predicted = _mean([candidate_probability(pair.similarity, bands, rows) for pair in chosen])
+        ranges.append({"from": low, "to": high, **_recall(chosen), "predicted": predicted})
+    kinds = []
+    for kind in list(COPIES)[1:]:
+        chosen = [pair for pair in pairs if pair.kind == kind]
+        mean = {"copies": len(chosen), "mean_similarity": _mean([pair.similarity for pair in chosen])}
+        near = [pair for pair in chosen if pair.similarity >= config.threshold]
+        kinds.append({"kind": kind, **mean, **_recall(near)})
+    return {
+        "documents": len(originals),
+        **{"threshold": config.threshold, "bands": bands, "rows": rows},
+        **{"ranges": ranges, "kinds": kinds},
+        **{"dropped": len(kept_for), "below_threshold": below, "precision": 1 - below / max(1, len(kept_for))},
+    }
+
+
+def _recall(pairs: Sequence[_Pair]) -> dict[str, Any]:
+    found = [pair.is_found for pair in pairs]
+    return {"pairs": len(pairs), "found": sum(found), "recall": _mean(found)}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _copy(text: str, kind: str) -> str:
+    """Return an altered copy, which depends on the text and the kind alone."""
+    return COPIES[kind](text, random.Random(f"{kind} {text}"))
+
+
+def _words(text: str) -> list[str]:
+    """Return the words, each with what follows it up to the next one."""
+    starts = [start for start, _ in word_spans(text, _SHINGLING)]
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def _edit(text: str, rng: random.Random, *, percent: int) -> str:
+    """Replace a third of the chosen words by other words of the text, insert one before a third, delete a third."""
+    words = _words(text)
+    edits = (lambda _: rng.choice(words), lambda word: rng.choice(words) + word, lambda _: "")
+    return "".join(rng.choice(edits)(word) if 100 * rng.random() < percent else word for word in words)
+
+
+def _truncate(text: str, _: random.Random, *, percent: int) -> str:
+    words = _words(text)
+    return "".join(words[: round(percent * len(words) / 100)])
+
+
+def _wrap(text: str, _: random.Random) -> str:
+    return textwrap.fill(" ".join(text.split()), _LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False)
+
+
+_UNCHANGED = "unchanged"
+_EDITS = {f"{n}% of the words edited": functools.partial(_edit, percent=n) for n in (1, 2, 3, 5, 10, 20, 40)}
+COPIES: dict[str, Callable[[str, random.Random], str]] = {
+    _UNCHANGED: lambda text, _: text,
+    **_EDITS,
+    **{f"truncated to {n}%": functools.partial(_truncate, percent=n) for n in (90, 70, 50)},
+    "boilerplate around": lambda text, _: f"{_HEADER}{text}{_FOOTER}",
+    "lines wrapped": _wrap,
+    "case changed": lambda text, _: text.upper(),
+}
