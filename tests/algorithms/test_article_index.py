@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.algorithms.ngrams.article_index import NONE, build_part, covered_words, find_articles, part_numbers
+from pipelines.algorithms.ngrams.article_index import (
+    NONE,
+    build_part,
+    covered_words,
+    find_articles,
+    order_by_part,
+    part_numbers,
+)
 
 # Few distinct values with equal high bits, as well as any.
 _HASHES = st.lists(st.sampled_from([0, 1, 2, 1 << 63, (1 << 63) + 1, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1))
@@ -43,6 +50,12 @@ def test_every_ngram_is_in_one_of_the_parts() -> None:
         counts = np.bincount(part_numbers(hashes, parts), minlength=parts)
         assert len(counts) == parts
         assert counts.min() > 0.5 * len(hashes) / parts
+        ordered, articles, ends = order_by_part(hashes, np.arange(len(hashes), dtype=np.uint32), parts)
+        order = np.argsort(part_numbers(hashes, parts), kind="stable")
+        assert np.array_equal(part_numbers(ordered, parts), np.sort(part_numbers(hashes, parts)))
+        assert np.array_equal(ends, np.cumsum(counts))
+        assert np.array_equal(ordered, hashes[articles])
+        assert parts < 1024 or np.array_equal(articles, order)
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=30), max_size=4), st.integers(1, 9))

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.ngrams.index import directory_and_sieve, pass_sieve, shift_for
 
-MAX_PARTS = 1 << 16
 # The number of an article that is not there.
 NONE = np.uint32((1 << 32) - 1)
 
 _PART_SHIFT = np.uint64(20)
 _DIGIT_BITS = 10
 _DIGITS = 1 << _DIGIT_BITS
+MAX_PARTS = _DIGITS
 
 Hashes = npt.NDArray[np.uint64]
 Articles = npt.NDArray[np.uint32]
@@ -41,11 +41,19 @@ class ArticleIndex(NamedTuple):
 
 def part_numbers(hashes: Hashes, parts: int) -> npt.NDArray[np.uint16]:
     """Return the part of each n-gram; `parts` is a power of two."""
-    return ((hashes >> _PART_SHIFT) & np.uint64(parts - 1)).astype(np.uint16)
+    digits = ((hashes >> _PART_SHIFT) & np.uint64(_DIGITS - 1)).astype(np.uint16)
+    return digits // np.uint16(_DIGITS // parts)
+
+
+def order_by_part(hashes: Hashes, articles: Articles, parts: int) -> tuple[Hashes, Articles, npt.NDArray[np.int64]]:
+    """Return n-grams in order of their parts, equal ones as they were, and where each part ends."""
+    ordered, ends = (np.empty_like(hashes), np.empty_like(articles)), np.zeros(_DIGITS + 1, np.int64)
+    _scatter(hashes, articles, _PART_SHIFT, ends, *ordered)
+    return *ordered, ends[_DIGITS // parts - 1 : _DIGITS : _DIGITS // parts]
 
 
 def build_part(hashes: Hashes, articles: Articles) -> ArticleIndex:
-    """Return the index of n-grams in order of their articles; takes as much memory again as they do."""
+    """Return the index of n-grams, equal ones in order of their articles; takes as much memory again as they do."""
     for shift in (64 - 2 * _DIGIT_BITS, 64 - _DIGIT_BITS):
         ordered = np.empty_like(hashes), np.empty_like(articles)
         _scatter(hashes, articles, np.uint64(shift), np.zeros(_DIGITS + 1, np.int64), *ordered)
@@ -75,7 +83,10 @@ def covered_words(articles: Articles, starts: npt.NDArray[np.int64], n: int) -> 
 
 @kernel
 def _scatter(hashes, articles, shift, starts, ordered_hashes, ordered_articles):  # type: ignore[no-untyped-def]
-    """Order n-grams by 10 bits of their hash, those with equal ones as they were; `starts` has zeros."""
+    """Order n-grams by 10 bits of their hash, those with equal ones as they were.
+
+    `starts` has zeros; after it, the ends of the groups.
+    """
     mask = np.uint64(_DIGITS - 1)
     for number in range(len(hashes)):
         starts[np.int64((hashes[number] >> shift) & mask) + 1] += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,9 +46,9 @@ _HEADER_BYTES = 8 * len(_ARRAYS)
 # Of the files of a reference, per part. Building a part takes ~50 bytes per n-gram: 0.2 GB for 16 MB of text (bz2), and
 # 1 GB if text was compressed to a thirtieth.
 _PART_BYTES = 4 << 20
-_MAX_PARTS = 1024
 _READ_BYTES = 4 << 20
-_FIND_NGRAMS = 4 << 20
+# N-grams that are looked up, or ordered by part, at a time: 12 bytes each, three times.
+_SLICE_NGRAMS = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Reference:
     def find(self, hashes: Hashes) -> Articles:
         """Return the first article with each n-gram, NONE for those that the reference does not have."""
         articles = np.empty(len(hashes), np.uint32)
-        for first in range(0, len(hashes), _FIND_NGRAMS):
-            piece = hashes[first : first + _FIND_NGRAMS]
+        for first in range(0, len(hashes), _SLICE_NGRAMS):
+            piece = hashes[first : first + _SLICE_NGRAMS]
             numbers = part_numbers(piece, self.parts)
             order = np.argsort(numbers, kind="stable")
             piece = piece[order]
@@ -108,7 +109,7 @@ class ReferenceSource:
 
     def prepare(self, run: StageRun) -> Reference:
         """Write the index into the output folder; raise InputError if no article has an n-gram."""
-        parts = min(_MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
+        parts = min(article_index.MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
         items, context = list(enumerate(self.shards)), (parts, run.output)
         entries = run.map(_spread_ngrams, items, context, name=_shard_name, phase=_PHASE, work=True, unit="articles")
         if not any(entry.counts["reference_ngrams"] for entry in entries):
@@ -187,18 +188,25 @@ def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: t
     (number, source), (parts, output) = item, context
     counts: Counter[str] = Counter(reference_articles=0, reference_ngrams=0)
     name = storage.join(WORK, _shard_name(item))
+    pending: list[tuple[Hashes, Articles]] = []
+    ngrams_written = 0
     with (
         write_buckets(storage.join(output, name), _SCHEMA) as written,
         shards.write_shard(output, _titles_name(number), _TITLES) as titles,
     ):
-        for batch in _read_batches(source, counts):
-            hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
-            articles = np.arange(batch.num_rows, dtype=np.uint32) + np.uint32(counts["reference_articles"])
-            columns = [pa.array(hashes), pa.array(np.repeat(articles, np.diff(starts)))]
-            written.writer.write(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), part_numbers(hashes, parts))
-            titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
-            counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
-            progress.advance(batch.num_rows)
+        for batch in itertools.chain(_read_batches(source, counts), [None]):
+            if pending and (batch is None or counts["reference_ngrams"] - ngrams_written > _SLICE_NGRAMS):
+                hashes, articles = map(np.concatenate, zip(*pending, strict=True))
+                *columns, ends = article_index.order_by_part(hashes, articles, parts)
+                written.writer.write_ordered(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), ends)
+                pending, ngrams_written = [], counts["reference_ngrams"]
+            if batch is not None:
+                hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
+                articles = np.arange(batch.num_rows, dtype=np.uint32) + np.uint32(counts["reference_articles"])
+                pending.append((hashes, np.repeat(articles, np.diff(starts))))
+                titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
+                counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
+                progress.advance(batch.num_rows)
     files = (FileEntry(name, written.size_bytes, written.sha256), titles.entry)
     return TaskResult(counts=dict(sorted(counts.items())), files=files)
 
