@@ -26,6 +26,14 @@ _PATH_KEYS = {
         "Word counts to train on instead of documents: output folders of train-bpe, or Parquet files.",
         '["other-corpus/train-bpe"]',
     ),
+    "reference": (
+        "Wikipedia's articles, whose copies are dropped: dumps, Parquet or JSONL, by name or glob.",
+        '["enwiki-20260101-pages-articles-multistream.xml.bz2"]',
+    ),
+    "reference_index": (
+        "The result of remove-wikipedia --reference whose index to use instead of a reference.",
+        '"other-corpus/remove-wikipedia"',
+    ),
     "compare": ("A tokenizer to compare with in the report.", '"gpt2"'),
     "tokenizer": ("The tokenizer to use instead of the one of train-bpe.", '"gpt2"'),
     "init_from": ("Initial weights: a folder of a GPT-2, or nanoGPT's ckpt.pt.", '"gpt2"'),
