@@ -39,14 +39,11 @@ class ArticleIndex(NamedTuple):
     sieve: Hashes
 
 
-def part_numbers(hashes: Hashes, parts: int) -> npt.NDArray[np.uint16]:
-    """Return the part of each n-gram; `parts` is a power of two."""
-    digits = ((hashes >> _PART_SHIFT) & np.uint64(_DIGITS - 1)).astype(np.uint16)
-    return digits // np.uint16(_DIGITS // parts)
-
-
 def order_by_part(hashes: Hashes, articles: Articles, parts: int) -> tuple[Hashes, Articles, npt.NDArray[np.int64]]:
-    """Return n-grams in order of their parts, equal ones as they were, and where each part ends."""
+    """Return n-grams in order of their parts, equal ones as they were, and where each part ends.
+
+    `articles`: any number of each n-gram; `parts`: a power of two.
+    """
     ordered, ends = (np.empty_like(hashes), np.empty_like(articles)), np.zeros(_DIGITS + 1, np.int64)
     _scatter(hashes, articles, _PART_SHIFT, ends, *ordered)
     return *ordered, ends[_DIGITS // parts - 1 : _DIGITS : _DIGITS // parts]

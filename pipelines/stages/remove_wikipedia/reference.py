@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.ngrams import article_index
-from pipelines.algorithms.ngrams.article_index import NONE, ArticleIndex, Articles, Hashes, part_numbers
+from pipelines.algorithms.ngrams.article_index import NONE, ArticleIndex, Articles, Hashes
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import bucket_part, write_buckets
@@ -64,15 +64,12 @@ class Reference:
         articles = np.empty(len(hashes), np.uint32)
         for first in range(0, len(hashes), _SLICE_NGRAMS):
             piece = hashes[first : first + _SLICE_NGRAMS]
-            numbers = part_numbers(piece, self.parts)
-            order = np.argsort(numbers, kind="stable")
-            piece = piece[order]
-            starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=self.parts))])
-            for part in np.flatnonzero(np.diff(starts)).tolist():
-                # Mapped again for each piece: the pages of one part at a time count as memory of this process.
-                index = _map_part(storage.join(self.folder, _part_name(part)))
-                rows = slice(starts[part], starts[part + 1])
-                articles[first + order[rows]] = article_index.find_articles(index, piece[rows])
+            piece, rows, ends = article_index.order_by_part(piece, np.arange(len(piece), dtype=np.uint32), self.parts)
+            for part, (begin, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+                if begin < end:
+                    # Mapped again for each piece: the pages of one part at a time count as memory of this process.
+                    index = _map_part(storage.join(self.folder, _part_name(part)))
+                    articles[first + rows[begin:end]] = article_index.find_articles(index, piece[begin:end])
         return articles
 
     def title(self, article: int) -> str:
