@@ -13,17 +13,16 @@ from pipelines.algorithms.minhash import pairing
 from pipelines.algorithms.minhash.pairing import (
     BLOCKED,
     DROPPED,
-    DROPPED_EARLY,
-    FOLLOWS,
+    EARLIER,
     KEPT,
-    LEADS,
-    LEADS_AND_FOLLOWS,
+    LEADER,
+    NEW,
     UNDECIDED,
+    agreement_limits,
     decide_in_order,
     decide_round,
     estimated_jaccard,
     jaccard_of_pairs,
-    min_agreement,
     near_pairs,
 )
 
@@ -34,47 +33,69 @@ def sketches_like(random: np.random.Generator, base: np.ndarray, members: int, s
     return np.where(random.random((members, len(base))) < share, base, other)
 
 
-def pairs_of(starts: list[int], sketches: np.ndarray, roles: np.ndarray, threshold: float) -> list[tuple[int, int]]:
-    parts = near_pairs(np.array(starts), sketches, roles.astype(np.uint8), threshold)
-    return [(int(left), int(right)) for pairs, _ in parts for left, right in pairs.T]
+def pairs_of(
+    starts: list[int], sketches: np.ndarray, roles: np.ndarray, threshold: float
+) -> tuple[list[tuple[int, int]], np.ndarray, int]:
+    leads = np.zeros(len(sketches), bool)
+    parts = list(near_pairs(np.array(starts), sketches, roles.astype(np.uint8), threshold, leads))
+    pairs = [(int(left), int(right)) for pairs, _ in parts for left, right in pairs.T]
+    return pairs, leads, sum(limited for _, limited in parts)
 
 
-def may_be_compared(left: int, right: int) -> bool:
-    return left != FOLLOWS and right != LEADS
-
-
-def test_the_pairs_of_groups_that_may_be_near_are_returned_once_according_to_their_roles():
+def test_the_pairs_of_small_groups_that_may_be_near_are_returned_once_according_to_their_roles():
     random = np.random.default_rng(1)
     base = random.integers(0, 256, 128, dtype=np.uint8)
     sketches = np.concatenate([sketches_like(random, base, 30, share) for share in (0.95, 0.6, 0.1)])
     starts = [0, 2, 40, 41, 90]
-    roles = random.integers(0, 3, 90)
-    limit = min_agreement(128, 0.8)
+    roles = np.concatenate([np.sort(random.integers(0, 3, end - first)) for first, end in itertools.pairwise(starts)])
+    limit, _ = agreement_limits(128, 0.8)
     expected = [
         (left, right)
         for first, last in itertools.pairwise(starts)
         for left, right in itertools.combinations(range(first, last), 2)
-        if np.count_nonzero(sketches[left] == sketches[right]) >= limit and may_be_compared(roles[left], roles[right])
+        if np.count_nonzero(sketches[left] == sketches[right]) >= limit and roles[right] == NEW
     ]
-    assert sorted(pairs_of(starts, sketches, roles, 0.8)) == sorted(expected)
+    pairs, leads, limited = pairs_of(starts, sketches, roles, 0.8)
+    assert sorted(pairs) == sorted(expected)
     assert len(expected) > 100
+    assert leads.tolist() == (roles == NEW).tolist()
+    assert limited == 0
+
+
+def test_in_a_large_group_new_members_follow_new_or_earlier_ones_that_they_are_surely_near():
+    random = np.random.default_rng(2)
+    bases = random.integers(0, 256, (3, 128), dtype=np.uint8)
+    families = np.concatenate([sketches_like(random, base, 400, 0.99) for base in bases])
+    # One document of the first family is of an earlier corpus, one of the second led in an earlier round.
+    order = np.concatenate(([0, 400], 1 + random.permutation(398), 401 + random.permutation(799)))
+    roles = np.array([EARLIER, LEADER, *[NEW] * (len(order) - 2)])
+    pairs, leads, _ = pairs_of([0, len(order)], families[order], roles, 0.8)
+    family = np.repeat(np.arange(3), 400)[order]
+    # None of the first family leads, one of the second does, although it is near the leader, and one of the third.
+    assert [int(np.count_nonzero(leads[family == number])) for number in range(3)] == [0, 1, 1]
+    assert {(0, member) for member in np.flatnonzero(family == 0).tolist() if member} <= set(pairs)
+    assert len(pairs) < 2 * len(order)
 
 
 def test_more_pairs_than_the_buffer_holds_are_returned_and_members_compared_in_part_are_counted(monkeypatch):
     random = np.random.default_rng(3)
     sketches = sketches_like(random, random.integers(0, 256, 128, dtype=np.uint8), 300, 0.9)
-    roles = np.full(300, LEADS_AND_FOLLOWS)
-    whole = sorted(pairs_of([0, 60, 300], sketches, roles, 0.8))
+    roles = np.full(300, NEW)
+    whole = sorted(pairs_of([0, 60, 300], sketches, roles, 0.8)[0])
     monkeypatch.setattr(pairing, "_BUFFERED_PAIRS", 400)
-    assert sorted(pairs_of([0, 60, 300], sketches, roles, 0.8)) == whole
+    assert sorted(pairs_of([0, 60, 300], sketches, roles, 0.8)[0]) == whole
     monkeypatch.setattr(pairing, "MAX_LEADERS", 5)
-    parts = list(near_pairs(np.array([0, 300]), sketches, roles.astype(np.uint8), 0.8))
-    assert sum(limited for _, limited in parts) == 295
-    assert {int(left) for pairs, _ in parts for left in pairs[0]} <= set(range(5))
+    monkeypatch.setattr(pairing, "ALL_PAIRS", 1000)
+    pairs, leads, limited = pairs_of([0, 300], sketches, roles, 0.8)
+    assert limited == 295
+    assert leads.all()
+    assert {left for left, _ in pairs} <= set(range(5))
 
 
 def test_limits_and_estimates():
-    assert 75 < min_agreement(128, 0.8) < 85
+    low, high = agreement_limits(128, 0.8)
+    assert 75 < low < 0.8 * 128 < high < 125
+    assert agreement_limits(1024, 0.1)[0] > 40
     random = np.random.default_rng(4)
     for similarity in (0.0, 0.3, 0.8, 1.0):
         agreements = random.binomial(128, similarity + (1 - similarity) / 256, 20_000)
@@ -92,35 +113,24 @@ def test_the_similarity_of_sets_is_the_jaccard_similarity(sets, data):
     assert jaccard_of_pairs(hashes, starts, np.array(pairs, np.int64).reshape(-1, 2).T).tolist() == expected
 
 
-_cases = st.integers(1, 12).flatmap(
-    lambda documents: st.tuples(
-        st.lists(st.integers(0, 3), min_size=documents, max_size=documents).map(sorted),
-        st.sets(st.tuples(*[st.integers(0, documents - 1)] * 2)),
-    )
-)
-
-
 @settings(max_examples=200, deadline=None)
-@given(_cases, st.integers(0, 3))
-def test_a_document_is_dropped_exactly_if_a_better_one_near_it_is_kept(case, wave):
-    waves, pairs = case
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(*[st.integers(0, n - 1)] * 2)))))
+def test_a_document_is_dropped_exactly_if_a_better_one_near_it_is_kept(case):
+    documents, pairs = case
     edges = [(better, worse) for better, worse in pairs if better < worse]
-    expected = np.zeros(len(waves), np.uint8)
-    for document in range(len(waves)):
-        kept = [better for better, worse in edges if worse == document and expected[better] == KEPT]
-        early = any(waves[better] < wave for better in kept)
-        expected[document] = DROPPED_EARLY if early else DROPPED if kept else KEPT
+    expected = np.zeros(documents, np.uint8)
+    for document in range(documents):
+        near = [better for better, worse in edges if worse == document]
+        expected[document] = DROPPED if any(expected[better] == KEPT for better in near) else KEPT
     better, worse = np.array(edges, np.int64).reshape(-1, 2).T.copy()
-    is_early = np.array([waves[document] < wave for document in better.tolist()], bool)
-    start = np.zeros(len(waves), np.uint8)
+    start = np.zeros(documents, np.uint8)
     start[worse] = UNDECIDED
     in_order, rounds = start.copy(), start.copy()
     order = np.argsort(worse, kind="stable")
     decide_in_order(better[order], worse[order], in_order)
-    decide_round(better, worse, is_early, in_order)
     assert in_order.tolist() == expected.tolist()
-    for _ in range(len(waves) + 1):
-        decide_round(better, worse, is_early, rounds)
+    for _ in range(documents):
+        decide_round(better, worse, rounds)
         rounds[rounds == UNDECIDED] = KEPT
         rounds[rounds == BLOCKED] = UNDECIDED
     assert rounds.tolist() == expected.tolist()

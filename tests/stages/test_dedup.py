@@ -392,12 +392,27 @@ def test_other_columns_pass_through_and_unreadable_records_are_counted_once(tmp_
     assert (document["id"], document["text"], document["metadata"]) == ("2", text, '{"tag": {"n": 2}}')
 
 
-def test_floating_point_scores_are_compared(tmp_path):
+def test_floating_point_scores_and_dates_are_compared(tmp_path):
     text = text_of(random.Random(2), 50)
-    table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": pa.array([3.0, float("nan"), 7.0])})
-    pq.write_table(table, tmp_path / "in.parquet")
-    run(tmp_path / "in.parquet", tmp_path / "out")
-    assert outcome(tmp_path / "out")[0] == ["c"]
+    for name, scores in (("large", [3.0, float("nan"), 7.0]), ("small", [0.2, None, 0.9])):
+        table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": pa.array(scores, pa.float64())})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        run(tmp_path / f"{name}.parquet", tmp_path / name)
+        assert outcome(tmp_path / name)[0] == ["c"]
+    dates = pa.array([3_000_000, 1_000_000, None], pa.timestamp("us"))
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "created_utc": dates}), tmp_path / "d.parquet")
+    run(tmp_path / "d.parquet", tmp_path / "dates")
+    assert outcome(tmp_path / "dates")[0] == ["b"]
+
+
+def test_which_of_several_documents_of_one_id_is_kept_does_not_depend_on_their_order(tmp_path):
+    rng = random.Random(9)
+    text = text_of(rng, 200)
+    rows = [{"id": "x", "text": changed(text, rng, 1), "score": 1, "created_utc": 1} for _ in range(2)]
+    for name, ordered in (("one", rows), ("other", rows[::-1])):
+        run(write_corpus(tmp_path / name, ordered, shards=1), tmp_path / f"{name}-out")
+    assert rows_of(tmp_path / "one-out", "documents") == rows_of(tmp_path / "other-out", "documents")
+    assert len(rows_of(tmp_path / "one-out", "documents")) == 1
 
 
 def test_nothing_is_dropped_without_duplicates(tmp_path):

@@ -11,7 +11,18 @@ import pytest
 from datasketch import MinHash, MinHashLSH
 
 from pipelines.core.errors import InputError
-from tests.stages.test_dedup import Row, changed, outcome, rows_of, run, text_of, write_corpus
+from tests.stages.test_dedup import (
+    Row,
+    _StoppedError,
+    _StoppingExecutor,
+    changed,
+    outcome,
+    rows_of,
+    run,
+    shingles_of,
+    text_of,
+    write_corpus,
+)
 
 
 def row(id: str, text: str, score: int = 1) -> Row:
@@ -105,3 +116,26 @@ def test_the_signatures_of_the_kept_documents_load_into_datasketch(months, texts
 
 def minhash_of(row: Row) -> MinHash:
     return MinHash(128, 1, hashvalues=np.array(row["minhash"], np.uint32), scheme="affine32")
+
+
+def test_in_a_large_bucket_documents_near_an_earlier_one_are_dropped(texts, tmp_path):
+    rng = random.Random(7)
+    earlier = write_corpus(tmp_path / "earlier", [row(f"old{n}", changed(texts[0], rng, 1)) for n in range(2)])
+    versions = [row(f"n{n:03d}", changed(texts[0], rng, 1)) for n in range(200)]
+    later = write_corpus(tmp_path / "later", [*versions, row("other", texts[1])])
+    run(later, tmp_path / "out", against=(str(earlier),))
+    kept, dropped = outcome(tmp_path / "out")
+    assert "other" in kept
+    sets = {row["id"]: set(shingles_of(row["text"], 5)) for row in rows_of(earlier, "part") + rows_of(later, "part")}
+    for id in kept:
+        assert all(len(sets[id] & sets[old]) / len(sets[id] | sets[old]) < 0.8 for old in ("old0", "old1"))
+    assert {best for _, _, best in dropped} <= {"old0", "old1", *kept}
+
+
+def test_a_resumed_run_keeps_its_number_of_buckets(months, tmp_path):
+    earlier, later = months
+    run(later, tmp_path / "whole", against=(str(earlier),))
+    with pytest.raises(_StoppedError):
+        run(later, tmp_path / "out", executor=_StoppingExecutor(7), buckets=5, against=(str(earlier),))
+    run(later, tmp_path / "out", buckets=2, against=(str(earlier),))
+    assert outcome(tmp_path / "out") == outcome(tmp_path / "whole")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -14,30 +15,35 @@ from pipelines.algorithms.minhash.shingles import agreeing, jaccard_of
 
 Numbers = npt.NDArray[np.int64]
 
-# A document is compared with at most this many others of a group.
-MAX_LEADERS = 4096
-# A pair is dropped when its sketches agree in so much fewer places than expected at the threshold (in standard
-# deviations: once in millions).
-_MISSED = 5.0
+# In a group of at most this many documents all pairs are compared. In a larger one, a document that is surely near an
+# earlier one is compared with the leaders, but leads no others; it is compared with at most so many leaders.
+ALL_PAIRS, MAX_LEADERS = 64, 4096
+# The probability that a pair at the threshold is not compared because its sketches agree in few places, and that one
+# below it counts as surely near.
+_MISSED, _WRONGLY_SURE = 1e-6, 1e-2
 _BUFFERED_PAIRS = 1 << 16
 # The state of a scan: the group and member to continue with, the number of leaders, and of members with too many.
 _GROUP, _MEMBER, _LEADERS, _LIMITED = range(4)
 
-# What a member of a group is compared with: others but not its like; all; those before it, and none with it.
-LEADS, LEADS_AND_FOLLOWS, FOLLOWS = range(3)
+# The roles of members: documents of earlier corpora, which are not compared with each other; leaders of earlier rounds,
+# which have been compared with each other; and documents that are compared with both and with each other.
+EARLIER, LEADER, NEW = range(3)
 
-# What becomes of a document. It is dropped early if a document of an earlier wave is kept instead.
-KEPT, DROPPED_EARLY, DROPPED, UNDECIDED, BLOCKED = range(5)
+# Outcomes of documents.
+KEPT, DROPPED, UNDECIDED, BLOCKED = range(4)
 
 
-def min_agreement(num_perm: int, threshold: float) -> int:
-    """Return in how many bytes the sketches of a pair at the threshold agree at least.
+@functools.cache
+def agreement_limits(places: int, threshold: float) -> tuple[int, int]:
+    """Return in how many places the sketches of a pair at the threshold agree at least, and of a pair surely above it.
 
     Bytes of different MinHash values are equal with probability 1/256.
     """
-    probability = threshold + (1 - threshold) / 256
-    mean, deviation = num_perm * probability, math.sqrt(num_perm * probability * (1 - probability))
-    return max(0, math.floor(mean - _MISSED * deviation))
+    equal = threshold + (1 - threshold) / 256
+    shares = [math.comb(places, count) * equal**count * (1 - equal) ** (places - count) for count in range(places + 1)]
+    fewer = np.cumsum([0.0, *shares])
+    lowest = int(np.searchsorted(fewer, _MISSED, side="right")) - 1
+    return max(0, lowest), min(places, int(np.searchsorted(fewer, 1 - _WRONGLY_SURE)))
 
 
 def estimated_jaccard(agreement: npt.NDArray[Any], num_perm: int) -> npt.NDArray[np.float64]:
@@ -46,24 +52,33 @@ def estimated_jaccard(agreement: npt.NDArray[Any], num_perm: int) -> npt.NDArray
 
 
 def near_pairs(
-    starts: Numbers, sketches: npt.NDArray[np.uint8], roles: npt.NDArray[np.uint8], threshold: float
+    starts: Numbers,
+    sketches: npt.NDArray[np.uint8],
+    roles: npt.NDArray[np.uint8],
+    threshold: float,
+    leads: npt.NDArray[np.bool_],
 ) -> Iterator[tuple[Numbers, int]]:
     """Yield the pairs of members of a group that may be near, shape (2, pairs), and how many were compared in part.
 
-    `starts` are the first members of groups, and last the number of members; the members of a group stand best first.
-    Sketches have a multiple of 8 bytes.
+    `starts` are the first members of groups, and last the number of members. The members of a group are in the order of
+    their roles, and then the best first; sketches have a multiple of 8 bytes. `leads` is set for new members that lead:
+    all of a group with `leads` have been compared with each other.
     """
     state, leaders = np.zeros(4, np.int64), np.empty(MAX_LEADERS, np.int64)
     pairs = np.empty((2, max(_BUFFERED_PAIRS, MAX_LEADERS)), np.int64)
     arrays = [as_read_only(array) for array in (starts, sketches, roles)]
+    limits = agreement_limits(sketches.shape[1], threshold)
     while state[_GROUP] < len(starts) - 1:
         state[_LIMITED] = 0
-        size = _find_near(*arrays, min_agreement(sketches.shape[1], threshold), state, leaders, pairs)
+        size = _find_near(*arrays, *limits, ALL_PAIRS, state, leaders, pairs, leads)
         yield pairs[:, :size].copy(), int(state[_LIMITED])
 
 
 @kernel
-def _find_near(starts: Any, sketches: Any, roles: Any, limit: Any, state: Any, leaders: Any, pairs: Any) -> Any:
+def _find_near(
+    starts: Any, sketches: Any, roles: Any, low: Any, high: Any, small: Any, state: Any, leaders: Any, pairs: Any,
+    leads: Any,
+) -> Any:  # fmt: skip
     """Write pairs until the buffer might be full or the groups end; return how many."""
     size = 0
     while state[_GROUP] < len(starts) - 1:
@@ -74,11 +89,16 @@ def _find_near(starts: Any, sketches: Any, roles: Any, limit: Any, state: Any, l
             member, count = state[_MEMBER], state[_LEADERS]
             if size + count > pairs.shape[1]:
                 return size
-            for number in range(count if roles[member] != LEADS else 0):
+            is_new, is_follower = roles[member] == NEW, False
+            for number in range(count if is_new else 0):
                 leader = leaders[number]
+                agreement = agreeing(sketches[leader], sketches[member])
                 pairs[0, size], pairs[1, size] = leader, member
-                size += agreeing(sketches[leader], sketches[member]) >= limit
-            if roles[member] != FOLLOWS:
+                size += agreement >= low
+                # Not of leaders of earlier rounds: what followed them and is new was not dropped for them.
+                is_follower |= agreement >= high and roles[leader] != LEADER
+            if not is_follower or end - first <= small:
+                leads[member] = is_new
                 if count < len(leaders):
                     leaders[count] = member
                     state[_LEADERS] += 1
@@ -108,24 +128,23 @@ def _compare_sets(hashes: Any, starts: Any, pairs: Any, similarities: Any) -> No
         )
 
 
-def decide_round(
-    better: Numbers, worse: Numbers, is_early: npt.NDArray[np.bool_], outcomes: npt.NDArray[np.uint8]
-) -> None:
-    """Apply near pairs to the outcomes of documents, in place; `is_early`: the better one is of an earlier wave.
+def decide_round(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:
+    """Apply near pairs to the outcomes of documents, in place.
 
     A document is dropped if a better one near it is kept, and blocked while a better one near it is undecided.
     """
-    _decide(*(as_read_only(array) for array in (better, worse, is_early)), outcomes)
+    _decide(as_read_only(better), as_read_only(worse), outcomes)
 
 
 @kernel
-def _decide(better: Any, worse: Any, is_early: Any, outcomes: Any) -> None:
+def _decide(better: Any, worse: Any, outcomes: Any) -> None:
     for number in range(len(better)):
-        outcome, document = outcomes[better[number]], worse[number]
-        if outcome == KEPT and outcomes[document] != KEPT:
-            outcomes[document] = DROPPED_EARLY if is_early[number] else min(outcomes[document], DROPPED)
-        elif outcome >= UNDECIDED and outcomes[document] == UNDECIDED:
-            outcomes[document] = BLOCKED
+        outcome = outcomes[better[number]]
+        if outcomes[worse[number]] >= UNDECIDED:
+            if outcome == KEPT:
+                outcomes[worse[number]] = DROPPED
+            elif outcome >= UNDECIDED:
+                outcomes[worse[number]] = BLOCKED
 
 
 def decide_in_order(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:

@@ -46,45 +46,42 @@ KINDS = ("exact", "near", "kept")
 _DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
 _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
-# Near pairs that are held and sorted at once: about 200 MB.
-_PAIRS_IN_MEMORY = 1 << 22
+# Near pairs that are held and sorted at once, at about 100 bytes per pair and as many per document.
+_PAIRS_IN_MEMORY = 1 << 21
 
 
-def decide(wave: int, corpus: Corpus) -> TaskResult:
-    """Write one byte per document: it is kept, or dropped for a near one of a wave before `wave`, or of a later wave.
+def decide(corpus: Corpus) -> TaskResult:
+    """Write one byte per document: whether it is kept, or dropped because a near document is.
 
     In rounds over the files of near pairs, documents without a better undecided one are kept, and those near a kept
     one dropped; few undecided ones left, they are decided by one pass in the order of their rank.
     """
     outcomes = np.zeros(corpus.documents, np.uint8)
-    for _, worse, _ in _read_edges(corpus):
+    for _, worse in _read_edges(corpus):
         outcomes[worse] = UNDECIDED
     undecided = _PAIRS_IN_MEMORY + 1
     while undecided > _PAIRS_IN_MEMORY:
         undecided = 0
-        for better, worse, waves in _read_edges(corpus):
-            decide_round(better, worse, waves < wave, outcomes)
-        for _, worse, _ in _read_edges(corpus):
+        for better, worse in _read_edges(corpus):
+            decide_round(better, worse, outcomes)
+        for _, worse in _read_edges(corpus):
             undecided += int(np.count_nonzero(outcomes[worse] == BLOCKED))
         outcomes[outcomes == UNDECIDED] = KEPT
         outcomes[outcomes == BLOCKED] = UNDECIDED
     open_pairs = [np.empty((2, 0), np.int64)]
-    for better, worse, _ in _read_edges(corpus):
+    for better, worse in _read_edges(corpus):
         open_pairs.append(np.stack((better, worse))[:, outcomes[worse] == UNDECIDED])
     better, worse = np.concatenate(open_pairs, axis=1)
     order = np.argsort(Records(corpus).ranks(worse), kind="stable")
     decide_in_order(better[order], worse[order], outcomes)
-    # Of documents that were dropped before a better one of an earlier wave was decided.
-    for better, worse, waves in _read_edges(corpus):
-        decide_round(better, worse, waves < wave, outcomes)
     return TaskResult(files=(save_array(corpus.output, outcomes_name(corpus.round), outcomes),))
 
 
-def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.uint8]]]:
-    """Yield near pairs: the better document, the worse one, and the wave of the better one."""
+def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield the better and the worse documents of near pairs."""
     for path in corpus.edge_paths():
-        better, worse, _, waves = read_columns([path], EDGE_SCHEMA, None)
-        yield better, worse, waves
+        better, worse, _ = read_columns([path], EDGE_SCHEMA, None)
+        yield better, worse
 
 
 def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
@@ -93,7 +90,7 @@ def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
     Of several kept documents the most similar one is named, then the best.
     """
     outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
-    better, worse, jaccard, _ = read_columns(corpus.edge_paths(), EDGE_SCHEMA, shard)
+    better, worse, jaccard = read_columns(corpus.edge_paths(), EDGE_SCHEMA, shard)
     is_used = (outcomes[better] == KEPT) & (outcomes[worse] != KEPT)
     better, worse, jaccard = better[is_used], worse[is_used], jaccard[is_used]
     order = np.lexsort((Records(corpus).ranks(better), -jaccard, worse))

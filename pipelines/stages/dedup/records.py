@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipelines.core.manifest import FileEntry
 Numbers = npt.NDArray[np.int64]
 
 # They rank last: no score is lower, and no date is later.
-NO_SCORE, NO_DATE = -(1 << 63), (1 << 63) - 1
+NO_SCORE, NO_DATE = -math.inf, (1 << 63) - 1
 
 
 def work_name(noun: str, index: int, suffix: str) -> str:
@@ -39,9 +40,9 @@ def record_type(num_perm: int) -> np.dtype[Any]:
     `sketch`: the low byte of each MinHash value (of as many as are compared in words of 8), which estimates the
     similarity of two documents at a quarter of the space; `id_end`: where the id ends among those of the shard.
     """
-    integers = [("score", np.int64), ("created", np.int64), ("id_end", np.int64)]
+    numbers = [("score", np.float64), ("created", np.int64), ("id_end", np.int64)]
     return np.dtype(
-        [("sketch", np.uint8, (num_perm // 8 * 8,)), ("text_hash", np.uint64, (2,)), ("has_words", np.bool_), *integers]
+        [("sketch", np.uint8, (num_perm // 8 * 8,)), ("text_hash", np.uint64, (2,)), ("has_words", np.bool_), *numbers]
     )
 
 
@@ -98,12 +99,13 @@ class Records:
         self._records = [storage.read_array(path) for path in corpus.paths("records", "npy")]
         self._ids = [storage.read_array(path) for path in corpus.paths("ids", "npy")]
 
-    def take(self, numbers: Numbers) -> npt.NDArray[Any]:
-        """Return the records of documents."""
-        taken = np.empty(len(numbers), self._records[0].dtype)
+    def take(self, numbers: Numbers, field: str) -> npt.NDArray[Any]:
+        """Return a field of the records of documents."""
+        column = self._records[0][field]
+        values = np.empty((len(numbers), *column.shape[1:]), column.dtype)
         for shard, rows, places in self._by_shard(numbers):
-            taken[places] = self._records[shard][rows]
-        return taken
+            values[places] = self._records[shard][field][rows]
+        return values
 
     def ids(self, numbers: Numbers) -> list[str]:
         """Return the ids of documents."""
@@ -120,22 +122,22 @@ class Records:
         Best are documents of earlier corpora, then those of highest score, earliest creation, smallest id.
         """
         unique, places = np.unique(numbers, return_inverse=True)
-        records = self.take(unique)
-        # ~score is -score - 1, without an overflow.
-        keys = (records["created"], ~records["score"], unique < self._corpus.own_documents)
+        keys = (self.take(unique, "created"), -self.take(unique, "score"), unique < self._corpus.own_documents)
         order = np.lexsort(keys)
-        tied = np.zeros(len(unique), bool)
+        is_tied = np.zeros(len(unique), bool)
         same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
-        tied[order[1:][same]] = tied[order[:-1][same]] = True
+        is_tied[order[1:][same]] = is_tied[order[:-1][same]] = True
         id_ranks = np.zeros(len(unique), np.int64)
-        id_ranks[tied] = pc.rank(pa.array(self.ids(unique[tied]), pa.string()), tiebreaker="min").to_numpy()
+        id_ranks[is_tied] = pc.rank(pa.array(self.ids(unique[is_tied]), pa.string()), tiebreaker="min").to_numpy()
+        # Documents of equal ids are ranked by their texts; only of equal texts the first of the input is the best.
+        texts = self.take(unique, "text_hash")
         ranks = np.empty(len(unique), np.int64)
-        ranks[np.lexsort((unique, id_ranks, *keys))] = np.arange(len(unique))
+        ranks[np.lexsort((unique, texts[:, 1], texts[:, 0], id_ranks, *keys))] = np.arange(len(unique))
         return ranks[places]
 
     def estimate(self, pairs: Numbers) -> npt.NDArray[np.float64]:
         """Return the estimated similarity of pairs, shape (2, pairs); the error is about 0.04 with 128 values."""
-        left, right = (self.take(numbers)["sketch"] for numbers in pairs)
+        left, right = (self.take(numbers, "sketch") for numbers in pairs)
         return estimated_jaccard(np.count_nonzero(left == right, axis=1), left.shape[1])
 
     def _by_shard(self, numbers: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:

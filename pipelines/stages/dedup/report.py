@@ -62,10 +62,10 @@ def tally_clusters(
     for place in _lowest(-dropped, heads, records, CLUSTERS).tolist():
         members = np.flatnonzero(kept == heads[place])
         shown = members[_lowest(jaccard[members], documents[members], records, MEMBERS)]
-        hash = records.take(heads[[place]])["text_hash"][0, 0]
+        hash = records.take(heads[[place]], "text_hash")[0, 0]
         listed = list(zip(documents[shown].tolist(), jaccard[shown].tolist(), strict=True))
         clusters.append([-int(dropped[place]) - 1, int(hash), int(heads[place]), listed])
-    hashes = records.take(documents[pairs])["text_hash"][:, 0]
+    hashes = records.take(documents[pairs], "text_hash")[:, 0]
     columns = (steps[pairs], hashes, documents[pairs], kept[pairs], jaccard[pairs])
     tally = {
         "similarities": np.bincount(steps[near], minlength=STEPS).tolist(),
@@ -86,7 +86,7 @@ def _lowest(
     lowest = np.empty(0, np.int64)
     for start in range(0, len(keys), _CHUNK_DOCUMENTS):
         places = np.concatenate((lowest, np.arange(start, min(start + _CHUNK_DOCUMENTS, len(keys)))))
-        hashes = records.take(documents[places])["text_hash"][:, 0]
+        hashes = records.take(documents[places], "text_hash")[:, 0]
         order = np.lexsort((hashes, keys[places]))
         _, first = np.unique((hashes if groups is None else groups[places])[order], return_index=True)
         lowest = places[order[np.sort(first)[:count]]]

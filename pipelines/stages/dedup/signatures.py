@@ -33,7 +33,8 @@ from pipelines.stages.dedup.sources import SIGNATURES, SourceShard, signature_sc
 
 KEY_SCHEMA = pa.schema([pa.field("key", pa.uint64(), nullable=False), pa.field("row", pa.uint32(), nullable=False)])
 
-_SAMPLE_ROWS = 2
+# Each run compares so many documents of each shard with datasketch, none of them longer.
+_SAMPLE_ROWS, _SAMPLE_BYTES = 2, 1 << 20
 _ROWS_PER_BATCH = 8192
 
 
@@ -70,7 +71,7 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
             id_ends = id_end + np.cumsum([len(id) for id in encoded])
             records.append(_records(signed, id_ends))
             ids.append(np.frombuffer(b"".join(encoded), np.uint8))
-            if config.write_signatures and not shard.signatures:
+            if config.write_signatures and not shard.is_earlier:
                 values.append(signed.values)
             rows, id_end = rows + count, int(id_ends[-1])
             progress.advance(count)
@@ -92,13 +93,15 @@ def _sign_documents(shard: SourceShard, config: DedupConfig, output: str) -> Ite
             texts = batch.column("text")
             signed = sign(texts, config.ngram, config.num_perm, config.seed)
             if not is_checked:
-                check_sample(texts.slice(0, _SAMPLE_ROWS), signed.values, config.ngram, config.seed)
+                rows = np.flatnonzero(np.asarray(pc.binary_length(texts)) < _SAMPLE_BYTES)[:_SAMPLE_ROWS]
+                check_sample(texts.take(pa.array(rows)), signed.values[rows], config.ngram, config.seed)
             is_checked = True
             yield _Signed(batch, signed.text_hashes, signed.values, signed.shingles > 0, is_emptied)
 
 
 def _read_signatures(shard: SourceShard) -> Iterator[_Signed]:
     assert shard.signatures is not None
+    shard.signatures.verify()
     for batch in shards.read_batches(shard.signatures.path):
         if batch.num_rows:
             text_hashes = np.frombuffer(b"".join(batch.column("text_hash").to_pylist()), "<u8").reshape(-1, 2)
@@ -112,8 +115,8 @@ def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> npt.NDArray[Any
     records["sketch"] = signed.values[:, : records["sketch"].shape[1]].astype(np.uint8)
     records["text_hash"] = signed.text_hashes
     records["has_words"] = signed.has_words
-    records["score"] = _ranking_column(signed.documents, "score", NO_SCORE)
-    records["created"] = _ranking_column(signed.documents, "created_utc", NO_DATE)
+    records["score"] = _ranking_column(signed.documents, "score", pa.float64(), NO_SCORE)
+    records["created"] = _ranking_column(signed.documents, "created_utc", pa.int64(), NO_DATE)
     records["id_end"] = id_ends
     return records
 
@@ -121,21 +124,22 @@ def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> npt.NDArray[Any
 def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[DedupConfig, Corpus]) -> FileEntry:
     """Write the signatures of the documents of a shard that are kept, in their order."""
     config, corpus = context
-    numbers = np.flatnonzero(is_kept)
-    all_records = Records(corpus)
-    records = all_records.take(numbers + corpus.starts[shard])
+    kept = np.flatnonzero(is_kept)
+    records = Records(corpus)
     values = storage.read_array(storage.join(corpus.output, work_name("values", shard, "npy")))
     schema = signature_schema(config)
     with shards.write_shard(corpus.output, shards.shard_name(SIGNATURES, shard), schema, repetitive=()) as written:
-        for start in range(0, len(numbers), _ROWS_PER_BATCH):
-            chosen, part = numbers[start : start + _ROWS_PER_BATCH], records[start : start + _ROWS_PER_BATCH]
-            flat = pa.array(np.ascontiguousarray(values[chosen]).reshape(-1))
+        for start in range(0, len(kept), _ROWS_PER_BATCH):
+            rows = kept[start : start + _ROWS_PER_BATCH]
+            numbers = rows + corpus.starts[shard]
+            score, created = records.take(numbers, "score"), records.take(numbers, "created")
+            flat = pa.array(np.ascontiguousarray(values[rows]).reshape(-1))
             columns = [
-                pa.array(all_records.ids(chosen + corpus.starts[shard]), pa.string()),
-                pa.array(part["score"], mask=part["score"] == NO_SCORE),
-                pa.array(part["created"], mask=part["created"] == NO_DATE),
-                pa.array([row.tobytes() for row in part["text_hash"]], pa.binary(16)),
-                pa.array(part["has_words"]),
+                pa.array(records.ids(numbers), pa.string()),
+                pa.array(score, mask=score == NO_SCORE),
+                pa.array(created, mask=created == NO_DATE),
+                pa.array([row.tobytes() for row in records.take(numbers, "text_hash")], pa.binary(16)),
+                pa.array(records.take(numbers, "has_words")),
                 pa.FixedSizeListArray.from_arrays(flat, config.num_perm),
             ]
             written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
@@ -146,13 +150,13 @@ def _bucket_of(keys: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int
     return (keys % np.uint64(buckets)).astype(np.int32)
 
 
-def _ranking_column(batch: pa.RecordBatch, name: str, missing: int) -> npt.NDArray[np.int64]:
-    """Return a column that ranks duplicates as integers; `missing` where the input has no such number."""
-    kind = batch.schema.field(name).type if name in batch.schema.names else pa.null()
-    column = pa.nulls(batch.num_rows, pa.int64())
-    if pa.types.is_integer(kind):
-        column = batch.column(name).cast(pa.int64(), safe=False)
-    elif pa.types.is_floating(kind):  # pandas stores integers with missing values as floats
-        values = batch.column(name)
-        column = pc.if_else(pc.is_finite(values), values, None).cast(pa.int64(), safe=False)
-    return np.asarray(column.fill_null(missing))
+def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing: float) -> npt.NDArray[Any]:
+    """Return a column that ranks duplicates, dates in seconds; `missing` where the input has no such number."""
+    column = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    if pa.types.is_floating(column.type):  # pandas stores integers with missing values as floats
+        column = pc.if_else(pc.is_finite(column), column, None)
+    elif not pa.types.is_integer(column.type):
+        column = pa.nulls(batch.num_rows)
+    return np.asarray(column.cast(kind, safe=False).fill_null(missing))

@@ -56,33 +56,24 @@ def open_earlier(folders: Sequence[str], config: DedupConfig, first: int) -> tup
     earlier: list[SourceShard] = []
     fingerprints = []
     for folder in folders:
-        if files := _signature_files(folder):
+        if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
             fingerprints.append(read_manifest(folder).fingerprint())
-            for number, file in enumerate(files):
-                _check_settings(file, config)
-                shard = SourceShard(first + len(earlier), _documents_of(file, number), file, is_earlier=True)
-                earlier.append(shard)
+            for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
+                _check_settings(signatures, config)
+                number = first + len(earlier)
+                # Only the signatures may have been kept.
+                documents = DocumentShard(number, (texts,)) if storage.exists(texts.path) else None
+                earlier.append(SourceShard(number, documents, signatures, is_earlier=True))
             continue
         source = inputs.open_documents(folder, config.text_field, config.max_document_mb)
         fingerprints.append(source.fingerprint)
-        for documents in source.shards:
-            earlier.append(SourceShard(first + len(earlier), documents, is_earlier=True))
+        for shard in source.shards:
+            earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
     return earlier, fingerprints
 
 
-def _signature_files(folder: str) -> list[InputFile]:
-    if not has_manifest(folder):
-        return []
-    manifest = read_manifest(folder)
-    return inputs.StageFolder(folder, manifest).files(f"{SIGNATURES}-", ".parquet")
-
-
-def _documents_of(signatures: InputFile, index: int) -> DocumentShard | None:
-    """Return the documents next to a file of signatures, in the same order; None if only the signatures are kept."""
-    path = signatures.path.replace(f"{SIGNATURES}-", "documents-")
-    if not storage.exists(path):
-        return None
-    return DocumentShard(index, (InputFile(path, storage.size_bytes(path)),))
+def _stage_files(folder: str, noun: str) -> list[InputFile]:
+    return inputs.StageFolder(folder, read_manifest(folder)).files(f"{noun}-", ".parquet")
 
 
 def signature_schema(config: DedupConfig) -> pa.Schema:
@@ -91,7 +82,7 @@ def signature_schema(config: DedupConfig) -> pa.Schema:
     return pa.schema(
         [
             pa.field("id", pa.string(), nullable=False),
-            pa.field("score", pa.int64()),
+            pa.field("score", pa.float64()),
             pa.field("created_utc", pa.int64()),
             pa.field("text_hash", pa.binary(16), nullable=False),
             pa.field("has_words", pa.bool_(), nullable=False),
@@ -102,7 +93,6 @@ def signature_schema(config: DedupConfig) -> pa.Schema:
 
 
 def _check_settings(file: InputFile, config: DedupConfig) -> None:
-    file.verify()
     with storage.open_read(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).schema_arrow.metadata or {}
     expected = (signature_schema(config).metadata or {})[_SETTINGS]

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs
+from pipelines.core import inputs, storage
 from pipelines.core.document_filter import DropReason, filter_shard
+from pipelines.core.journal import WORK
 from pipelines.core.manifest import ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.stages.dedup.candidates import (
-    compare_wave,
-    ends_of_waves,
+    count_new,
     find_candidates,
     find_copies,
-    find_waves,
+    find_more,
     mark_candidates,
     mark_copies,
 )
@@ -44,7 +44,7 @@ from pipelines.stages.dedup.paragraphs import (
     write_examples,
     write_paragraphs,
 )
-from pipelines.stages.dedup.records import Corpus, Records, count_documents
+from pipelines.stages.dedup.records import Corpus, Records, count_documents, save_array
 from pipelines.stages.dedup.report import PAGE, ShardReport, choose_documents, read_earlier, write_report
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 from pipelines.stages.dedup.sources import SourceShard, open_earlier
@@ -55,6 +55,7 @@ STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE))
 # Of compressed input per bucket of a shuffle: at 400 bytes per document about two million keys, 100 MB to sort.
 _BUCKET_BYTES = 32 << 20
 _MAX_BUCKETS = 1 << 14
+_PLAN = storage.join(WORK, "plan.npy")
 
 
 def dedup(
@@ -98,6 +99,9 @@ def _run_phases(
     run: StageRun,
 ) -> None:
     sources = own + earlier
+    # A resumed run goes by the number of its first tasks, even if files of an earlier corpus were deleted meanwhile.
+    run.once("plan", lambda: TaskResult(files=(save_array(run.output, _PLAN, np.array([buckets])),)), work=True)
+    buckets = int(storage.read_array(storage.join(run.output, _PLAN))[0])
     if config.paragraphs is not None:
         run.map(count_paragraphs, own, (config, buckets, run.output), phase="paragraphs", work=True, total=records)
         counts = (config.paragraphs, len(own), run.output)
@@ -117,16 +121,16 @@ def _run_phases(
     run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
     run.map(write_shingles, sources, (config, corpus), phase="shingles", work=True, total=corpus.documents)
 
-    ends, has_large_groups = ends_of_waves(corpus)
-    map_parts("waves", find_waves, buckets, (ends, corpus))
-    # What becomes of the documents of a wave is final after it: it depends only on better ones.
-    for number in range(2 * len(ends) + 2 if has_large_groups else 1):
-        corpus = dataclasses.replace(corpus, round=number)
-        wave, is_within = number // 2, bool(number % 2)
-        if number:
-            map_parts(f"wave-{number}", compare_wave, buckets, (wave, is_within, config.threshold, corpus))
-        map_parts(f"verification-{number}", verify_pairs, buckets, (config.threshold, ends, corpus))
-        run.once(f"decisions-{number}", functools.partial(decide, wave, corpus), work=True)
+    # In a large bucket a document is not compared with one that only follows a better, near one. If that is dropped,
+    # the follower may be kept, and is compared in a further round, until all that are kept have been compared.
+    open_documents = 1
+    while open_documents:
+        if corpus.round:
+            map_parts(f"candidates-{corpus.round}", find_more, buckets, (config.threshold, corpus))
+        map_parts(f"verification-{corpus.round}", verify_pairs, buckets, (config.threshold, corpus))
+        run.once(f"decisions-{corpus.round}", functools.partial(decide, corpus), work=True)
+        if open_documents := count_new(corpus):
+            corpus = dataclasses.replace(corpus, round=corpus.round + 1)
     map_parts("kept", choose_kept, len(sources), corpus)
     map_parts("clusters", gather_clusters, len(sources), corpus)
     run.once("report-choice", lambda: choose_documents(corpus), work=True)

@@ -15,7 +15,7 @@ from pipelines.core.buckets import write_buckets
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.stages.dedup.candidates import PAIR_SCHEMA, read_candidates, waves_of
+from pipelines.stages.dedup.candidates import PAIR_SCHEMA, read_candidates
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.paragraphs import ParagraphRemover
 from pipelines.stages.dedup.records import (
@@ -29,14 +29,12 @@ from pipelines.stages.dedup.records import (
 )
 from pipelines.stages.dedup.sources import SourceShard
 
-# A verified pair: the document that is kept if one of both is, the other one, their similarity, and the wave of the
-# better one.
+# A verified pair: the document that is kept if one of both is, the other one, and their similarity.
 EDGE_SCHEMA = pa.schema(
     [
         pa.field("better", pa.int64(), nullable=False),
         pa.field("worse", pa.int64(), nullable=False),
         pa.field("jaccard", pa.float64(), nullable=False),
-        pa.field("wave", pa.uint8(), nullable=False),
     ]
 )
 # Pairs, and shingles of their documents (8 bytes each), that are held at the same time.
@@ -74,9 +72,9 @@ def write_shingles(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> T
     return TaskResult(files=files)
 
 
-def verify_pairs(bucket: int, context: tuple[float, Numbers, Corpus]) -> TaskResult:
+def verify_pairs(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
     """Write the pairs of a bucket whose true Jaccard similarity reaches the threshold, by the shard of the worse."""
-    threshold, ends, corpus = context
+    threshold, corpus = context
     left, right = read_columns(corpus.paths(f"pairs-{corpus.round}", "buckets", corpus.buckets), PAIR_SCHEMA, bucket)
     pairs = _distinct(left, right)
     records, shingles = Records(corpus), _Shingles(corpus)
@@ -90,8 +88,7 @@ def verify_pairs(bucket: int, context: tuple[float, Numbers, Corpus]) -> TaskRes
             total += near.shape[1]
             ranks = records.ranks(near.reshape(-1)).reshape(near.shape)
             better, worse = (np.where(pick, near[0], near[1]) for pick in (ranks[0] < ranks[1], ranks[0] > ranks[1]))
-            waves = waves_of(better, ends, records)
-            batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near], waves)
+            batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near])
             written.writer.write(batch, corpus.shards_of(worse))
     progress.advance()
     counts = {"candidate_pairs": pairs.shape[1], "near_pairs": total}
