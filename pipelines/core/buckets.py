@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError
+from pipelines.core.manifest import FileEntry
 
 _FLUSH_BYTES = 48 << 20
 _LENGTH_BYTES = 8
@@ -44,11 +45,15 @@ class _Frame(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenBuckets:
-    """A work file being written: use `writer` inside the block, the other fields after it."""
+    """A work file being written: use `writer` inside the block, the rest after it."""
 
     writer: BucketWriter
     size_bytes: int = 0
     sha256: str = ""
+
+    def entry(self, name: str) -> FileEntry:
+        """Return the finished file, by its name in the folder of the stage, for the manifest."""
+        return FileEntry(name, self.size_bytes, self.sha256)
 
 
 @contextlib.contextmanager

@@ -14,13 +14,13 @@ from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADE
 from pipelines.core import progress, storage
 from pipelines.core.buckets import write_buckets
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.records import (
     Corpus,
     Numbers,
     Records,
     bucket_batch,
+    buckets_of,
     read_columns,
     save_array,
     work_name,
@@ -52,7 +52,7 @@ def find_copies(bucket: int, corpus: Corpus) -> TaskResult:
         copies = bucket_batch(COPY_SCHEMA, members[~is_first], originals[~is_first])
         written.writer.write(copies, corpus.shards_of(originals[~is_first]))
     progress.advance()
-    return TaskResult(files=(FileEntry(name, written.size_bytes, written.sha256),))
+    return TaskResult(files=(written.entry(name),))
 
 
 def mark_copies(corpus: Corpus) -> TaskResult:
@@ -94,12 +94,8 @@ def find_more(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
     kept have been compared.
     """
     threshold, corpus = context
-    groups, members, leads = storage.read_array(
-        storage.join(corpus.output, _groups_name(bucket, corpus.round - 1))
-    ).copy()
-    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round - 1)))
+    groups, members, leads, is_new = _read_groups(bucket, corpus.round - 1, corpus)
     is_own = members < corpus.own_documents
-    is_new = is_own & (leads == 0) & (outcomes[members] == KEPT)
     has_new = np.isin(groups, groups[is_new])
     chosen = np.flatnonzero(has_new & (is_new | (leads == 1) | ~is_own))
     starts = np.searchsorted(groups[chosen], [*np.unique(groups[chosen]), len(groups) + 1])
@@ -113,13 +109,17 @@ def find_more(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
 
 def count_new(corpus: Corpus) -> int:
     """Return how many members of large groups are kept after a round without being compared with all that are."""
-    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
-    total = 0
-    for bucket in range(corpus.buckets):
-        _, members, leads = storage.read_array(storage.join(corpus.output, _groups_name(bucket, corpus.round)))
-        is_open = (members < corpus.own_documents) & (leads == 0) & (outcomes[members] == KEPT)
-        total += int(np.count_nonzero(is_open))
-    return total
+    return sum(int(np.count_nonzero(_read_groups(bucket, corpus.round, corpus)[3])) for bucket in range(corpus.buckets))
+
+
+def _read_groups(bucket: int, round: int, corpus: Corpus) -> tuple[Numbers, Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Return the large groups of a bucket after a round: group, document, whether it leads, and whether it has to.
+
+    It has to if it is kept, and so may be near another one that is kept.
+    """
+    groups, members, leads = storage.read_array(storage.join(corpus.output, _groups_name(bucket, round))).copy()
+    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(round)))
+    return groups, members, leads, (members < corpus.own_documents) & (leads == 0) & (outcomes[members] == KEPT)
 
 
 def _groups_name(bucket: int, round: int) -> str:
@@ -144,20 +144,19 @@ def _write_pairs(
             chunk, chunk_starts = members[begin:end], starts[first : last + 1] - begin
             groups = np.repeat(np.arange(last - first), np.diff(chunk_starts))
             chunk_roles = roles[begin:end].astype(np.uint8)
-            rank = (records.take(chunk, field) for field in ("created", "score"))
-            created, score = rank
+            created, score = (records.take(chunk, field) for field in ("created", "score"))
             order = np.lexsort((records.take(chunk, "text_hash")[:, 0], created, -score, chunk_roles, groups))
             chunk, chunk_leads = chunk[order], np.zeros(len(chunk), bool)
             sketches = records.take(chunk, "sketch")
             for pairs, limited in near_pairs(chunk_starts, sketches, chunk_roles[order], threshold, chunk_leads):
                 left, right = np.sort(chunk[pairs], axis=0)
-                buckets = mix(left.astype(np.uint64) + STEP) % np.uint64(corpus.buckets)
-                written.writer.write(bucket_batch(PAIR_SCHEMA, left, right), buckets.astype(np.int32))
+                buckets = buckets_of(mix(left.astype(np.uint64) + STEP), corpus.buckets)
+                written.writer.write(bucket_batch(PAIR_SCHEMA, left, right), buckets)
                 candidates.append(np.unique(chunk[pairs]))
                 partly_compared += limited
             leads[begin + order] = chunk_leads
     counts = {"partly_compared": partly_compared} if partly_compared else {}
-    entry = FileEntry(name, written.size_bytes, written.sha256)
+    entry = written.entry(name)
     return TaskResult(counts=counts, files=(entry,)), np.unique(np.concatenate(candidates)), leads
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import write_buckets
-from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
 from pipelines.stages.dedup.records import (
@@ -136,7 +135,7 @@ def _write_buckets(
 ) -> TaskResult:
     with write_buckets(storage.join(corpus.output, name), schema) as written:
         written.writer.write(bucket_batch(schema, *columns), corpus.shards_of(owners))
-    return TaskResult(files=(FileEntry(name, written.size_bytes, written.sha256),))
+    return TaskResult(files=(written.entry(name),))
 
 
 def read_members(corpus: Corpus, shard: int) -> pa.Table:

@@ -25,7 +25,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.records import bucket_batch, read_columns, save_array, work_name
+from pipelines.stages.dedup.records import bucket_batch, buckets_of, read_columns, save_array, work_name
 from pipelines.stages.dedup.sources import SourceShard
 
 PARAGRAPHS = "paragraphs.parquet"
@@ -83,8 +83,8 @@ def count_paragraphs(shard: SourceShard, context: tuple[DedupConfig, int, str]) 
     hashes, documents = np.unique(np.concatenate(distinct), return_counts=True)
     with write_buckets(storage.join(output, name), _COUNT_SCHEMA) as written:
         batch = bucket_batch(_COUNT_SCHEMA, hashes, documents)
-        written.writer.write(batch, (hashes % np.uint64(buckets)).astype(np.int32))
-    return TaskResult(files=(FileEntry(name, written.size_bytes, written.sha256),))
+        written.writer.write(batch, buckets_of(hashes, buckets))
+    return TaskResult(files=(written.entry(name),))
 
 
 def sum_paragraphs(bucket: int, context: tuple[int, int, str]) -> TaskResult:

@@ -165,3 +165,8 @@ def bucket_batch(schema: pa.Schema, *columns: npt.NDArray[Any]) -> pa.RecordBatc
     """Return a batch of columns of numbers."""
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def buckets_of(hashes: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:
+    """Return the bucket of each row by its hash."""
+    return (hashes % np.uint64(buckets)).astype(np.int32)

@@ -154,7 +154,7 @@ class ShardReport:
             written.writer.write(batch, [zlib.crc32(domain.encode()) % buckets for domain in self._documents])
         shown = json.dumps(self._shown, sort_keys=True).encode()
         return (
-            FileEntry(name, written.size_bytes, written.sha256),
+            written.entry(name),
             shards.write_file(self._corpus.output, work_name("shown", self._shard, "json"), shown),
         )
 

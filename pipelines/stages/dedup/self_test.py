@@ -138,8 +138,8 @@ def _measure(config: DedupConfig, originals: Sequence[str], kept_for: dict[str, 
 
 
 def _recall(pairs: Sequence[_Pair]) -> dict[str, Any]:
-    found = [pair.is_found for pair in pairs]
-    return {"pairs": len(pairs), "found": sum(found), "recall": _mean(found)}
+    outcomes = [pair.is_found for pair in pairs]
+    return {"pairs": len(pairs), "found": sum(outcomes), "recall": _mean(outcomes)}
 
 
 def _mean(values: Sequence[float]) -> float | None:

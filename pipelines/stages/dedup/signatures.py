@@ -25,6 +25,7 @@ from pipelines.stages.dedup.records import (
     Corpus,
     Records,
     bucket_batch,
+    buckets_of,
     record_type,
     save_array,
     work_name,
@@ -63,10 +64,10 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
             count = signed.documents.num_rows
             numbers = np.arange(rows, rows + count)
             text_rows, texts = numbers[~signed.is_emptied], signed.text_hashes[~signed.is_emptied, 0]
-            written.writer.write(bucket_batch(KEY_SCHEMA, texts, text_rows), _bucket_of(texts, buckets))
+            written.writer.write(bucket_batch(KEY_SCHEMA, texts, text_rows), buckets_of(texts, buckets))
             keys = band_keys(signed.values, *choose_bands(config.num_perm, config.threshold))[signed.has_words]
             band_rows, bands = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
-            written.writer.write(bucket_batch(KEY_SCHEMA, bands, band_rows), buckets + _bucket_of(bands, buckets))
+            written.writer.write(bucket_batch(KEY_SCHEMA, bands, band_rows), buckets + buckets_of(bands, buckets))
             encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
             id_ends = id_end + np.cumsum([len(id) for id in encoded])
             records.append(_records(signed, id_ends))
@@ -79,7 +80,7 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
         save_array(output, work_name("records", shard.index, "npy"), np.concatenate(records)),
         save_array(output, work_name("ids", shard.index, "npy"), np.concatenate(ids)),
         save_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
-        FileEntry(keys_name, written.size_bytes, written.sha256),
+        written.entry(keys_name),
     )
     return TaskResult(files=files)
 
@@ -144,10 +145,6 @@ def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[
             ]
             written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return written.entry
-
-
-def _bucket_of(keys: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:
-    return (keys % np.uint64(buckets)).astype(np.int32)
 
 
 def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing: float) -> npt.NDArray[Any]:

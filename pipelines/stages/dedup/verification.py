@@ -92,7 +92,7 @@ def verify_pairs(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
             written.writer.write(batch, corpus.shards_of(worse))
     progress.advance()
     counts = {"candidate_pairs": pairs.shape[1], "near_pairs": total}
-    return TaskResult(counts=counts, files=(FileEntry(name, written.size_bytes, written.sha256),))
+    return TaskResult(counts=counts, files=(written.entry(name),))
 
 
 def _distinct(left: Numbers, right: Numbers) -> Numbers:

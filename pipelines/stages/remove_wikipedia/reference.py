@@ -204,7 +204,7 @@ def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: t
                 titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
                 counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
                 progress.advance(batch.num_rows)
-    files = (FileEntry(name, written.size_bytes, written.sha256), titles.entry)
+    files = (written.entry(name), titles.entry)
     return TaskResult(counts=dict(sorted(counts.items())), files=files)
 
 

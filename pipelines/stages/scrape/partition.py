@@ -14,7 +14,6 @@ import pyarrow as pa
 from pipelines.core import shards, storage
 from pipelines.core.buckets import write_buckets
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import month_span
@@ -107,7 +106,7 @@ def partition_file(item: FileToRead, context: ReadContext) -> TaskResult:
         )
         kept.flush()
         pending.flush()
-    entry = FileEntry(item.submissions_name, written.size_bytes, written.sha256)
+    entry = written.entry(item.submissions_name)
     if stats.damage:
         stats.sha256 = storage.sha256_of(item.file.path)
     stats_entry = shards.write_file(output, item.stats_name, stats.to_json())

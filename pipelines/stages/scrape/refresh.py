@@ -216,7 +216,7 @@ def apply_scores(item: RefreshedFile, context: ReadContext) -> TaskResult:
             kept = rows.set_column(column, SUBMISSION_SCHEMA.field("score"), pc.fill_null(scores, 0)).filter(is_kept)
             written.writer.write(kept, batch_buckets(kept, context.shards))
             progress.advance(rows.num_rows)
-    entry = FileEntry(item.submissions_name, written.size_bytes, written.sha256)
+    entry = written.entry(item.submissions_name)
     data = json.dumps(dataclasses.asdict(counts)).encode()
     return TaskResult(files=(entry, shards.write_file(output, item.counts_name, data)))
 

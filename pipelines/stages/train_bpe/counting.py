@@ -88,7 +88,7 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
             sample.add(batch, keys, group_names(batch, config.group_field), held_out)
             documents += batch.num_rows
         words.finish()
-    counts = FileEntry(work_file(shard.index), written.size_bytes, written.sha256)
+    counts = written.entry(work_file(shard.index))
     files = (sample.write(context.output, shard.index), dropped.entry, counts)
     return drops.task_result(documents, files, {"text_bytes": words.text_bytes})
 

@@ -17,7 +17,6 @@ from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
 from pipelines.core.errors import InputError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import slices_within, text_arrays
 
@@ -110,7 +109,7 @@ def read_counts(item: tuple[int, inputs.InputFile], context: BucketContext) -> T
                 write_bucketed(written.writer, counts, context.buckets)
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
-    entry = FileEntry(work_file(index), written.size_bytes, written.sha256)
+    entry = written.entry(work_file(index))
     return TaskResult(records_in=words, records_out=words, counts={"text_bytes": text_bytes}, files=(entry,))
 
 
