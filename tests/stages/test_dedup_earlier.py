@@ -9,12 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from datasketch import MinHash, MinHashLSH
-
-from pipelines.core.errors import InputError
-from tests.stages.test_dedup import (
+from dedup_run import (
     Row,
-    _StoppedError,
-    _StoppingExecutor,
+    StoppedError,
+    StoppingExecutor,
     changed,
     outcome,
     rows_of,
@@ -23,6 +21,8 @@ from tests.stages.test_dedup import (
     text_of,
     write_corpus,
 )
+
+from pipelines.core.errors import InputError
 
 
 def row(id: str, text: str, score: int = 1) -> Row:
@@ -135,7 +135,7 @@ def test_in_a_large_bucket_documents_near_an_earlier_one_are_dropped(texts, tmp_
 def test_a_resumed_run_keeps_its_number_of_buckets(months, tmp_path):
     earlier, later = months
     run(later, tmp_path / "whole", against=(str(earlier),))
-    with pytest.raises(_StoppedError):
-        run(later, tmp_path / "out", executor=_StoppingExecutor(7), buckets=5, against=(str(earlier),))
+    with pytest.raises(StoppedError):
+        run(later, tmp_path / "out", executor=StoppingExecutor(7), buckets=5, against=(str(earlier),))
     run(later, tmp_path / "out", buckets=2, against=(str(earlier),))
     assert outcome(tmp_path / "out") == outcome(tmp_path / "whole")

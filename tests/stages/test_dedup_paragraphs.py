@@ -7,9 +7,9 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dedup_run import outcome, result_files, rows_of, run, text_of, write_corpus
 
 from pipelines.stages.dedup.paragraphs import find_paragraphs
-from tests.stages.test_dedup import outcome, result_files, rows_of, run, text_of, write_corpus
 
 NOTICE = "All rights reserved by the publisher of these pages in 2017."
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dedup_run import SCHEMA, Row, changed, result_files, run, text_of, write_corpus
 
 from pipelines.core.manifest import read_manifest
 from pipelines.stages.dedup import report
-from tests.stages.test_dedup import SCHEMA, Row, changed, result_files, run, text_of, write_corpus
 
 WITH_URL = SCHEMA.append(pa.field("url", pa.string()))
 

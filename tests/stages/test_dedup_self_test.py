@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from dedup_run import Row, changed, shingles_of, text_of, write_corpus
 
 from pipelines.core.errors import InputError
 from pipelines.core.run import RunOptions
 from pipelines.stages.dedup import self_test as module
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.self_test import COPIES, self_test
-from tests.stages.test_dedup import Row, changed, shingles_of, text_of, write_corpus
 from webtext_cli.commands.dedup import command
 
 EDITS = [kind for kind in COPIES if kind.endswith("edited")]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from dedup_run import shingles_of
 
 from pipelines.core.compression import open_decompressed
 from pipelines.core.executor import make_executor
 from pipelines.core.run import RunOptions
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
-from tests.stages.test_dedup import shingles_of
 
 
 @pytest.mark.slow
