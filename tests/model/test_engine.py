@@ -8,8 +8,8 @@ import pytest
 import safetensors.numpy
 import torch
 from conftest import train_small
-from test_pretrain import StopsAtStep, contents, metrics
 from tokenizers import Tokenizer
+from training_run import StopsAtStep, contents, metrics
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.run import RunOptions

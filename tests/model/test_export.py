@@ -13,9 +13,9 @@ import safetensors
 import safetensors.torch
 import torch
 from conftest import train_small
-from test_pretrain import StopsAtStep
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from training_run import StopsAtStep
 
 from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.core.manifest import read_manifest

@@ -13,8 +13,8 @@ import torch
 from conftest import train_small
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_pretrain import StopsAtStep
 from tokenizers import Tokenizer
+from training_run import StopsAtStep
 
 from pipelines.core.errors import DamagedShardError, InputError, UsageError
 from pipelines.core.run import RunOptions

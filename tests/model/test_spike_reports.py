@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, train_small
-from test_pretrain import StopsAtStep, contents, metrics
+from training_run import StopsAtStep, contents, metrics
 
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.run import RunOptions
