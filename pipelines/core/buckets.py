@@ -49,11 +49,11 @@ class WrittenBuckets:
 
     writer: BucketWriter
     size_bytes: int = 0
-    sha256: str = ""
+    checksum: str = ""
 
     def entry(self, name: str) -> FileEntry:
         """Return the finished file, by its name in the folder of the stage, for the manifest."""
-        return FileEntry(name, self.size_bytes, self.sha256)
+        return FileEntry(name, self.size_bytes, self.checksum)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES)
         written = WrittenBuckets(BucketWriter(stream, schema, flush_bytes))
         yield written
         written.writer.close()
-    written.size_bytes, written.sha256 = stream.size_bytes, stream.sha256
+    written.size_bytes, written.checksum = stream.size_bytes, stream.checksum
 
 
 class BucketWriter:
@@ -166,8 +166,8 @@ class BucketPart:
                 yield pa.ipc.read_record_batch(_CODEC.decompress(compressed, frame.size_bytes), self.schema)
 
 
-def bucket_part(path: str, schema: pa.Schema, bucket: int | None = None) -> BucketPart:
-    """Return the rows of a bucket in a work file, or of all buckets."""
+def bucket_part(path: str, schema: pa.Schema, bucket: int | range | None = None) -> BucketPart:
+    """Return the rows of a bucket in a work file, of a range of buckets (in the order of the file), or of all."""
     end = storage.size_bytes(path) - _LENGTH_BYTES
     with storage.open_read(path) as stream:
         stream.seek(end)
@@ -175,5 +175,7 @@ def bucket_part(path: str, schema: pa.Schema, bucket: int | None = None) -> Buck
         stream.seek(end - length)
         index = np.frombuffer(stream.read(length), _INDEX_TYPE).reshape(-1, len(_Frame._fields))
     # Not as JSON: each of thousands of tasks reads the index of every file.
-    frames = index if bucket is None else index[index[:, 0] == bucket]
-    return BucketPart(path, schema, tuple(_Frame(*frame) for frame in frames.tolist()))
+    if bucket is not None:
+        first, end = (bucket, bucket + 1) if isinstance(bucket, int) else (bucket.start, bucket.stop)
+        index = index[(index[:, 0] >= first) & (index[:, 0] < end)]
+    return BucketPart(path, schema, tuple(_Frame(*frame) for frame in index.tolist()))

@@ -36,7 +36,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """One file of a shard: its name in the folder, size and SHA-256."""
+    """One file of a shard: its name in the folder, size and SHA-256 (of a work file: see `checksum_of`)."""
 
     name: str
     size_bytes: Count
@@ -285,8 +285,8 @@ def check_file(folder: str, file: FileEntry) -> str | None:
     size = storage.size_bytes(path)
     if size != file.size_bytes:
         return f"{path}: is damaged ({size:,} bytes, expected {file.size_bytes:,})"
-    if storage.sha256_of(path) != file.sha256:
-        return f"{path}: is damaged (its SHA-256 does not match the manifest)"
+    if storage.checksum_of(path, file.sha256) != file.sha256:
+        return f"{path}: is damaged (its checksum does not match the manifest)"
     return None
 
 

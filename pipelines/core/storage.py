@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
 _MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
+_CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
 _temporary_numbers = itertools.count()
@@ -248,19 +250,31 @@ def read_json(path: str) -> Any:
         raise InputError(f"{path}: is not valid JSON ({error})") from error
 
 
-class HashingWriter(io.BufferedIOBase):
-    """A write-only stream that counts and hashes the bytes written."""
+class _Crc32:
+    """CRC-32 with the interface of hashlib."""
 
-    def __init__(self, raw: BinaryIO, path: str, hashed: bool = True) -> None:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: ReadableBuffer) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{_CRC32}{self._value:08x}"
+
+
+class HashingWriter(io.BufferedIOBase):
+    """A write-only stream that counts and hashes the bytes written; `checksum` is in the form of `checksum_of`."""
+
+    def __init__(self, raw: BinaryIO, path: str, durable: bool = True) -> None:
         self._raw = raw
         self._path = path
-        self._hash = hashlib.sha256() if hashed else None
+        self._hash = hashlib.sha256() if durable else _Crc32()
         self.size_bytes = 0
 
     @property
-    def sha256(self) -> str:
-        """Hex digest of all bytes written so far."""
-        assert self._hash is not None, "the file is written without a hash"
+    def checksum(self) -> str:
+        """The checksum of all bytes written so far."""
         return self._hash.hexdigest()
 
     def write(self, data: ReadableBuffer) -> int:
@@ -268,8 +282,7 @@ class HashingWriter(io.BufferedIOBase):
         view = memoryview(data).cast("B")
         with translate_os_errors(self._path, "write"):
             self._raw.write(view)
-        if self._hash is not None:
-            self._hash.update(view)
+        self._hash.update(view)
         self.size_bytes += len(view)
         return len(view)
 
@@ -286,18 +299,18 @@ class HashingWriter(io.BufferedIOBase):
 
 
 @contextlib.contextmanager
-def atomic_write(path: str, *, durable: bool = True, hashed: bool = True) -> Iterator[HashingWriter]:
+def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
 
-    `durable` waits until they are on the disk; a work file need not, since a power loss shows in its checksum. `hashed`
-    computes that checksum; without it the caller must verify the file by other means.
+    `durable` waits until they are on the disk, and computes their SHA-256. A work file needs neither: a power loss
+    shows in its CRC-32, which takes an eighth of the time.
     """
     file_system, plain = _file_system(path)
     temporary = f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
     with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         raw = cast(BinaryIO, file_system.open(temporary, "wb"))
-    writer = HashingWriter(raw, path, hashed)
+    writer = HashingWriter(raw, path, durable)
     try:
         yield writer
         with translate_os_errors(path, "write"):
@@ -327,7 +340,12 @@ def write_json(path: str, value: Any) -> None:
 
 def sha256_of(path: str) -> str:
     """Return the hex SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
+    return checksum_of(path, "")
+
+
+def checksum_of(path: str, like: str) -> str:
+    """Return the checksum of a file, of the same kind as another one: `crc32:` and CRC-32, or SHA-256, hexadecimal."""
+    digest = _Crc32() if like.startswith(_CRC32) else hashlib.sha256()
     with open_read(path) as stream, translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)

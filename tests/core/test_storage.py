@@ -57,7 +57,7 @@ def test_the_writer_counts_and_hashes_what_it_wrote(folder: str) -> None:
         writer.write(b"some ")
         writer.write(memoryview(b"bytes"))
     assert writer.size_bytes == storage.size_bytes(path) == 10
-    assert writer.sha256 == storage.sha256_of(path) == hashlib.sha256(b"some bytes").hexdigest()
+    assert writer.checksum == storage.sha256_of(path) == hashlib.sha256(b"some bytes").hexdigest()
 
 
 def test_equal_values_are_equal_json_bytes(folder: str) -> None:
@@ -246,9 +246,11 @@ def test_the_fingerprint_of_a_large_file_sees_its_size_and_spread_windows(tmp_pa
     assert plain != fingerprint(size_bytes=size + 1)
 
 
-def test_a_file_can_be_written_without_a_hash(tmp_path: Path) -> None:
-    with storage.atomic_write(str(tmp_path / "work"), durable=False, hashed=False) as stream:
-        stream.write(b"abc")
-    assert (stream.size_bytes, (tmp_path / "work").read_bytes()) == (3, b"abc")
-    with pytest.raises(AssertionError, match="without a hash"):
-        _ = stream.sha256
+def test_the_checksum_of_a_work_file_is_its_crc(tmp_path: Path) -> None:
+    path = str(tmp_path / "work")
+    with storage.atomic_write(path, durable=False) as stream:
+        stream.write(b"12345")
+        stream.write(b"6789")
+    assert (stream.size_bytes, stream.checksum) == (9, "crc32:cbf43926")  # the check value of CRC-32
+    assert storage.checksum_of(path, stream.checksum) == stream.checksum
+    assert storage.checksum_of(path, "0" * 64) == storage.sha256_of(path)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.core.executor import SerialExecutor, make_executor
 from pipelines.core.run import RunOptions
+from pipelines.stages.dedup import stage
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.stage import dedup
 
 Row = dict[str, Any]
 
@@ -71,10 +72,15 @@ def run(
     buckets: int | None = None,
     **settings: Any,
 ):
+    """Run dedup, with `buckets` in as many parts as there can be."""
     options = RunOptions(executor or make_executor(workers))
-    return dedup(
-        DedupConfig(**settings), documents=str(documents), output=str(output), options=options, buckets=buckets
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        if buckets:
+            patch.setattr(stage, "_TASK_DOCUMENTS", 1)
+            patch.setattr(stage, "_TASK_BYTES", 1)
+        return stage.dedup(
+            DedupConfig(**settings), documents=str(documents), output=str(output), options=options, buckets=buckets
+        )
 
 
 def rows_of(folder: Path, noun: str) -> list[Row]:

@@ -12,17 +12,17 @@ from pipelines.core.errors import ChangedRunError
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     documents = write_corpus(folder / "in", random_corpus(13, 60))
-    run(documents, folder / "whole")
+    run(documents, folder / "whole", buckets=2)
     return documents, result_files(folder / "whole")
 
 
-@pytest.mark.parametrize("tasks", range(1, 19, 2))
+@pytest.mark.parametrize("tasks", range(1, 21, 2))
 def test_a_stopped_run_resumes_to_the_same_bytes(finished, tmp_path, tasks):
     documents, whole = finished
     with pytest.raises(StoppedError):
-        run(documents, tmp_path / "stopped", executor=StoppingExecutor(tasks))
+        run(documents, tmp_path / "stopped", executor=StoppingExecutor(tasks), buckets=2)
     assert not (tmp_path / "stopped" / "manifest.json").exists()
-    run(documents, tmp_path / "stopped")
+    run(documents, tmp_path / "stopped", buckets=2)
     assert result_files(tmp_path / "stopped") == whole
 
 

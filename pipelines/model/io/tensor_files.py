@@ -35,7 +35,7 @@ def write_tensors(
         for tensor in tensors.values():
             full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             stream.write(full.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
 def gather_on_rank_zero(tensors: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,6 @@
 """Phases 2 and 3: documents with the text of a better one, and pairs that agree in a band and may be near.
 
-Each task reads one bucket of keys, sorts it, and reads the records of documents that share a key.
+Each task reads some buckets of keys, sorts them, and reads the records of documents that share a key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADER, NEW, near_pairs
-from pipelines.core import progress, storage
+from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import write_buckets
 from pipelines.core.journal import WORK
 from pipelines.core.run import TaskResult
@@ -21,8 +21,8 @@ from pipelines.stages.dedup.records import (
     Records,
     bucket_batch,
     buckets_of,
+    part_of,
     read_columns,
-    save_array,
     work_name,
 )
 from pipelines.stages.dedup.signatures import KEY_SCHEMA
@@ -36,11 +36,11 @@ _COPIES, _CANDIDATES = storage.join(WORK, "copies.npy"), storage.join(WORK, "can
 _CHUNK_MEMBERS = 1 << 20
 
 
-def find_copies(bucket: int, corpus: Corpus) -> TaskResult:
-    """Write the documents of a bucket whose texts equal that of a better one, by the shard of the better one."""
+def find_copies(part: int, corpus: Corpus) -> TaskResult:
+    """Write the documents in a part of the keys with the text of a better one, by the shard of the better one."""
     records = Records(corpus)
-    name = work_name("copies", bucket, "buckets")
-    keys, numbers = _read_keys(corpus, bucket)
+    name = work_name("copies", part, "buckets")
+    keys, numbers = _read_keys(corpus, part)
     with write_buckets(storage.join(corpus.output, name), COPY_SCHEMA) as written:
         _, members = _groups_of(keys, numbers)
         hashes = records.take(members, "text_hash")
@@ -58,84 +58,85 @@ def find_copies(bucket: int, corpus: Corpus) -> TaskResult:
 def mark_copies(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is a copy."""
     is_copy = np.zeros(corpus.documents, bool)
-    for path in corpus.paths("copies", "buckets", corpus.buckets):
+    for path in corpus.paths("copies", "buckets", corpus.key_parts):
         is_copy[read_columns([path], COPY_SCHEMA, None)[0]] = True
-    return TaskResult(files=(save_array(corpus.output, _COPIES, is_copy),))
+    return TaskResult(files=(shards.write_array(corpus.output, _COPIES, is_copy),))
 
 
-def find_candidates(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
-    """Write the pairs of documents that share a key of the bucket and may be near, and the documents in them.
+def find_candidates(part: int, context: tuple[float, Corpus]) -> TaskResult:
+    """Write the pairs of documents that share a key and may be near, and the documents in them.
 
     Also writes the members of large groups and which of them lead, for `find_more`. Which pairs these are depends on
     the contents of the documents, not on their order.
     """
     threshold, corpus = context
-    keys, numbers = _read_keys(corpus, corpus.buckets + bucket)
+    keys, numbers = _read_keys(corpus, part, first_bucket=corpus.buckets)
     is_distinct = ~storage.read_array(storage.join(corpus.output, _COPIES))[numbers]
     starts, members = _groups_of(keys[is_distinct], numbers[is_distinct])
     roles = np.where(members < corpus.own_documents, NEW, EARLIER)
-    result, candidates, leads = _write_pairs(bucket, starts, members, roles, threshold, corpus)
+    result, candidates, leads = _write_pairs(part, starts, members, roles, threshold, corpus)
     sizes = np.diff(starts)
     is_large = np.repeat(sizes > ALL_PAIRS, sizes)
     groups = np.repeat(np.arange(len(sizes)), sizes)
     large = np.stack((groups[is_large], members[is_large], leads[is_large]))
     files = (
-        save_array(corpus.output, _groups_name(bucket, 0), large),
-        save_array(corpus.output, work_name("candidates", bucket, "npy"), np.union1d(candidates, large[1])),
+        shards.write_array(corpus.output, _groups_name(part, corpus.round + 1), large),
+        shards.write_array(corpus.output, work_name("candidates", part, "npy"), np.union1d(candidates, large[1])),
     )
     progress.advance()
     return TaskResult(counts=result.counts, files=(*result.files, *files))
 
 
-def find_more(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
-    """Write the pairs of members of large groups that were kept in the round before, but not compared with each other.
+def find_more(part: int, context: tuple[float, Corpus]) -> TaskResult:
+    """Write the pairs of members of large groups that were kept in the latest round, but not compared with each other.
 
     They only followed a leader, which was dropped since. Now some of them lead; if none is left, all members that are
     kept have been compared.
     """
     threshold, corpus = context
-    groups, members, leads, is_new = _read_groups(bucket, corpus.round - 1, corpus)
+    groups, members, leads, is_new = _read_groups(part, corpus)
     is_own = members < corpus.own_documents
     has_new = np.isin(groups, groups[is_new])
     chosen = np.flatnonzero(has_new & (is_new | (leads == 1) | ~is_own))
     starts = np.searchsorted(groups[chosen], [*np.unique(groups[chosen]), len(groups) + 1])
     roles = np.where(is_new, NEW, np.where(is_own, LEADER, EARLIER))[chosen]
-    result, _, new_leads = _write_pairs(bucket, starts, members[chosen], roles, threshold, corpus)
+    result, _, new_leads = _write_pairs(part, starts, members[chosen], roles, threshold, corpus)
     leads[chosen[new_leads]] = 1
-    entry = save_array(corpus.output, _groups_name(bucket, corpus.round), np.stack((groups, members, leads)))
+    entry = shards.write_array(corpus.output, _groups_name(part, corpus.round + 1), np.stack((groups, members, leads)))
     progress.advance()
     return TaskResult(counts=result.counts, files=(*result.files, entry))
 
 
 def count_new(corpus: Corpus) -> int:
     """Return how many members of large groups are kept after a round without being compared with all that are."""
-    return sum(int(np.count_nonzero(_read_groups(bucket, corpus.round, corpus)[3])) for bucket in range(corpus.buckets))
+    return sum(int(np.count_nonzero(_read_groups(part, corpus)[3])) for part in range(corpus.key_parts))
 
 
-def _read_groups(bucket: int, round: int, corpus: Corpus) -> tuple[Numbers, Numbers, Numbers, npt.NDArray[np.bool_]]:
-    """Return the large groups of a bucket after a round: group, document, whether it leads, and whether it has to.
+def _read_groups(part: int, corpus: Corpus) -> tuple[Numbers, Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Return the large groups of a part of the keys after the latest round.
 
-    It has to if it is kept, and so may be near another one that is kept.
+    These are the group, the document, whether it leads, and whether it has to: it is kept, and so may be near another
+    one that is kept.
     """
-    groups, members, leads = storage.read_array(storage.join(corpus.output, _groups_name(bucket, round))).copy()
-    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(round)))
+    groups, members, leads = storage.read_array(storage.join(corpus.output, _groups_name(part, corpus.round))).copy()
+    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
     return groups, members, leads, (members < corpus.own_documents) & (leads == 0) & (outcomes[members] == KEPT)
 
 
-def _groups_name(bucket: int, round: int) -> str:
+def _groups_name(part: int, round: int) -> str:
     """Return the name of the work file of large groups: the group, the document, and whether it leads."""
-    return work_name(f"groups-{round}", bucket, "npy")
+    return work_name(f"groups-{round}", part, "npy")
 
 
 def _write_pairs(
-    bucket: int, starts: Numbers, members: Numbers, roles: Numbers, threshold: float, corpus: Corpus
+    part: int, starts: Numbers, members: Numbers, roles: Numbers, threshold: float, corpus: Corpus
 ) -> tuple[TaskResult, Numbers, npt.NDArray[np.bool_]]:
     """Write the pairs in groups that may be near, shuffled by their first document.
 
     Returns with the result the documents in pairs, and which new members lead.
     """
     records = Records(corpus)
-    name = work_name(f"pairs-{corpus.round}", bucket, "buckets")
+    name = work_name(f"pairs-{corpus.round + 1}", part, "buckets")
     candidates, partly_compared = [np.empty(0, np.int64)], 0
     leads = np.zeros(len(members), bool)
     with write_buckets(storage.join(corpus.output, name), PAIR_SCHEMA) as written:
@@ -168,9 +169,9 @@ def outcomes_name(round: int) -> str:
 def mark_candidates(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is in a pair."""
     is_candidate = np.zeros(corpus.documents, bool)
-    for path in corpus.paths("candidates", "npy", corpus.buckets):
+    for path in corpus.paths("candidates", "npy", corpus.key_parts):
         is_candidate[storage.read_array(path)] = True
-    return TaskResult(files=(save_array(corpus.output, _CANDIDATES, is_candidate),))
+    return TaskResult(files=(shards.write_array(corpus.output, _CANDIDATES, is_candidate),))
 
 
 def read_candidates(corpus: Corpus, shard: int) -> npt.NDArray[np.bool_]:
@@ -179,11 +180,13 @@ def read_candidates(corpus: Corpus, shard: int) -> npt.NDArray[np.bool_]:
     return np.asarray(marks[corpus.starts[shard] : corpus.starts[shard + 1]])
 
 
-def _read_keys(corpus: Corpus, bucket: int) -> tuple[npt.NDArray[np.uint64], Numbers]:
-    """Return the keys of a bucket and their documents."""
+def _read_keys(corpus: Corpus, part: int, first_bucket: int = 0) -> tuple[npt.NDArray[np.uint64], Numbers]:
+    """Return a part of the keys, from a bucket on, and their documents."""
+    buckets = part_of(part, corpus.key_parts, corpus.buckets)
+    buckets = range(first_bucket + buckets.start, first_bucket + buckets.stop)
     keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for path, start in zip(corpus.paths("keys", "buckets"), corpus.starts, strict=False):
-        shard_keys, rows = read_columns([path], KEY_SCHEMA, bucket)
+        shard_keys, rows = read_columns([path], KEY_SCHEMA, buckets)
         keys.append(shard_keys)
         numbers.append(rows.astype(np.int64) + start)
     return np.concatenate(keys), np.concatenate(numbers)

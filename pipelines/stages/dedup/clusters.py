@@ -17,15 +17,7 @@ from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import write_buckets
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
-from pipelines.stages.dedup.records import (
-    Corpus,
-    Numbers,
-    Records,
-    bucket_batch,
-    read_columns,
-    save_array,
-    work_name,
-)
+from pipelines.stages.dedup.records import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
 from pipelines.stages.dedup.report import tally_clusters
 from pipelines.stages.dedup.verification import EDGE_SCHEMA
 
@@ -73,7 +65,7 @@ def decide(corpus: Corpus) -> TaskResult:
     better, worse = np.concatenate(open_pairs, axis=1)
     order = np.argsort(Records(corpus).ranks(worse), kind="stable")
     decide_in_order(better[order], worse[order], outcomes)
-    return TaskResult(files=(save_array(corpus.output, outcomes_name(corpus.round), outcomes),))
+    return TaskResult(files=(shards.write_array(corpus.output, outcomes_name(corpus.round), outcomes),))
 
 
 def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
@@ -83,19 +75,20 @@ def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
         yield better, worse
 
 
-def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
-    """Write the dropped documents of a shard, and the copies of its documents, with what is kept in their place.
+def choose_kept(group: int, corpus: Corpus) -> TaskResult:
+    """Write the dropped documents of a group of shards, and the copies of its documents, with what is kept instead.
 
     Of several kept documents the most similar one is named, then the best.
     """
     outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
-    better, worse, jaccard = read_columns(corpus.edge_paths(), EDGE_SCHEMA, shard)
+    sources = _shards_of_group(group, corpus)
+    better, worse, jaccard = read_columns(corpus.edge_paths(), EDGE_SCHEMA, sources)
     is_used = (outcomes[better] == KEPT) & (outcomes[worse] != KEPT)
     better, worse, jaccard = better[is_used], worse[is_used], jaccard[is_used]
     order = np.lexsort((Records(corpus).ranks(better), -jaccard, worse))
     dropped, first = np.unique(worse[order], return_index=True)
     kept, jaccard = better[order][first], jaccard[order][first]
-    copies, originals = read_columns(corpus.paths("copies", "buckets", corpus.buckets), COPY_SCHEMA, shard)
+    copies, originals = read_columns(corpus.paths("copies", "buckets", corpus.key_parts), COPY_SCHEMA, sources)
     is_near = outcomes[originals] != KEPT
     places = np.searchsorted(dropped, originals[is_near])
     columns = (
@@ -106,13 +99,13 @@ def choose_kept(shard: int, corpus: Corpus) -> TaskResult:
     )
     is_own = columns[0] < corpus.own_documents
     columns = tuple(column[is_own] for column in columns)  # type: ignore[assignment]
-    return _write_buckets(corpus, work_name("drops", shard, "buckets"), _DROP_SCHEMA, columns, columns[1])
+    return _write_buckets(corpus, work_name("drops", group, "buckets"), _DROP_SCHEMA, columns, columns[1])
 
 
-def gather_clusters(shard: int, corpus: Corpus) -> TaskResult:
-    """Write the members of the clusters whose kept document is in a shard, by the shard of the member; and a tally."""
-    paths = corpus.paths("drops", "buckets")
-    documents, kept, kinds, jaccard = read_columns(paths, _DROP_SCHEMA, shard)
+def gather_clusters(group: int, corpus: Corpus) -> TaskResult:
+    """Write the members of the clusters whose kept document is in a group of shards, by their shard; and a tally."""
+    paths = corpus.paths("drops", "buckets", corpus.groups)
+    documents, kept, kinds, jaccard = read_columns(paths, _DROP_SCHEMA, _shards_of_group(group, corpus))
     heads, places, dropped = np.unique(kept, return_inverse=True, return_counts=True)
     is_own = heads < corpus.own_documents
     own = heads[is_own]
@@ -124,10 +117,14 @@ def gather_clusters(shard: int, corpus: Corpus) -> TaskResult:
         np.concatenate((jaccard, np.full(len(own), np.nan))),
         np.concatenate((sizes[places], sizes[is_own])),
     )
-    result = _write_buckets(corpus, work_name("members", shard, "buckets"), MEMBER_SCHEMA, columns, columns[0])
-    tally = tally_clusters(corpus, shard, documents, kept, kinds == NEAR, jaccard)
+    result = _write_buckets(corpus, work_name("members", group, "buckets"), MEMBER_SCHEMA, columns, columns[0])
+    tally = tally_clusters(corpus, group, documents, kept, kinds == NEAR, jaccard)
     progress.advance()
     return TaskResult(files=(*result.files, tally))
+
+
+def _shards_of_group(group: int, corpus: Corpus) -> range:
+    return part_of(group, corpus.groups, len(corpus.starts) - 1)
 
 
 def _write_buckets(
@@ -140,7 +137,7 @@ def _write_buckets(
 
 def read_members(corpus: Corpus, shard: int) -> pa.Table:
     """Return the documents of a shard that are in clusters, in order: the columns of MEMBER_SCHEMA."""
-    columns = read_columns(corpus.paths("members", "buckets"), MEMBER_SCHEMA, shard)
+    columns = read_columns(corpus.paths("members", "buckets", corpus.groups), MEMBER_SCHEMA, shard)
     order = np.argsort(columns[0])
     return pa.Table.from_batches([bucket_batch(MEMBER_SCHEMA, *(column[order] for column in columns))])
 

@@ -25,7 +25,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.core.text_columns import text_arrays
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.records import bucket_batch, buckets_of, read_columns, save_array, work_name
+from pipelines.stages.dedup.records import bucket_batch, buckets_of, part_of, read_columns, work_name
 from pipelines.stages.dedup.sources import SourceShard
 
 PARAGRAPHS = "paragraphs.parquet"
@@ -87,13 +87,13 @@ def count_paragraphs(shard: SourceShard, context: tuple[DedupConfig, int, str]) 
     return TaskResult(files=(written.entry(name),))
 
 
-def sum_paragraphs(bucket: int, context: tuple[int, int, str]) -> TaskResult:
-    """Write the paragraphs of a bucket that occur in more than a number of documents."""
-    limit, own_shards, output = context
+def sum_paragraphs(part: int, context: tuple[int, int, int, int, str]) -> TaskResult:
+    """Write the paragraphs of a part that occur in more than a number of documents."""
+    limit, own_shards, parts, buckets, output = context
     counts = [np.empty(0, _FREQUENT_TYPE)]
     for shard in range(own_shards):
         path = storage.join(output, work_name("paragraphs", shard, "buckets"))
-        hashes, documents = read_columns([path], _COUNT_SCHEMA, bucket)
+        hashes, documents = read_columns([path], _COUNT_SCHEMA, part_of(part, parts, buckets))
         counts.append(np.empty(len(hashes), _FREQUENT_TYPE))
         counts[-1]["hash"], counts[-1]["documents"], counts[-1]["shard"] = hashes, documents, shard
     rows = np.concatenate(counts)
@@ -106,14 +106,14 @@ def sum_paragraphs(bucket: int, context: tuple[int, int, str]) -> TaskResult:
         rows["documents"] = totals
         frequent = rows[totals > limit]
     progress.advance()
-    return TaskResult(files=(save_array(output, work_name("frequent", bucket, "npy"), frequent),))
+    return TaskResult(files=(shards.write_array(output, work_name("frequent", part, "npy"), frequent),))
 
 
-def join_frequent(buckets: int, output: str) -> TaskResult:
-    """Write the frequent paragraphs of all buckets, by hash; memory: 24 bytes for each."""
-    paths = [storage.join(output, work_name("frequent", bucket, "npy")) for bucket in range(buckets)]
+def join_frequent(parts: int, output: str) -> TaskResult:
+    """Write the frequent paragraphs of all parts, by hash; memory: 24 bytes for each."""
+    paths = [storage.join(output, work_name("frequent", part, "npy")) for part in range(parts)]
     frequent = np.concatenate([np.empty(0, _FREQUENT_TYPE), *map(storage.read_array, paths)])
-    return TaskResult(files=(save_array(output, _FREQUENT, frequent[np.argsort(frequent["hash"])]),))
+    return TaskResult(files=(shards.write_array(output, _FREQUENT, frequent[np.argsort(frequent["hash"])]),))
 
 
 class ParagraphRemover:

@@ -21,7 +21,6 @@ from pipelines.algorithms.minhash.pairing import estimated_jaccard
 from pipelines.core import shards, storage
 from pipelines.core.buckets import bucket_part
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
 
 Numbers = npt.NDArray[np.int64]
 
@@ -50,15 +49,25 @@ def record_type(num_perm: int) -> np.dtype[Any]:
 class Corpus:
     """All documents: `starts` are the numbers of the first document of each shard, and last of all documents.
 
-    The documents of the first `own_shards` are the input, the others are those of earlier corpora. `buckets` is the
-    number of parts of each shuffle, `round` that of the comparison, see `stage`.
+    The documents of the first `own_shards` are the input, the others are those of earlier corpora.
+
+    `buckets` is the number of buckets of keys and pairs. A task reads as many of them as it can hold: `key_parts` is
+    the number of tasks that read the keys, `pair_parts` of those that read pairs in each round of the comparison, see
+    `stage`, and `groups` of those that read near pairs, by shards.
     """
 
     output: str
     starts: tuple[int, ...]
     own_shards: int
     buckets: int
-    round: int = 0
+    key_parts: int
+    pair_parts: tuple[int, ...] = ()
+    groups: int = 1
+
+    @property
+    def round(self) -> int:
+        """The number of the latest round of the comparison, -1 before the first one."""
+        return len(self.pair_parts) - 1
 
     @property
     def documents(self) -> int:
@@ -76,8 +85,8 @@ class Corpus:
 
     def edge_paths(self) -> list[str]:
         """Return the files of near pairs of all rounds so far."""
-        rounds = range(self.round + 1)
-        return [path for number in rounds for path in self.paths(f"edges-{number}", "buckets", self.buckets)]
+        rounds = enumerate(self.pair_parts)
+        return [path for number, parts in rounds for path in self.paths(f"edges-{number}", "buckets", parts)]
 
     def paths(self, noun: str, suffix: str, count: int | None = None) -> list[str]:
         """Return the work files of a noun, one per shard or `count`."""
@@ -91,13 +100,29 @@ def count_documents(count: int, output: str) -> tuple[int, ...]:
     return tuple(itertools.accumulate((len(storage.read_array(path)) for path in paths), initial=0))
 
 
+class _Arrays(dict[int, npt.NDArray[Any]]):
+    """Arrays of work files by their numbers, memory-mapped when they are first used."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def __missing__(self, number: int) -> npt.NDArray[Any]:
+        array = self[number] = storage.read_array(self._paths[number])
+        return array
+
+
+def part_of(part: int, parts: int, count: int) -> range:
+    """Return what one of several tasks reads of `count` buckets or shards."""
+    return range(count * part // parts, count * (part + 1) // parts)
+
+
 class Records:
     """The records of all documents, memory-mapped."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._records = [storage.read_array(path) for path in corpus.paths("records", "npy")]
-        self._ids = [storage.read_array(path) for path in corpus.paths("ids", "npy")]
+        self._records = _Arrays(corpus.paths("records", "npy"))
+        self._ids = _Arrays(corpus.paths("ids", "npy"))
 
     def take(self, numbers: Numbers, field: str) -> npt.NDArray[Any]:
         """Return a field of the records of documents."""
@@ -148,15 +173,8 @@ class Records:
             yield shard, numbers[places] - self._corpus.starts[shard], places
 
 
-def save_array(output: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
-    """Write an array as a work file."""
-    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
-        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
-
-
-def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | None) -> list[npt.NDArray[Any]]:
-    """Return the columns of a bucket (None: of all) in all files, one after the other; of numbers only."""
+def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[npt.NDArray[Any]]:
+    """Return the columns of buckets (None: of all) in all files, one after the other; of numbers only."""
     batches = [batch for path in paths for batch in bucket_part(path, schema, bucket).batches()]
     return [column.to_numpy() for column in pa.Table.from_batches(batches, schema).columns]
 

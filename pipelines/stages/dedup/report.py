@@ -38,15 +38,15 @@ STEPS = 20
 _POWERS = 48
 _CHOICE = storage.join(WORK, "shown.json")
 _DOMAIN_SCHEMA = pa.schema([("domain", pa.string()), ("documents", pa.int64()), ("dropped", pa.int64())])
-# 64 buckets of the stage have about a million documents: at most 50 MB of domains.
-_BUCKETS_PER_DOMAIN_BUCKET = 64
+# 128 buckets of the stage have about a million documents: at most 50 MB of domains.
+_BUCKETS_PER_DOMAIN_BUCKET = 128
 _CHUNK_DOCUMENTS = 1 << 16
 
 
 def tally_clusters(
-    corpus: Corpus, shard: int, documents: Numbers, kept: Numbers, is_near: npt.NDArray[np.bool_], jaccard: Any
+    corpus: Corpus, group: int, documents: Numbers, kept: Numbers, is_near: npt.NDArray[np.bool_], jaccard: Any
 ) -> FileEntry:
-    """Write the counts of the clusters whose kept document is in a shard, and which of them may be shown.
+    """Write the counts of the clusters whose kept document is in a group of shards, and which of them may be shown.
 
     The arrays describe the dropped documents of these clusters.
     """
@@ -73,7 +73,7 @@ def tally_clusters(
         "pairs": list(zip(*(column.tolist() for column in columns), strict=True)),
         "clusters": clusters,
     }
-    return shards.write_file(corpus.output, work_name("tally", shard, "json"), json.dumps(tally).encode())
+    return shards.write_file(corpus.output, work_name("tally", group, "json"), json.dumps(tally).encode())
 
 
 def _lowest(
@@ -98,7 +98,7 @@ def choose_documents(corpus: Corpus) -> TaskResult:
     similarities, sizes = np.zeros(STEPS, np.int64), np.zeros((2, _POWERS), np.int64)
     pairs: list[Any] = []
     clusters: list[Any] = []
-    for path in corpus.paths("tally", "json"):
+    for path in corpus.paths("tally", "json", corpus.groups):
         tally = storage.read_json(path)
         similarities += tally["similarities"]
         sizes += tally["sizes"]

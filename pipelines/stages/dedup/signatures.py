@@ -27,7 +27,6 @@ from pipelines.stages.dedup.records import (
     bucket_batch,
     buckets_of,
     record_type,
-    save_array,
     work_name,
 )
 from pipelines.stages.dedup.sources import SIGNATURES, SourceShard, signature_schema, signature_values
@@ -77,9 +76,9 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
             rows, id_end = rows + count, int(id_ends[-1])
             progress.advance(count)
     files = (
-        save_array(output, work_name("records", shard.index, "npy"), np.concatenate(records)),
-        save_array(output, work_name("ids", shard.index, "npy"), np.concatenate(ids)),
-        save_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
+        shards.write_array(output, work_name("records", shard.index, "npy"), np.concatenate(records)),
+        shards.write_array(output, work_name("ids", shard.index, "npy"), np.concatenate(ids)),
+        shards.write_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
         written.entry(keys_name),
     )
     return TaskResult(files=files)

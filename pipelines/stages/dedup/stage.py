@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs, storage
+from pipelines.core import inputs, shards, storage
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.journal import WORK
 from pipelines.core.manifest import ShardEntry
@@ -44,7 +44,7 @@ from pipelines.stages.dedup.paragraphs import (
     write_examples,
     write_paragraphs,
 )
-from pipelines.stages.dedup.records import Corpus, Records, count_documents, save_array
+from pipelines.stages.dedup.records import Corpus, Records, count_documents
 from pipelines.stages.dedup.report import PAGE, ShardReport, choose_documents, read_earlier, write_report
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 from pipelines.stages.dedup.sources import SourceShard, open_earlier
@@ -52,9 +52,11 @@ from pipelines.stages.dedup.verification import verify_pairs, write_shingles
 
 STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE))
 
-# Of compressed input per bucket of a shuffle: at 400 bytes per document about two million keys, 100 MB to sort.
-_BUCKET_BYTES = 32 << 20
+# Of compressed input per bucket of a shuffle: at 200 bytes per document about two million keys, 100 MB to sort.
+_BUCKET_BYTES = 16 << 20
 _MAX_BUCKETS = 1 << 14
+# Documents whose keys a task reads (at about 20 per document), and bytes of pairs, at about 10 per pair.
+_TASK_DOCUMENTS, _TASK_BYTES = 1 << 16, 4 << 20
 _PLAN = storage.join(WORK, "plan.npy")
 
 
@@ -100,39 +102,45 @@ def _run_phases(
 ) -> None:
     sources = own + earlier
     # A resumed run goes by the number of its first tasks, even if files of an earlier corpus were deleted meanwhile.
-    run.once("plan", lambda: TaskResult(files=(save_array(run.output, _PLAN, np.array([buckets])),)), work=True)
+    run.once("plan", lambda: TaskResult(files=(shards.write_array(run.output, _PLAN, np.array([buckets])),)), work=True)
     buckets = int(storage.read_array(storage.join(run.output, _PLAN))[0])
-    if config.paragraphs is not None:
-        run.map(count_paragraphs, own, (config, buckets, run.output), phase="paragraphs", work=True, total=records)
-        counts = (config.paragraphs, len(own), run.output)
-        run.map(sum_paragraphs, range(buckets), counts, phase="frequent-paragraphs", name=_part_name, work=True)
-        run.once("frequent", lambda: join_frequent(buckets, run.output), work=True)
-    run.map(sign_shard, sources, (config, buckets, run.output), phase="signatures", work=True, total=records)
-    starts = count_documents(len(sources), run.output)
-    corpus = Corpus(run.output, starts, own_shards=len(own), buckets=buckets)
+    plan = (config, buckets, run.output)
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int, context: Any) -> list[ShardEntry]:
         items = range(parts)
         return run.map(function, items, context, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
 
-    map_parts("copies", find_copies, buckets, corpus)
+    if config.paragraphs is not None:
+        counted = run.map(count_paragraphs, own, plan, phase="paragraphs", work=True, total=records)
+        parts = _parts(counted, buckets)
+        limits = (config.paragraphs, len(own), parts, buckets, run.output)
+        map_parts("frequent-paragraphs", sum_paragraphs, parts, limits)
+        run.once("frequent", lambda: join_frequent(parts, run.output), work=True)
+    run.map(sign_shard, sources, plan, phase="signatures", work=True, total=records)
+    starts = count_documents(len(sources), run.output)
+    key_parts = max(1, min(buckets, -(-starts[-1] // _TASK_DOCUMENTS)))
+    corpus = Corpus(run.output, starts, own_shards=len(own), buckets=buckets, key_parts=key_parts)
+
+    copies = map_parts("copies", find_copies, key_parts, corpus)
     run.once("copy-marks", lambda: mark_copies(corpus), work=True)
-    map_parts("candidates", find_candidates, buckets, (config.threshold, corpus))
+    pairs = map_parts("candidates", find_candidates, key_parts, (config.threshold, corpus))
     run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
     run.map(write_shingles, sources, (config, corpus), phase="shingles", work=True, total=corpus.documents)
 
     # In a large bucket a document is not compared with one that only follows a better, near one. If that is dropped,
     # the follower may be kept, and is compared in a further round, until all that are kept have been compared.
+    near: list[ShardEntry] = []
     open_documents = 1
     while open_documents:
-        if corpus.round:
-            map_parts(f"candidates-{corpus.round}", find_more, buckets, (config.threshold, corpus))
-        map_parts(f"verification-{corpus.round}", verify_pairs, buckets, (config.threshold, corpus))
+        corpus = dataclasses.replace(corpus, pair_parts=(*corpus.pair_parts, _parts(pairs, buckets)))
+        context = (config.threshold, corpus)
+        near += map_parts(f"verification-{corpus.round}", verify_pairs, corpus.pair_parts[-1], context)
         run.once(f"decisions-{corpus.round}", functools.partial(decide, corpus), work=True)
         if open_documents := count_new(corpus):
-            corpus = dataclasses.replace(corpus, round=corpus.round + 1)
-    map_parts("kept", choose_kept, len(sources), corpus)
-    map_parts("clusters", gather_clusters, len(sources), corpus)
+            pairs = map_parts(f"candidates-{corpus.round + 1}", find_more, key_parts, context)
+    corpus = dataclasses.replace(corpus, groups=_parts([*near, *copies], len(sources)))
+    map_parts("kept", choose_kept, corpus.groups, corpus)
+    map_parts("clusters", gather_clusters, corpus.groups, corpus)
     run.once("report-choice", lambda: choose_documents(corpus), work=True)
     entries = run.map(_filter_shard, own, (config, corpus), work=True, total=corpus.own_documents)
     run.once("documents", lambda: result_files(entries))
@@ -142,6 +150,12 @@ def _run_phases(
     run.once("report", lambda: write_report(config, corpus, entries))
     if config.paragraphs is not None:
         run.once("paragraph-list", lambda: write_paragraphs(len(own), run.output))
+
+
+def _parts(entries: Sequence[ShardEntry], most: int) -> int:
+    """Return the number of tasks that read the files of a phase, which are divided into at most so many parts."""
+    size_bytes = sum(file.size_bytes for entry in entries for file in entry.files)
+    return max(1, min(most, -(-size_bytes // _TASK_BYTES)))
 
 
 def _part_name(part: int) -> str:

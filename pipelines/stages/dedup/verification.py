@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.minhash.pairing import jaccard_of_pairs
 from pipelines.algorithms.minhash.shingles import shingle_hashes_of, sorted_sets
-from pipelines.core import inputs, progress, storage
+from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import write_buckets
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry
@@ -23,8 +23,8 @@ from pipelines.stages.dedup.records import (
     Numbers,
     Records,
     bucket_batch,
+    part_of,
     read_columns,
-    save_array,
     work_name,
 )
 from pipelines.stages.dedup.sources import SourceShard
@@ -47,14 +47,15 @@ def write_shingles(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> T
     Without documents there are none, and the similarity of the candidates is estimated from their sketches.
     """
     config, corpus = context
+    output = corpus.output
     is_candidate = read_candidates(corpus, shard.index)
     name = work_name("shingles", shard.index, "bin")
     if shard.documents is None:
         is_candidate = np.zeros_like(is_candidate)
     sizes = [np.zeros(1, np.int64)]
     row = 0
-    with storage.atomic_write(storage.join(corpus.output, name), durable=False) as stream:
-        remover = ParagraphRemover(shard, config, corpus.output)
+    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+        remover = ParagraphRemover(shard, config, output)
         for batch in inputs.read_documents(shard.require_documents(), Drops()) if is_candidate.any() else ():
             chosen = is_candidate[row : row + batch.num_rows]
             row += batch.num_rows
@@ -65,20 +66,23 @@ def write_shingles(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> T
                 sizes.append(np.diff(starts))
             progress.advance(batch.num_rows)
     files = (
-        FileEntry(name, stream.size_bytes, stream.sha256),
-        save_array(corpus.output, work_name("shingle-rows", shard.index, "npy"), np.flatnonzero(is_candidate)),
-        save_array(corpus.output, work_name("shingle-starts", shard.index, "npy"), np.cumsum(np.concatenate(sizes))),
+        FileEntry(name, stream.size_bytes, stream.checksum),
+        shards.write_array(output, work_name("shingle-rows", shard.index, "npy"), np.flatnonzero(is_candidate)),
+        shards.write_array(
+            corpus.output, work_name("shingle-starts", shard.index, "npy"), np.cumsum(np.concatenate(sizes))
+        ),
     )
     return TaskResult(files=files)
 
 
-def verify_pairs(bucket: int, context: tuple[float, Corpus]) -> TaskResult:
-    """Write the pairs of a bucket whose true Jaccard similarity reaches the threshold, by the shard of the worse."""
+def verify_pairs(part: int, context: tuple[float, Corpus]) -> TaskResult:
+    """Write the pairs of a part whose true Jaccard similarity reaches the threshold, by the shard of the worse."""
     threshold, corpus = context
-    left, right = read_columns(corpus.paths(f"pairs-{corpus.round}", "buckets", corpus.buckets), PAIR_SCHEMA, bucket)
+    paths = corpus.paths(f"pairs-{corpus.round}", "buckets", corpus.key_parts)
+    left, right = read_columns(paths, PAIR_SCHEMA, part_of(part, corpus.pair_parts[-1], corpus.buckets))
     pairs = _distinct(left, right)
     records, shingles = Records(corpus), _Shingles(corpus)
-    name = work_name(f"edges-{corpus.round}", bucket, "buckets")
+    name = work_name(f"edges-{corpus.round}", part, "buckets")
     total = 0
     with write_buckets(storage.join(corpus.output, name), EDGE_SCHEMA) as written:
         for chunk in shingles.chunks(pairs):

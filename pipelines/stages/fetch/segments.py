@@ -117,7 +117,7 @@ class SegmentWriter:
         files = []
         if self._stream is not None:
             self._open_file.close()
-            files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.sha256))
+            files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.checksum))
             self._stream = None
         with shards.write_shard(self._folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
             for outcome in self._outcomes:

@@ -58,7 +58,7 @@ def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]
                 with storage.open_read(segment.warc_path) as source:
                     while block := source.read(_COPY_BYTES):
                         stream.write(block)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
 def _with_final_offsets(tables: Sequence[pa.Table], segments: Sequence[Segment], offset: int) -> pa.Table:

@@ -114,7 +114,7 @@ def _write_part(bits: Bits, blocks: BlockRange, output: str) -> TaskResult:
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         for first in range(0, len(bits), PIECE_BLOCKS):
             stream.write(bits[first : first + PIECE_BLOCKS].data)
-    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.sha256),))
+    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
 def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[ShardEntry], output: str) -> TaskResult:
@@ -134,7 +134,7 @@ def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[Shard
         stream.write(write_header(header))
         for piece in _read_parts(files, output):
             stream.write(piece.data)
-    index = FileEntry(INDEX, stream.size_bytes, stream.sha256)
+    index = FileEntry(INDEX, stream.size_bytes, stream.checksum)
     description = write_description(_describe_header(header, corpora), output)
     return TaskResult(counts={"distinct_ngrams_estimated": header.items}, files=(index, description))
 

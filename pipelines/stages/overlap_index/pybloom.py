@@ -126,4 +126,4 @@ def _add_bits(bloom: Any, path: str) -> None:
 def _write_filter(bloom: Any, output: str, name: str) -> FileEntry:
     with storage.atomic_write(storage.join(output, name)) as stream:
         bloom.tofile(stream)
-    return FileEntry(name, stream.size_bytes, stream.sha256)
+    return FileEntry(name, stream.size_bytes, stream.checksum)

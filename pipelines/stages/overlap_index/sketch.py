@@ -52,7 +52,7 @@ def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig,
     name = storage.join(WORK, f"{shard.name}{_SKETCH}")
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         stream.write(registers.data)
-    files = (dropped.entry, FileEntry(name, stream.size_bytes, stream.sha256))
+    files = (dropped.entry, FileEntry(name, stream.size_bytes, stream.checksum))
     return drops.task_result(documents, files, {"ngrams": ngrams})
 
 

@@ -159,7 +159,7 @@ def _write_json_lines(path: str, examples: _FileExamples, output: str, name: str
             if number not in removed:
                 kept += bool(line.strip())
                 writer.write(line)
-    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.sha256),), kept, len(removed))
+    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.checksum),), kept, len(removed))
 
 
 def _write_plain(path: str, examples: _FileExamples, example: str, output: str, name: str) -> CleanBenchmark:
@@ -175,7 +175,7 @@ def _write_plain(path: str, examples: _FileExamples, example: str, output: str, 
             if not start <= number < end:
                 writer.write(line)
     removed = int(overlapping.sum())
-    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.sha256),), len(numbers) - removed, removed)
+    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.checksum),), len(numbers) - removed, removed)
 
 
 def _output_names(benchmark: Benchmark, folder: str) -> list[str]:

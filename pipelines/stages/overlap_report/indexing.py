@@ -109,7 +109,9 @@ def write_indexes(
             for indexed in _slice_examples(benchmarks, counts, examples):
                 _check_has_ngrams(indexed, variant.n)
         arrays = index._asdict() | examples._asdict()
-        files += [write_array(output, index_name(variant.number, field), array) for field, array in arrays.items()]
+        files += [
+            shards.write_array(output, index_name(variant.number, field), array) for field, array in arrays.items()
+        ]
     # As a file, because counts of the task would be part of the summary.
     files.append(shards.write_file(output, EXAMPLE_COUNTS, json.dumps(counts).encode()))
     return TaskResult(files=tuple(files))
@@ -203,10 +205,3 @@ def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
             f"short: the longest has {longest} words, an n-gram needs {n}; lower --ngram, or join lines with --example "
             "paragraph or document"
         )
-
-
-def write_array(output: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
-    """Write an array as a `.npy` file of a work phase."""
-    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
-        np.lib.format.write_array(stream, array, allow_pickle=False)
-    return FileEntry(name, stream.size_bytes, stream.sha256)

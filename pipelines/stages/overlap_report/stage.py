@@ -30,7 +30,6 @@ from pipelines.stages.overlap_report.indexing import (
     load_index,
     read_example_counts,
     stored_index,
-    write_array,
     write_indexes,
 )
 from pipelines.stages.overlap_report.layout import (
@@ -261,7 +260,7 @@ def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[st
 
 
 def _write_clean_corpus(source: inputs.DocumentInput, stored: StoredIndex, ignored: Flags, run: StageRun) -> None:
-    run.once("ignored", lambda: TaskResult(files=(write_array(run.output, IGNORED, ignored),)), work=True)
+    run.once("ignored", lambda: TaskResult(files=(shards.write_array(run.output, IGNORED, ignored),)), work=True)
     run.map(clean_shard, source.shards, (stored, run.output), phase="clean", total=source.records)
 
 

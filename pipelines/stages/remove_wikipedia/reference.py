@@ -239,7 +239,7 @@ def _build_part(part: int, context: tuple[Sequence[ShardEntry], str]) -> TaskRes
             stream.write(getattr(index, field).astype(kind, copy=False).data)
     progress.advance(1)
     counts = {"reference_distinct_ngrams": len(index.hashes)}
-    return TaskResult(counts=counts, files=(FileEntry(_part_name(part), stream.size_bytes, stream.sha256),))
+    return TaskResult(counts=counts, files=(FileEntry(_part_name(part), stream.size_bytes, stream.checksum),))
 
 
 def _map_part(path: str) -> ArticleIndex:

@@ -207,7 +207,7 @@ def _write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResul
             stream.write(compressor.compress(line))
             count += 1
         stream.write(compressor.flush())
-    entry = FileEntry(name, stream.size_bytes, stream.sha256)
+    entry = FileEntry(name, stream.size_bytes, stream.checksum)
     return TaskResult(counts={"listed_submissions": count}, files=(entry,))
 
 

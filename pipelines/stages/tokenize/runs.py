@@ -127,8 +127,8 @@ class RunWriter:
         name = f"run-{self._task:05d}-{number:05d}"
         table, rows = self._sorted()
         path = storage.join(self._output, WORK, f"{name}.tokens")
-        # Neither durable nor with a checksum: a resumed run checks the tokens against the table, see `is_intact`.
-        with storage.atomic_write(path, durable=False, hashed=False) as stream:
+        # Not listed in the journal: a resumed run checks the tokens against the table, see `is_intact`.
+        with storage.atomic_write(path, durable=False) as stream:
             for block in _gather_tokens(self._pending, rows, self._end_of_text):
                 stream.write(block.data)
         self._files.append(self._write_table(name, table))

@@ -109,7 +109,7 @@ def write_token_shard(plan: ShardPlan, context: tuple[str, TokenFormat, bool]) -
         stream.write(tokens.data)
     table = _write_documents(output, documents_file(name), documents, pieces)
     progress.advance(len(tokens))
-    files = (FileEntry(name, stream.size_bytes, stream.sha256), table)
+    files = (FileEntry(name, stream.size_bytes, stream.checksum), table)
     return TaskResult(counts={"pieces": len(pieces.rows)}, files=files)
 
 
