@@ -65,6 +65,15 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers, and the children of extract, are forked from a process that has imported what they need."""
+    from warm_processes import multiprocessing_with_forks
+
+    for module in ("pipelines.core.executor", "pipelines.stages.extract.child"):
+        monkeypatch.setattr(f"{module}.multiprocessing", multiprocessing_with_forks())
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Headless Chromium for the tests of pages, which are skipped if it is not installed."""

@@ -26,6 +26,8 @@ from pipelines.core.run import RunOptions
 from pipelines.core.storage import join, sha256_of
 from pipelines.pipeline import BY_NAME
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _ALL_STAGES = pytest.mark.parametrize("name", stage_names())
 
 # How many times the overwrite of each stage is killed: together about two minutes. With WEBTEXT_TEST_WORKERS=2 the runs

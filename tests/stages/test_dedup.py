@@ -34,6 +34,8 @@ from pipelines.algorithms.minhash.shingles import shingle_hashes_of
 from pipelines.stages.dedup.config import DedupConfig
 from webtext_cli.commands.dedup import command
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def reference(rows: list[Row], config: DedupConfig) -> tuple[list[str], list[tuple[str, str, str]]]:
     """Return what is kept and dropped, by sets of strings and dictionaries of buckets, best first."""

@@ -24,6 +24,8 @@ from dedup_run import (
 
 from pipelines.core.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def row(id: str, text: str, score: int = 1) -> Row:
     return {"id": id, "text": text, "score": score, "created_utc": 1}

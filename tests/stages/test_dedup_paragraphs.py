@@ -11,6 +11,8 @@ from dedup_run import outcome, result_files, rows_of, run, text_of, write_corpus
 
 from pipelines.stages.dedup.paragraphs import find_paragraphs
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NOTICE = "All rights reserved by the publisher of these pages in 2017."
 
 

@@ -14,6 +14,8 @@ from dedup_run import SCHEMA, Row, changed, result_files, run, text_of, write_co
 from pipelines.core.manifest import read_manifest
 from pipelines.stages.dedup import report
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 WITH_URL = SCHEMA.append(pa.field("url", pa.string()))
 
 

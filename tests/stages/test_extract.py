@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-import socket
 
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +24,8 @@ from pipelines.algorithms.blocks.model import KINDS
 from pipelines.core import manifest
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.records import DOCUMENT_SCHEMA
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 @pytest.fixture
@@ -193,14 +194,3 @@ def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):
     write_pages(tmp_path / "fetch", [[("http://a.example/", b"<html></html>", HTML_HEADERS)]])
     with pytest.raises(WebtextError, match=r"the only record was dropped \(empty_text 1\)"):
         run(tmp_path / "fetch", tmp_path / "out")
-
-
-def test_the_network_is_not_used(corpus, monkeypatch):
-    pages, links, tmp_path = corpus
-
-    def refuse(*_arguments, **_named):
-        raise AssertionError("extract opened a network connection")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert run(pages, tmp_path / "out", links).records_out == 4

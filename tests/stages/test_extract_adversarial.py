@@ -14,6 +14,8 @@ import pytest
 
 from tests.stages.extract_run import html_page, rows, run
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 SEED = 14
 MEMORY_MB = 1024
 # Outcomes of pages that are small: whether they have text depends on the damage.

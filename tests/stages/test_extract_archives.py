@@ -15,6 +15,8 @@ from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.pages import read_pages
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _MIB = 1 << 20
 _BOMB_MIB = 100
 _RECORD = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.com/\r\n"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from extract_run import run, write_corpus
+from misbehaving_extractor import broken_at_start, misbehaving
 from quick_extractor import first_paragraph
 
 from pipelines.core.errors import WebtextError
@@ -29,34 +31,6 @@ from pipelines.stages.extract.child import (
 from pipelines.stages.extract.extractors import Extracted
 
 LIMITS = Limits(timeout_s=20, memory_mb=1024)
-
-
-def misbehaving(page: bytes, url: str | None) -> Extracted:
-    """Misbehave as the page asks."""
-    html = page.decode()
-    if "HANG" in html:
-        time.sleep(3600)
-    if "SPIN" in html:
-        re.match("(a+)+$", "a" * 60 + "b")  # holds the interpreter: no thread of the child runs meanwhile
-    if "ABORT" in html:
-        os.abort()
-    if "EXIT" in html:
-        os._exit(7)
-    if "RAISE" in html:
-        raise RecursionError(f"at {id(html)}")
-    if "KILLED" in html:
-        _, times, marker, _ = html.split("|")
-        with open(marker, "a+") as file:
-            file.write(".")
-        if Path(marker).stat().st_size <= int(times):
-            os.kill(os.getpid(), signal.SIGKILL)
-    if "GROW" in html:
-        bytearray(8 << 30)
-    return Extracted(f"process {os.getpid()}", html)
-
-
-def broken_at_start(html: str, url: str | None) -> Extracted:
-    raise ImportError("no such parser")
 
 
 def page(text: str) -> RawPage:
@@ -253,6 +227,17 @@ def test_only_the_child_has_the_environment_that_it_needs(monkeypatch):
     assert "MALLOC_TRIM_THRESHOLD_" not in os.environ
 
 
+def test_the_network_is_not_used(tmp_path, monkeypatch):
+    pages, links, _ = write_corpus(tmp_path)
+
+    def refuse(*_arguments, **_named):
+        raise AssertionError("extract opened a network connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert run(pages, tmp_path / "out", links).records_out == 4
+
+
 @pytest.mark.parametrize(
     ("html", "language"),
     [
@@ -273,7 +258,8 @@ _PARENT = """
 import contextlib
 import sys
 sys.path.insert(0, {folder!r})
-from test_extract_child import misbehaving, read_with
+from misbehaving_extractor import misbehaving
+from test_extract_child import read_with
 from pipelines.stages.extract.child import Limits, PageReader
 
 if __name__ == "__main__":

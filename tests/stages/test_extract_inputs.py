@@ -28,6 +28,8 @@ from pipelines.core.records import PAGE_SCHEMA
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 from pipelines.stages.extract.pages import id_of_url
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture
 def corpus(tmp_path):

@@ -31,6 +31,8 @@ from pipelines.stages.extract.extractors import EXTRACTORS
 from pipelines.stages.extract.sources import FetchedShard, rows_with_links
 from webtext_cli.commands.extract import command
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(autouse=True)
 def quick_extractor(monkeypatch):

@@ -13,6 +13,8 @@ from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 from pipelines.stages.extract.metadata import Metadata, read_metadata
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _TEXT = (
     "<p>The river rose again in the night, and the town went to bed late.</p>"
     "<p>Nobody had seen so much water since the old bridge was carried away.</p>"

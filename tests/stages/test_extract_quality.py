@@ -13,6 +13,8 @@ from pipelines.stages.extract import extractors
 from pipelines.stages.extract.child import html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, extractor_version, newspaper_text, trafilatura_text
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 PARAGRAPH = "<p>{} The river rises in the hills above the town, and runs for many miles before it meets the sea.</p>"
 ARTICLE = (
     "<html{lang}><head><title>Rivers of the north</title></head><body><article><h1>Rivers of the north</h1>"

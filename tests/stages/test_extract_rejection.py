@@ -11,6 +11,8 @@ from pipelines.core import shards
 from pipelines.core.records import PAGE_SCHEMA
 from pipelines.stages.extract.rejection import count_words, find_rejection
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 ARTICLE = "The old market was full of people before the rain came over the hill. " * 40
 REJECTED = {
     "soft_404": ("Page not found | Shop", "We could not find that page. Try the search instead."),

@@ -15,6 +15,8 @@ from pipelines.stages.extract.child import PageText, RawPage
 from pipelines.stages.extract.extractors import EXTRACTORS, Block, Blocks
 from pipelines.stages.extract.pages import SourcePage
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(autouse=True)
 def _quick_extractors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from pipelines.core.document_split import is_held_out
 from pipelines.core.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def test_the_sensitivity_table_matches_single_runs(tmp_path: Path) -> None:
     corpus = random_texts(20, 1)

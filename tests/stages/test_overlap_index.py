@@ -31,6 +31,8 @@ from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from webtext_cli.main import main
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 class _Notes(Silent):
     def __init__(self) -> None:

@@ -20,6 +20,8 @@ from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 class _Notes(Silent):
     def __init__(self) -> None:

@@ -24,6 +24,8 @@ from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.stage import overlap_report
 from webtext_cli.main import main
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 class _Notes(Silent):
     def __init__(self) -> None:

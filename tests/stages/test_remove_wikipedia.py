@@ -22,6 +22,8 @@ from pipelines.stages.remove_wikipedia.mirror_text import read_mirror_signs
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from webtext_cli.commands.remove_wikipedia import command
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 WIKIPEDIA = [
     "https://en.wikipedia.org/wiki/River",
     "http://wikipedia.org",

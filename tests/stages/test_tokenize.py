@@ -27,6 +27,8 @@ from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
 from pipelines.tokenizers.formats import parse_tokenizer
 from webtext_cli.main import main
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _END = "<|endoftext|>"
 
 

@@ -30,6 +30,8 @@ from pipelines.stages.tokenize.plan import cut
 from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
 from pipelines.tokenizers.formats import parse_tokenizer
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 def _rows(number: int, seed: int = 1) -> list[dict[str, Any]]:
     chance = random.Random(seed)

@@ -27,6 +27,8 @@ from pipelines.stages.remove_wikipedia import reference
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:

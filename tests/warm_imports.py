@@ -1,0 +1,15 @@
+"""What the forks of `warm_processes.py` find done: modules imported, and the extractors used once."""
+
+from __future__ import annotations
+
+import pipelines.stages.dedup.stage
+import pipelines.stages.overlap_index.stage
+import pipelines.stages.overlap_report.stage
+import pipelines.stages.remove_wikipedia.reference
+import pipelines.stages.scrape.stage
+import pipelines.stages.tokenize.stage  # noqa: F401
+from pipelines.stages.extract import child, extractors
+
+for extractor in (extractors.fast_text, extractors.trafilatura_text):
+    page = child.RawPage(child._WARM_UP_PAGE, "text/html; charset=latin-1", None)
+    child.extract_text(extractor, page)
