@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,7 @@ from pipelines.algorithms.ngrams.words import words
 from pipelines.core.errors import (
     InputError,
 )
+from pipelines.stages.remove_wikipedia import reference
 from webtext_cli.commands.remove_wikipedia import command
 
 
@@ -32,17 +34,21 @@ def test_copies_are_dropped_with_share_and_title_and_quotations_stay(documents: 
     assert [summary.extra[f"reference_{kind}"] for kind in pages_by_kind] == [7, 1, 1, 1]
 
 
-def test_the_share_is_that_of_the_words_in_common_ngrams(tmp_path: Path) -> None:
+def test_the_share_is_that_of_the_words_in_common_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "_SLICE_NGRAMS", 1000)
     source = random.Random(3)
     texts = {f"{number}": edited(article(number % 6), source.randint(2, 30)) for number in range(60)}
-    known = {tuple(words(article(number))[at : at + 8]) for number in range(6) for at in range(113)}
+    # Every second n-gram of an article is indexed, and its last one.
+    indexed = {tuple(words(article(number))[at : at + 8]) for number in range(6) for at in (*range(0, 113, 2), 112)}
     write_documents(tmp_path / "documents.jsonl", {**texts, "own": sentence("own", 50)})
     run(tmp_path / "documents.jsonl", tmp_path / "out", write_dump(tmp_path / "a.xml.bz2"), reference_share=0.25)
     expected = {}
     for id, text in texts.items():
-        found = words(text)
-        starts = [at for at in range(len(found) - 7) if tuple(found[at : at + 8]) in known]
-        share = len({at + k for at in starts for k in range(8)}) / len(found)
+        document = words(text)
+        starts = [at for at in range(len(document) - 7) if tuple(document[at : at + 8]) in indexed]
+        # A gap of up to 8 words belongs to the passage.
+        ends = [start + (step if step <= 16 else 8) for start, step in zip(starts, np.diff(starts), strict=False)]
+        share = len(set().union(*map(range, starts, [*ends, *(start + 8 for start in starts[-1:])]))) / len(document)
         if share >= 0.25:
             expected[id] = ("wikipedia_content", f"{share:.3f} Article {int(id) % 6} & co")
     assert 10 < len(expected) < 60

@@ -1,7 +1,7 @@
-"""The index of a reference: which 8-grams its articles have, and the first article with each.
+"""The index of a reference: every second 8-gram of its articles, and the first article with each.
 
-Phase 1 reads the articles and spreads their n-grams over buckets, phase 2 sorts each of these into a part of the index,
-so memory does not grow with the reference. The parts are memory-mapped when documents are compared with them.
+Phase 1 reads the articles and spreads their n-grams over buckets, phase 2 makes each of these a part of the index, so
+memory does not grow with the reference. The parts are memory-mapped when documents are compared with them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.ngrams import article_index
-from pipelines.algorithms.ngrams.article_index import NONE, ArticleIndex, Articles, Hashes
+from pipelines.algorithms.ngrams.article_index import NONE, Articles, Hashes
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import bucket_part, write_buckets
@@ -38,16 +35,10 @@ NGRAM = 8
 _PHASE = "reference"
 _SCHEMA = pa.schema([pa.field("hash", pa.uint64(), nullable=False), pa.field("article", pa.uint32(), nullable=False)])
 _TITLES = pa.schema([pa.field("title", pa.string(), nullable=False)])
-# The arrays of a part in the order in which they are stored: the widest first, so that all are aligned.
-_ARRAYS: dict[str, np.dtype[Any]] = {
-    "hashes": np.dtype("<u8"), "sieve": np.dtype("<u8"), "articles": np.dtype("<u4"), "directory": np.dtype("<u4"),
-}  # fmt: skip
-_HEADER_BYTES = 8 * len(_ARRAYS)
-# Of the files of a reference, per part. Building a part takes ~50 bytes per n-gram: 0.2 GB for 16 MB of text (bz2), and
-# 1 GB if text was compressed to a thirtieth.
+# Of the files of a reference, per part: a table of 15 MB for 16 MB of text (bz2).
 _PART_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
-# N-grams that are looked up, or ordered by part, at a time: 12 bytes each, three times.
+# Compared at a time: ~26 bytes each, besides their hashes.
 _SLICE_NGRAMS = 4 << 20
 
 
@@ -60,16 +51,16 @@ class Reference:
     articles: tuple[int, ...]
 
     def find(self, hashes: Hashes) -> Articles:
-        """Return the first article with each n-gram, NONE for those that the reference does not have."""
-        articles = np.empty(len(hashes), np.uint32)
+        """Return the first article with each n-gram, NONE for those that the index does not have."""
+        articles = np.full(len(hashes), NONE)
         for first in range(0, len(hashes), _SLICE_NGRAMS):
-            piece = hashes[first : first + _SLICE_NGRAMS]
-            piece, rows, ends = article_index.order_by_part(piece, np.arange(len(piece), dtype=np.uint32), self.parts)
-            for part, (begin, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
-                if begin < end:
-                    # Mapped again for each piece: the pages of one part at a time count as memory of this process.
-                    index = _map_part(storage.join(self.folder, _part_name(part)))
-                    articles[first + rows[begin:end]] = article_index.find_articles(index, piece[begin:end])
+            parts = article_index.parts_of(hashes[first : first + _SLICE_NGRAMS], self.parts)
+            order, ends = first + np.argsort(parts, kind="stable"), np.cumsum(np.bincount(parts, minlength=self.parts))
+            for part, numbers in enumerate(np.split(order, ends[:-1])):
+                if len(numbers):
+                    # Mapped again for each slice: the pages of one part at a time count as memory of this process.
+                    table = np.memmap(storage.local_path(storage.join(self.folder, _part_name(part))), "<u8", "r")
+                    article_index.find_articles(table, hashes, numbers, articles)
         return articles
 
     def title(self, article: int) -> str:
@@ -80,7 +71,7 @@ class Reference:
         return str(titles[article - int(ends[shard])].as_py())  # counted from the end
 
     def drop_reasons(self, texts: pa.StringArray, min_share: float) -> list[DropReason | None]:
-        """Return the reason to drop each text of whose words at least a share is in an n-gram of the reference.
+        """Return the reason to drop each text of whose words at least a share is in passages of the reference.
 
         The evidence is that share and the title of the article with the most of the text's n-grams.
         """
@@ -185,25 +176,19 @@ def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: t
     (number, source), (parts, output) = item, context
     counts: Counter[str] = Counter(reference_articles=0, reference_ngrams=0)
     name = storage.join(WORK, _shard_name(item))
-    pending: list[tuple[Hashes, Articles]] = []
-    ngrams_written = 0
     with (
         write_buckets(storage.join(output, name), _SCHEMA) as written,
         shards.write_shard(output, _titles_name(number), _TITLES) as titles,
     ):
-        for batch in itertools.chain(_read_batches(source, counts), [None]):
-            if pending and (batch is None or counts["reference_ngrams"] - ngrams_written > _SLICE_NGRAMS):
-                hashes, articles = map(np.concatenate, zip(*pending, strict=True))
-                *columns, ends = article_index.order_by_part(hashes, articles, parts)
-                written.writer.write_ordered(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), ends)
-                pending, ngrams_written = [], counts["reference_ngrams"]
-            if batch is not None:
-                hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
-                articles = np.arange(batch.num_rows, dtype=np.uint32) + np.uint32(counts["reference_articles"])
-                pending.append((hashes, np.repeat(articles, np.diff(starts))))
-                titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
-                counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
-                progress.advance(batch.num_rows)
+        for batch in _read_batches(source, counts):
+            hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
+            hashes, articles = article_index.sample_ngrams(hashes, starts)
+            articles += np.uint32(counts["reference_articles"])
+            rows = pa.RecordBatch.from_arrays([hashes, articles], schema=_SCHEMA)
+            written.writer.write(rows, article_index.parts_of(hashes, parts))
+            titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
+            counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
+            progress.advance(batch.num_rows)
     files = (written.entry(name), titles.entry)
     return TaskResult(counts=dict(sorted(counts.items())), files=files)
 
@@ -225,31 +210,19 @@ def _read_batches(source: DumpPart | inputs.DocumentShard, counts: Counter[str])
 def _build_part(part: int, context: tuple[Sequence[ShardEntry], str]) -> TaskResult:
     """Write a part of the index from its n-grams in all shards."""
     entries, output = context
-    columns: list[tuple[Hashes, Articles]] = [(np.empty(0, np.uint64), np.empty(0, np.uint32))]
+    files = [bucket_part(storage.join(output, WORK, entry.name), _SCHEMA, part) for entry in entries]
+    table = article_index.new_table(sum(file.rows for file in files))
     first_article = 0
-    for entry in entries:
-        for batch in bucket_part(storage.join(output, WORK, entry.name), _SCHEMA, part).batches():
+    for entry, file in zip(entries, files, strict=True):
+        for batch in file.batches():
             articles = batch.column("article").to_numpy() + np.uint32(first_article)
-            columns.append((batch.column("hash").to_numpy(), articles))
+            article_index.add_ngrams(table, batch.column("hash").to_numpy(), articles)
         first_article += int(entry.counts["reference_articles"])
-    index = article_index.build_part(*map(np.concatenate, zip(*columns, strict=True)))
     with storage.atomic_write(storage.join(output, _part_name(part))) as stream:
-        stream.write(np.array([len(getattr(index, field)) for field in _ARRAYS], "<u8").data)
-        for field, kind in _ARRAYS.items():
-            stream.write(getattr(index, field).astype(kind, copy=False).data)
+        stream.write(table.astype("<u8", copy=False).data)
     progress.advance(1)
-    counts = {"reference_distinct_ngrams": len(index.hashes)}
+    counts = {"reference_distinct_ngrams": int((table != article_index.EMPTY).sum())}
     return TaskResult(counts=counts, files=(FileEntry(_part_name(part), stream.size_bytes, stream.checksum),))
-
-
-def _map_part(path: str) -> ArticleIndex:
-    data = np.memmap(storage.local_path(path), np.uint8, "r")
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    at = _HEADER_BYTES
-    for (field, kind), length in zip(_ARRAYS.items(), data[:at].view("<u8").tolist(), strict=True):
-        end = at + length * kind.itemsize
-        arrays[field], at = data[at:end].view(kind), end
-    return ArticleIndex(**arrays)
 
 
 @functools.lru_cache(maxsize=16)

@@ -22,7 +22,7 @@ from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirr
 if TYPE_CHECKING:
     from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource, StoredReference
 
-STAGE = Stage("remove-wikipedia", 2)
+STAGE = Stage("remove-wikipedia", 3)
 
 # A copy in the Internet Archive counts as the page that it is a copy of.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
@@ -56,7 +56,7 @@ def remove_wikipedia(
 
     - `wikipedia_domain`: the registered domain of its URL is listed in `domains_file` (default:
       data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts;
-    - `wikipedia_content`: at least `reference_share` of its words are in an 8-gram of the `reference` (dumps of
+    - `wikipedia_content`: at least `reference_share` of its words are in passages of the `reference` (dumps of
       MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
     - `wikipedia_mirror_text`: without a reference, by the signs in data/wikipedia-mirror-signs.toml.
 
