@@ -74,17 +74,18 @@ def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
 
 
 def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
-    """Return the group of each document: a column, or a further field of JSONL; None if it has none."""
-    if field in batch.schema.names:
-        return [None if value is None else str(value) for value in batch.column(field).to_pylist()]
+    """Return the group of each document: a column, or where that is null, a further field of JSONL; None for neither."""
     names: list[str | None] = [None] * batch.num_rows
+    if field in batch.schema.names:
+        names = [None if value is None else str(value) for value in batch.column(field).to_pylist()]
     if "metadata" not in batch.schema.names or not _is_text(batch.schema.field("metadata").type):
         return names
     metadata = batch.column("metadata")
     # Parse only rows that contain the quoted name, as `read_documents` writes it: most inputs do not have the field.
     rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
     for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
-        names[row] = _group_in(value, field)
+        if names[row] is None:
+            names[row] = _group_in(value, field)
     return names
 
 

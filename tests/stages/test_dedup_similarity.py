@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import pyarrow.parquet as pq
+import pytest
 from dedup_run import changed, outcome, random_corpus, result_files, run, shingles_of, text_of, write_corpus
 
 from pipelines.stages.dedup import clusters
@@ -92,6 +94,32 @@ def test_in_a_large_bucket_no_two_documents_at_the_threshold_are_kept(tmp_path):
     assert 20_000 < sum(value >= 0.8 for value in similarity.values()) < 60_000
     assert [pair for pair in itertools.combinations(kept, 2) if similarity[frozenset(pair)] >= 0.8] == []
     assert all(similarity[frozenset((id, best))] >= 0.8 and best in kept for id, _, best in dropped)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.3])
+def test_at_a_low_threshold_the_rounds_of_large_buckets_end_soon(tmp_path, threshold):
+    """Texts of few common words: nearly all share a band with nearly all, and most followers lose their leader."""
+    rng = random.Random(33)
+    common = [text_of(rng, 6) for _ in range(12)]
+    rows = [
+        {
+            "id": f"{n:03d}",
+            "text": " ".join([*rng.sample(common, rng.randrange(3, 10)), text_of(rng, rng.randrange(5, 40))]),
+            "score": rng.randrange(9),
+            "created_utc": 1,
+        }
+        for n in range(250)
+    ]
+    run(write_corpus(tmp_path / "in", rows), tmp_path / "out", threshold=threshold, ngram=2)
+    kept, dropped = outcome(tmp_path / "out")
+    sets = {row["id"]: set(shingles_of(row["text"], 2)) for row in rows}
+    assert all(
+        len(sets[one] & sets[other]) / len(sets[one] | sets[other]) < threshold
+        for one, other in itertools.combinations(kept, 2)
+    )
+    assert len(dropped) > 100
+    phases = {shard["phase"] for shard in json.loads((tmp_path / "out" / "manifest.json").read_text())["shards"]}
+    assert 1 < sum(phase.startswith("verification-") for phase in phases) < 9
 
 
 def test_rounds_over_files_decide_as_one_pass_in_memory_does(tmp_path, monkeypatch):

@@ -22,8 +22,9 @@ ALL_PAIRS, MAX_LEADERS = 64, 4096
 # below it counts as surely near.
 _MISSED, _WRONGLY_SURE = 1e-6, 1e-2
 _BUFFERED_PAIRS = 1 << 16
-# The state of a scan: the group and member to continue with, the number of leaders, and of members with too many.
-_GROUP, _MEMBER, _LEADERS, _LIMITED = range(4)
+# The state of a scan: the group and member to continue with, and the numbers of leaders, of members with too many, and of
+# new members.
+_GROUP, _MEMBER, _LEADERS, _LIMITED, _NEW = range(5)
 
 # The roles of members: documents of earlier corpora, which are not compared with each other; leaders of earlier rounds,
 # which have been compared with each other; and documents that are compared with both and with each other.
@@ -57,34 +58,36 @@ def near_pairs(
     roles: npt.NDArray[np.uint8],
     threshold: float,
     leads: npt.NDArray[np.bool_],
+    first_leaders: int = 0,
 ) -> Iterator[tuple[Numbers, int]]:
     """Yield the pairs of members of a group that may be near, shape (2, pairs), and how many were compared in part.
 
     `starts` are the first members of groups, and last the number of members. The members of a group are in the order of
     their roles, and then the best first; sketches have a multiple of 8 bytes. `leads` is set for new members that lead:
-    all of a group with `leads` have been compared with each other.
+    all of a group with `leads` have been compared with each other. The first `first_leaders` new members lead in any
+    case.
     """
-    state, leaders = np.zeros(4, np.int64), np.empty(MAX_LEADERS, np.int64)
+    state, leaders = np.zeros(5, np.int64), np.empty(MAX_LEADERS, np.int64)
     pairs = np.empty((2, max(_BUFFERED_PAIRS, MAX_LEADERS)), np.int64)
     arrays = [as_read_only(array) for array in (starts, sketches, roles)]
     limits = agreement_limits(sketches.shape[1], threshold)
     while state[_GROUP] < len(starts) - 1:
         state[_LIMITED] = 0
-        size = _find_near(*arrays, *limits, ALL_PAIRS, state, leaders, pairs, leads)
+        size = _find_near(*arrays, *limits, ALL_PAIRS, first_leaders, state, leaders, pairs, leads)
         yield pairs[:, :size].copy(), int(state[_LIMITED])
 
 
 @kernel
 def _find_near(
-    starts: Any, sketches: Any, roles: Any, low: Any, high: Any, small: Any, state: Any, leaders: Any, pairs: Any,
-    leads: Any,
+    starts: Any, sketches: Any, roles: Any, low: Any, high: Any, small: Any, first_leaders: Any, state: Any,
+    leaders: Any, pairs: Any, leads: Any,
 ) -> Any:  # fmt: skip
     """Write pairs until the buffer might be full or the groups end; return how many."""
     size = 0
     while state[_GROUP] < len(starts) - 1:
         first, end = starts[state[_GROUP]], starts[state[_GROUP] + 1]
         if state[_MEMBER] <= first:
-            state[_MEMBER], state[_LEADERS] = first, 0
+            state[_MEMBER], state[_LEADERS], state[_NEW] = first, 0, 0
         while state[_MEMBER] < end:
             member, count = state[_MEMBER], state[_LEADERS]
             if size + count > pairs.shape[1]:
@@ -97,7 +100,8 @@ def _find_near(
                 size += agreement >= low
                 # Not of leaders of earlier rounds: what followed them and is new was not dropped for them.
                 is_follower |= agreement >= high and roles[leader] != LEADER
-            if not is_follower or end - first <= small:
+            state[_NEW] += is_new
+            if not is_follower or end - first <= small or state[_NEW] <= first_leaders:
                 leads[member] = is_new
                 if count < len(leaders):
                     leaders[count] = member

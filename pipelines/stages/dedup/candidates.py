@@ -90,17 +90,19 @@ def find_candidates(part: int, context: tuple[float, Corpus]) -> TaskResult:
 def find_more(part: int, context: tuple[float, Corpus]) -> TaskResult:
     """Write the pairs of members of large groups that were kept in the latest round, but not compared with each other.
 
-    They only followed a leader, which was dropped since. Now some of them lead; if none is left, all members that are
-    kept have been compared.
+    They only followed a leader, which was dropped since. Now some of them lead, at least a number that grows with the
+    rounds, so that they end soon; if none is left, all members that are kept have been compared.
     """
     threshold, corpus = context
     groups, members, leads, is_new = _read_groups(part, corpus)
     is_own = members < corpus.own_documents
     has_new = np.isin(groups, groups[is_new])
     chosen = np.flatnonzero(has_new & (is_new | (leads == 1) | ~is_own))
-    starts = np.searchsorted(groups[chosen], [*np.unique(groups[chosen]), len(groups) + 1])
+    starts = np.append(np.unique(groups[chosen], return_index=True)[1], len(chosen))
     roles = np.where(is_new, NEW, np.where(is_own, LEADER, EARLIER))[chosen]
-    result, _, new_leads = _write_pairs(part, starts, members[chosen], roles, threshold, corpus)
+    result, _, new_leads = _write_pairs(
+        part, starts, members[chosen], roles, threshold, corpus, 4 ** (corpus.round + 1)
+    )
     leads[chosen[new_leads]] = 1
     entry = shards.write_array(corpus.output, _groups_name(part, corpus.round + 1), np.stack((groups, members, leads)))
     progress.advance()
@@ -129,7 +131,13 @@ def _groups_name(part: int, round: int) -> str:
 
 
 def _write_pairs(
-    part: int, starts: Numbers, members: Numbers, roles: Numbers, threshold: float, corpus: Corpus
+    part: int,
+    starts: Numbers,
+    members: Numbers,
+    roles: Numbers,
+    threshold: float,
+    corpus: Corpus,
+    first_leaders: int = 0,
 ) -> tuple[TaskResult, Numbers, npt.NDArray[np.bool_]]:
     """Write the pairs in groups that may be near, shuffled by their first document.
 
@@ -149,7 +157,10 @@ def _write_pairs(
             order = np.lexsort((records.take(chunk, "text_hash")[:, 0], created, -score, chunk_roles, groups))
             chunk, chunk_leads = chunk[order], np.zeros(len(chunk), bool)
             sketches = records.take(chunk, "sketch")
-            for pairs, limited in near_pairs(chunk_starts, sketches, chunk_roles[order], threshold, chunk_leads):
+            chunk_roles = chunk_roles[order]
+            for pairs, limited in near_pairs(
+                chunk_starts, sketches, chunk_roles, threshold, chunk_leads, first_leaders
+            ):
                 left, right = np.sort(chunk[pairs], axis=0)
                 buckets = buckets_of(mix(left.astype(np.uint64) + STEP), corpus.buckets)
                 written.writer.write(bucket_batch(PAIR_SCHEMA, left, right), buckets)

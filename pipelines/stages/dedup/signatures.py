@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +18,7 @@ from pipelines.algorithms.minhash.bands import band_keys, choose_bands
 from pipelines.algorithms.minhash.signing import check_sample, sign
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import write_buckets
+from pipelines.core.document_filter import group_names
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
@@ -58,6 +63,7 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
     records, ids = [np.empty(0, record_type(config.num_perm))], [np.empty(0, np.uint8)]
     values = [np.empty((0, config.num_perm), np.uint32)]
     rows = id_end = 0
+    counts = Counter[str]()
     with write_buckets(storage.join(output, keys_name), KEY_SCHEMA) as written:
         for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, config, output):
             count = signed.documents.num_rows
@@ -69,7 +75,9 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
             written.writer.write(bucket_batch(KEY_SCHEMA, bands, band_rows), buckets + buckets_of(bands, buckets))
             encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
             id_ends = id_end + np.cumsum([len(id) for id in encoded])
-            records.append(_records(signed, id_ends))
+            batch_records, unreadable = _records(signed, id_ends)
+            records.append(batch_records)
+            counts.update(+unreadable)
             ids.append(np.frombuffer(b"".join(encoded), np.uint8))
             if config.write_signatures and not shard.is_earlier:
                 values.append(signed.values)
@@ -81,7 +89,7 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
         shards.write_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
         written.entry(keys_name),
     )
-    return TaskResult(files=files)
+    return TaskResult(counts=counts, files=files)
 
 
 def _sign_documents(shard: SourceShard, config: DedupConfig, output: str) -> Iterator[_Signed]:
@@ -110,15 +118,16 @@ def _read_signatures(shard: SourceShard) -> Iterator[_Signed]:
             yield _Signed(batch, text_hashes, values, has_words, np.zeros(batch.num_rows, bool))
 
 
-def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], Counter[str]]:
+    """Return the records of documents, and how many scores and dates are not used."""
     records = np.empty(signed.documents.num_rows, record_type(signed.values.shape[1]))
     records["sketch"] = signed.values[:, : records["sketch"].shape[1]].astype(np.uint8)
     records["text_hash"] = signed.text_hashes
     records["has_words"] = signed.has_words
-    records["score"] = _ranking_column(signed.documents, "score", pa.float64(), NO_SCORE)
-    records["created"] = _ranking_column(signed.documents, "created_utc", pa.int64(), NO_DATE)
+    records["score"], bad_scores = _ranking_column(signed.documents, "score", pa.float64(), NO_SCORE)
+    records["created"], bad_dates = _ranking_column(signed.documents, "created_utc", pa.int64(), NO_DATE)
     records["id_end"] = id_ends
-    return records
+    return records, Counter(unreadable_scores=bad_scores, unreadable_dates=bad_dates)
 
 
 def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[DedupConfig, Corpus]) -> FileEntry:
@@ -146,8 +155,11 @@ def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[
     return written.entry
 
 
-def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing: float) -> npt.NDArray[Any]:
-    """Return a column that ranks duplicates, dates in seconds; `missing` where the input has no such number."""
+def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing: float) -> tuple[Any, int]:
+    """Return a column that ranks duplicates, dates in seconds, and how many of its values are not numbers or dates.
+
+    `missing` stands for these, and where the input has none. In JSONL, the values may be among the further fields.
+    """
     column = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
@@ -155,4 +167,23 @@ def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing
         column = pc.if_else(pc.is_finite(column), column, None)
     elif not pa.types.is_integer(column.type):
         column = pa.nulls(batch.num_rows)
-    return np.asarray(column.cast(kind, safe=False).fill_null(missing))
+    values = np.asarray(column.cast(kind, safe=False).fill_null(missing)).copy()
+    unreadable = 0
+    if column.null_count:
+        for row, text in enumerate(group_names(batch, name)):
+            if text is not None and not column[row].is_valid:
+                value = _number(text)
+                unreadable += value is None
+                values[row] = missing if value is None else value
+    return values, unreadable
+
+
+def _number(text: str) -> float | None:
+    """Return a number, or a date as seconds since 1970; None for another text."""
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        return number if math.isfinite(number) else None
+    with contextlib.suppress(ValueError):
+        date = dt.datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=dt.UTC)).timestamp()
+    return None
