@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -87,13 +86,6 @@ class BucketWriter:
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._flush_bytes:
             self._flush()
-
-    def write_ordered(self, batch: pa.RecordBatch, ends: npt.NDArray[np.integer]) -> None:
-        """Write a large batch at once, whose rows are in order of their buckets; `ends`: where each bucket ends."""
-        rows = pa.Table.from_batches([batch])
-        for bucket, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
-            if start < end:
-                self._write_frame(bucket, rows.slice(start, end - start))
 
     def close(self) -> None:
         """Write the pending rows and the index."""

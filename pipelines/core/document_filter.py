@@ -74,7 +74,7 @@ def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
 
 
 def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
-    """Return the group of each document: a column, or where that is null, a further field of JSONL; None for neither."""
+    """Return the group of each document: a column, or else a further field of JSONL; None for neither."""
     names: list[str | None] = [None] * batch.num_rows
     if field in batch.schema.names:
         names = [None if value is None else str(value) for value in batch.column(field).to_pylist()]

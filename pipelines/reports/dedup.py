@@ -62,19 +62,21 @@ def _curve(threshold: float, bands: int, rows: int, steps: Sequence[tuple[float,
 def compare_texts(kept: str | None, dropped: str | None) -> tuple[list[Part], list[Part]]:
     """Return the parts of two texts, where words are marked that only one of them has at that place.
 
-    Words are those of which shingles consist: case, white space and punctuation do not count.
+    Words are those of which shingles consist: case, white space and punctuation do not count. A text is shown as it is
+    if the other one is None.
     """
-    texts = (kept or "", dropped or "")
+    if kept is None or dropped is None:
+        return [("same", kept)] if kept else [], [("same", dropped)] if dropped else []
+    texts = (kept, dropped)
     spans = [word_spans(text, Shingling()) for text in texts]
     left, right = (
         [text[start:end].lower() for start, end in places] for text, places in zip(texts, spans, strict=True)
     )
     changed: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-    if kept is not None and dropped is not None:
-        for tag, *bounds in difflib.SequenceMatcher(None, left, right).get_opcodes():
-            for side, (first, last) in enumerate((bounds[:2], bounds[2:])):
-                if tag != "equal" and first < last:
-                    changed[side].append((spans[side][first][0], spans[side][last - 1][1]))
+    for tag, *bounds in difflib.SequenceMatcher(None, left, right).get_opcodes():
+        for side, (first, last) in enumerate((bounds[:2], bounds[2:])):
+            if tag != "equal" and first < last:
+                changed[side].append((spans[side][first][0], spans[side][last - 1][1]))
     return _parts(texts[0], changed[0]), _parts(texts[1], changed[1])
 
 

@@ -87,19 +87,3 @@ def test_a_file_that_was_not_finished_does_not_appear(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         write_and_fail()
     assert not list(tmp_path.iterdir())
-
-
-def test_rows_in_order_of_their_buckets_are_written_at_once(tmp_path: Path) -> None:
-    batch = _batch([{"text": str(number), "number": number} for number in range(10)])
-    with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA) as written:
-        written.writer.write_ordered(batch, np.array([3, 3, 10]))
-        written.writer.write_ordered(batch, np.array([0, 10, 10]))
-    numbers = [
-        [
-            row["number"]
-            for rows in bucket_part(str(tmp_path / "file.buckets"), _SCHEMA, bucket).batches()
-            for row in rows.to_pylist()
-        ]
-        for bucket in range(4)
-    ]
-    assert numbers == [[0, 1, 2], [*range(10)], [3, 4, 5, 6, 7, 8, 9], []]

@@ -120,6 +120,7 @@ def test_a_text_that_is_not_known_is_said_and_nothing_is_marked() -> None:
     text = Page(report(pairs=[(0.9, document("a", None), document("b", "one two", characters=9000))])).text
     assert "The text is not known: of the earlier corpus, only signatures are kept." in text
     assert "The first 7 of 9,000 characters." in text
+    assert "Similarity 0.900, estimated" in text
     assert compare_texts(None, "one two") == ([], [("same", "one two")])
 
 

@@ -200,7 +200,10 @@ def test_scores_and_dates_in_any_form_are_compared_and_others_are_counted(tmp_pa
     for name, values in (
         ("floats", [{"score": 0.12}, {"score": 0.97}, {"score": 0.5}]),
         ("mixed", [{"score": 5}, {"score": "99"}, {"score": 7.5}]),
-        ("dates", [{"created_utc": "2017-12-02"}, {"created_utc": "2017-12-01T10:00:00Z"}, {"created_utc": 1512500000}]),
+        (
+            "dates",
+            [{"created_utc": "2017-12-02"}, {"created_utc": "2017-12-01T10:00:00Z"}, {"created_utc": 1512500000}],
+        ),
         ("unreadable", [{"score": "good"}, {"score": 1}, {"created_utc": "yesterday"}]),
     ):
         folder = tmp_path / name
@@ -209,7 +212,9 @@ def test_scores_and_dates_in_any_form_are_compared_and_others_are_counted(tmp_pa
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         summary = run(folder, tmp_path / f"{name}-out")
         assert outcome(tmp_path / f"{name}-out")[0] == ["b"]
-        unreadable = {key: summary.extra[key] for key in ("unreadable_scores", "unreadable_dates") if key in summary.extra}
+        unreadable = {
+            key: summary.extra[key] for key in ("unreadable_scores", "unreadable_dates") if key in summary.extra
+        }
         assert unreadable == ({"unreadable_scores": 1, "unreadable_dates": 1} if name == "unreadable" else {})
     table = pa.table({"id": ["a", "b", "c"], "text": [text] * 3, "score": ["1", "99", "5"]})
     pq.write_table(table, tmp_path / "strings.parquet")

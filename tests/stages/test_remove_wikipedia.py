@@ -190,9 +190,10 @@ def test_texts_with_signs_of_a_mirror_are_dropped_and_those_that_mention_wikiped
     assert [row["text"] for row in rows(tmp_path / "out", "documents")] == OTHER_TEXTS
 
 
-def test_signs_of_mirrors_are_ignored_on_request_and_with_a_reference(tmp_path):
-    documents = write_texts(tmp_path / "in.jsonl", list(MIRROR_TEXTS.values()))
-    assert run(documents, tmp_path / "without", mirror_text=False).records_out == len(MIRROR_TEXTS)
+def test_signs_of_mirrors_count_also_with_a_reference_and_are_ignored_on_request(tmp_path):
+    documents = write_texts(tmp_path / "in.jsonl", [*MIRROR_TEXTS.values(), *OTHER_TEXTS])
+    total = len(MIRROR_TEXTS) + len(OTHER_TEXTS)
+    assert run(documents, tmp_path / "without", mirror_text=False).records_out == total
     reference = write_texts(tmp_path / "reference.jsonl", ["a b c d e f g h i"])
     summary = remove_wikipedia(
         RemoveWikipediaConfig(),
@@ -201,7 +202,7 @@ def test_signs_of_mirrors_are_ignored_on_request_and_with_a_reference(tmp_path):
         options=RunOptions(),
         reference=[str(reference)],
     )
-    assert summary.records_out == len(MIRROR_TEXTS)
+    assert summary.dropped == {"wikipedia_mirror_text": len(MIRROR_TEXTS)}
 
 
 def test_every_sign_of_mirrors_has_a_source_and_no_weight_that_decides_alone_but_notices_of_copies():

@@ -55,6 +55,28 @@ def test_the_share_is_that_of_the_words_in_common_passages(tmp_path: Path, monke
     assert dropped(tmp_path / "out") == expected
 
 
+def test_in_scripts_without_spaces_each_character_is_a_word(tmp_path: Path) -> None:
+    rng = random.Random(5)
+
+    def chinese() -> str:
+        return "，".join("".join(chr(rng.randrange(0x4E00, 0x5E00)) for _ in range(12)) for _ in range(20))
+
+    articles = [chinese() for _ in range(5)]
+    path = tmp_path / "articles.jsonl"
+    path.write_text("".join(json.dumps({"title": f"条{n}", "text": text}) + "\n" for n, text in enumerate(articles)))
+    copies = {}
+    for number, text in enumerate(articles):
+        characters = list(text)
+        for at in rng.sample(range(len(text)), 12):  # of 259
+            characters[at] = "改"
+        copies[f"copy{number}"] = "".join(characters)
+    others = {f"other{number}": chinese() + text[:50] for number, text in enumerate(articles)}
+    write_documents(tmp_path / "documents.jsonl", {**copies, **others, "short": articles[0][:5]})
+    run(tmp_path / "documents.jsonl", tmp_path / "out", path)
+    titles = {id: detail.split(" ")[1] for id, (_, detail) in dropped(tmp_path / "out").items()}
+    assert titles == {f"copy{number}": f"条{number}" for number in range(5)}
+
+
 def test_a_share_of_one_keeps_all_but_whole_copies(documents: Path, tmp_path: Path) -> None:
     run(documents, tmp_path / "out", write_dump(tmp_path / "a.xml.bz2"), reference_share=1.0)
     assert set(dropped(tmp_path / "out")) == {"copy", "of an article with a doubt"}

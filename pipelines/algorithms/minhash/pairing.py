@@ -22,8 +22,8 @@ ALL_PAIRS, MAX_LEADERS = 64, 4096
 # below it counts as surely near.
 _MISSED, _WRONGLY_SURE = 1e-6, 1e-2
 _BUFFERED_PAIRS = 1 << 16
-# The state of a scan: the group and member to continue with, and the numbers of leaders, of members with too many, and of
-# new members.
+# The state of a scan: the group and member to continue with, and the numbers of leaders, of members with too many, and
+# of new members.
 _GROUP, _MEMBER, _LEADERS, _LIMITED, _NEW = range(5)
 
 # The roles of members: documents of earlier corpora, which are not compared with each other; leaders of earlier rounds,

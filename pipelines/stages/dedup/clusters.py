@@ -145,19 +145,15 @@ def read_members(corpus: Corpus, shard: int) -> pa.Table:
 def write_clusters(corpus: Corpus) -> TaskResult:
     """Write `clusters.parquet`: every document of a cluster, in the order of the input."""
     records = Records(corpus)
-    clusters = largest = 0
     with shards.write_shard(corpus.output, CLUSTERS, CLUSTER_SCHEMA) as written:
         for shard in range(corpus.own_shards):
             members = read_members(corpus, shard)
-            kinds = members["kind"].to_numpy()
             columns = [
                 pa.array(records.ids(members["document"].to_numpy()), pa.string()),
                 pa.array(records.ids(members["kept"].to_numpy()), pa.string()),
-                pa.array([KINDS[kind] for kind in kinds.tolist()], pa.string()),
+                pa.array([KINDS[kind] for kind in members["kind"].to_pylist()], pa.string()),
                 pa.array(members["jaccard"].to_numpy(), from_pandas=True),
                 members["documents"].combine_chunks(),
             ]
             written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA))
-            clusters += int(np.count_nonzero(kinds == KEPT_KIND))
-            largest = max(largest, int(members["documents"].to_numpy().max(initial=0)))
-    return TaskResult(counts={"clusters": clusters, "largest_cluster": largest}, files=(written.entry,))
+    return TaskResult(files=(written.entry,))

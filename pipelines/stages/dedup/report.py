@@ -94,7 +94,7 @@ def _lowest(
 
 
 def choose_documents(corpus: Corpus) -> TaskResult:
-    """Write the counts of all clusters, and which clusters and pairs are shown."""
+    """Count all clusters, also those that an earlier document leads, and write which ones and which pairs are shown."""
     similarities, sizes = np.zeros(STEPS, np.int64), np.zeros((2, _POWERS), np.int64)
     pairs: list[Any] = []
     clusters: list[Any] = []
@@ -113,7 +113,8 @@ def choose_documents(corpus: Corpus) -> TaskResult:
         "clusters": clusters,
         "documents": sorted(documents),
     }
-    return TaskResult(files=(shards.write_file(corpus.output, _CHOICE, json.dumps(choice).encode()),))
+    counts = {"clusters": int(sizes[0].sum()), "largest_cluster": -clusters[0][0] if clusters else 0}
+    return TaskResult(counts=counts, files=(shards.write_file(corpus.output, _CHOICE, json.dumps(choice).encode()),))
 
 
 class ShardReport:

@@ -89,7 +89,7 @@ def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> Tas
         shards.write_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
         written.entry(keys_name),
     )
-    return TaskResult(counts=counts, files=files)
+    return TaskResult(counts=dict(counts), files=files)
 
 
 def _sign_documents(shard: SourceShard, config: DedupConfig, output: str) -> Iterator[_Signed]:

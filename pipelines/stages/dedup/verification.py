@@ -83,19 +83,23 @@ def verify_pairs(part: int, context: tuple[float, Corpus]) -> TaskResult:
     pairs = _distinct(left, right)
     records, shingles = Records(corpus), _Shingles(corpus)
     name = work_name(f"edges-{corpus.round}", part, "buckets")
-    total = 0
+    total = estimated = 0
     with write_buckets(storage.join(corpus.output, name), EDGE_SCHEMA) as written:
         for chunk in shingles.chunks(pairs):
-            similarity = np.where(shingles.are_known(chunk), shingles.similarity(chunk), records.estimate(chunk))
+            is_known = shingles.are_known(chunk)
+            similarity = np.where(is_known, shingles.similarity(chunk), records.estimate(chunk))
             is_near = similarity >= threshold
             near = chunk[:, is_near]
             total += near.shape[1]
+            estimated += int(np.count_nonzero(~is_known[is_near]))
             ranks = records.ranks(near.reshape(-1)).reshape(near.shape)
             better, worse = (np.where(pick, near[0], near[1]) for pick in (ranks[0] < ranks[1], ranks[0] > ranks[1]))
             batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near])
             written.writer.write(batch, corpus.shards_of(worse))
     progress.advance()
     counts = {"candidate_pairs": pairs.shape[1], "near_pairs": total}
+    if estimated:
+        counts["estimated_near_pairs"] = estimated
     return TaskResult(counts=counts, files=(written.entry(name),))
 
 

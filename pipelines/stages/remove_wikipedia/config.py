@@ -27,8 +27,6 @@ class RemoveWikipediaConfig:
         minimum=0.01,
         maximum=1,
     )
-    mirror_text: bool = option(
-        True, "Without a reference, drop documents whose text has the notices and links of a mirror of Wikipedia."
-    )
+    mirror_text: bool = option(True, "Drop documents whose text has the notices and links of a mirror of Wikipedia.")
     text_field: str = text_field_option()
     max_document_mb: int | None = max_document_option()

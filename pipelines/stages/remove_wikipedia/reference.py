@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pipelines.algorithms.ngrams import article_index
 from pipelines.algorithms.ngrams.article_index import NONE, Articles, Hashes
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.words import Shingling
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.buckets import bucket_part, write_buckets
 from pipelines.core.document_filter import DropReason
@@ -31,6 +32,8 @@ from pipelines.core.text_columns import text_arrays
 from pipelines.stages.remove_wikipedia.dumps import DumpPart, dump_parts, is_dump, read_articles
 
 NGRAM = 8
+# As those of dedup: a character is a word in scripts without spaces.
+_WORDS = Shingling()
 
 _PHASE = "reference"
 _SCHEMA = pa.schema([pa.field("hash", pa.uint64(), nullable=False), pa.field("article", pa.uint32(), nullable=False)])
@@ -75,14 +78,18 @@ class Reference:
 
         The evidence is that share and the title of the article with the most of the text's n-grams.
         """
-        hashes, starts, words = text_ngram_hashes(*text_arrays(texts), NGRAM)
+        hashes, starts, words = text_ngram_hashes(*text_arrays(texts), NGRAM, _WORDS)
         articles = self.find(hashes)
-        shares = article_index.covered_words(articles, starts, NGRAM) / np.maximum(1, np.diff(words))
+        counts = np.diff(words)
+        # What is shorter than an n-gram is one by itself, and matches by chance.
+        shares = np.where(
+            counts < NGRAM, 0, article_index.covered_words(articles, starts, NGRAM) / np.maximum(1, counts)
+        )
         reasons: list[DropReason | None] = [None] * len(texts)
         for row in np.flatnonzero(shares >= min_share).tolist():
             matches = articles[starts[row] : starts[row + 1]]
-            numbers, counts = np.unique(matches[matches != NONE], return_counts=True)
-            title = self.title(int(numbers[counts.argmax()]))
+            numbers, matched = np.unique(matches[matches != NONE], return_counts=True)
+            title = self.title(int(numbers[matched.argmax()]))
             reasons[row] = DropReason("wikipedia_content", f"{shares[row]:.3f} {title}")
         return reasons
 
@@ -181,7 +188,7 @@ def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: t
         shards.write_shard(output, _titles_name(number), _TITLES) as titles,
     ):
         for batch in _read_batches(source, counts):
-            hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM)
+            hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM, _WORDS)
             hashes, articles = article_index.sample_ngrams(hashes, starts)
             articles += np.uint32(counts["reference_articles"])
             rows = pa.RecordBatch.from_arrays([hashes, articles], schema=_SCHEMA)

@@ -58,7 +58,7 @@ def remove_wikipedia(
       data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts;
     - `wikipedia_content`: at least `reference_share` of its words are in passages of the `reference` (dumps of
       MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
-    - `wikipedia_mirror_text`: without a reference, by the signs in data/wikipedia-mirror-signs.toml.
+    - `wikipedia_mirror_text`: by the signs of a mirror in the text, in data/wikipedia-mirror-signs.toml.
 
     Documents without a URL are counted as `without_url`. Raises InputError if no document has a URL and there is no
     reference. Paper, section 2.1.
@@ -73,7 +73,7 @@ def remove_wikipedia(
     if indexed:
         storage.local_path(output)  # the index is memory-mapped
         fingerprints["reference"] = indexed.fingerprint
-    elif config.mirror_text:
+    if config.mirror_text:
         signs_path = data_path("wikipedia-mirror-signs.toml")
         signs, fingerprints["mirror_signs"] = read_mirror_signs(signs_path), storage.sha256_of(signs_path)
     options = options.for_input(inputs.size_on_disk(source.files) + (indexed.size_bytes if indexed else 0))
@@ -147,6 +147,8 @@ def _drop_reason(url: str | None, domains: frozenset[str]) -> DropReason | None:
 
 
 def _text_reasons(batch: pa.RecordBatch, rules: _Rules) -> list[DropReason | None]:
-    if rules.reference is not None:
-        return rules.reference.drop_reasons(batch.column("text"), rules.share)
-    return rules.signs.drop_reasons(batch.column("text")) if rules.signs else [None] * batch.num_rows
+    none: list[DropReason | None] = [None] * batch.num_rows
+    texts = batch.column("text")
+    copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
+    signs = rules.signs.drop_reasons(texts) if rules.signs else none
+    return [copy or sign for copy, sign in zip(copies, signs, strict=True)]
