@@ -7,7 +7,8 @@ import pipelines.stages.overlap_index.stage
 import pipelines.stages.overlap_report.stage
 import pipelines.stages.remove_wikipedia.reference
 import pipelines.stages.scrape.stage
-import pipelines.stages.tokenize.stage  # noqa: F401
+import pipelines.stages.tokenize.stage
+import pipelines.stages.train_bpe.stage  # noqa: F401
 from pipelines.stages.extract import child, extractors
 
 for extractor in (extractors.fast_text, extractors.trafilatura_text):

@@ -18,7 +18,7 @@ from pipelines.stages.extract.pages import read_pages
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 _MIB = 1 << 20
-_BOMB_MIB = 100
+_BOMB_MIB = 70
 _RECORD = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.com/\r\n"
 _LENGTH = b"Content-Length: 1000000000\r\n"
 

@@ -30,7 +30,10 @@ from pipelines.stages.extract.child import (
 )
 from pipelines.stages.extract.extractors import Extracted
 
-LIMITS = Limits(timeout_s=20, memory_mb=1024)
+LIMITS = Limits(timeout_s=20, memory_mb=2048)
+
+# Most tests are about what a child does, not how it starts.
+_FORKED = pytest.mark.usefixtures("warm_processes")
 
 
 def page(text: str) -> RawPage:
@@ -42,10 +45,14 @@ def read_with(reader: PageReader, texts: Iterable[str]) -> list[PageText]:
 
 
 @pytest.mark.parametrize("batch_pages", [1, 4, 11])
-def test_pages_that_hang_crash_or_exhaust_memory_are_dropped_and_their_batch_continues(monkeypatch, batch_pages):
+def test_pages_that_hang_crash_or_exhaust_memory_are_dropped_and_their_batch_continues(
+    monkeypatch, request, batch_pages
+):
+    if batch_pages != 4:
+        request.getfixturevalue("warm_processes")
     monkeypatch.setattr(child, "_BATCH_PAGES", batch_pages)
     texts = ["one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five", "six", "SPIN"]
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=1024))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1.5, memory_mb=2048))) as reader:
         results = list(reader.extract((text, page(text)) for text in texts))
     assert [text for text, _ in results] == texts
     assert [outcome.text for _, outcome in results if not outcome.problem] == [
@@ -63,6 +70,7 @@ def test_pages_that_hang_crash_or_exhaust_memory_are_dropped_and_their_batch_con
     assert five == six
 
 
+@_FORKED
 def test_the_next_batch_is_read_while_the_child_works(tmp_path, monkeypatch):
     monkeypatch.setattr(child, "_BATCH_PAGES", 1)
     marker = tmp_path / "marker"
@@ -79,6 +87,7 @@ def test_the_next_batch_is_read_while_the_child_works(tmp_path, monkeypatch):
         assert [number for number, text in reader.extract(pages()) if text.text] == [1, 2]
 
 
+@_FORKED
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_fills_the_pipe(monkeypatch):
     monkeypatch.setattr(child, "_BATCH_PAGES", 2)
@@ -89,13 +98,14 @@ def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_
         time.sleep(4)  # more than the timeout of both pages together
         yield None, page("two")
 
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_mb=1024))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_mb=2048))) as reader:
         long, hung, two = (text for _, text in reader.extract(pages()))
     assert (long.problem, len(long.text)) == (None, 5 * 400_000 + len("<p></p>"))
     assert (hung.problem, hung.detail) == ("timeout", "more than 1 s")
     assert two.problem is None
 
 
+@_FORKED
 def test_at_most_two_batches_of_pages_are_in_memory():
     megabyte = b"<p>short</p>".ljust(1 << 20)
     with contextlib.closing(PageReader(first_paragraph, LIMITS)) as reader:
@@ -109,6 +119,7 @@ def test_at_most_two_batches_of_pages_are_in_memory():
     assert peak_bytes < (2 * child._BATCH_PAGES + 3) << 20
 
 
+@_FORKED
 def test_pages_with_a_problem_pass_through_in_order_without_a_child():
     problem = PageText(problem="damaged_record")
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
@@ -123,6 +134,7 @@ def test_pages_with_a_problem_pass_through_in_order_without_a_child():
     ]
 
 
+@_FORKED
 def test_results_that_nobody_waits_for_are_not_those_of_later_pages():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         abandoned = reader.extract((text, page(text)) for text in ("one", "two", "three"))
@@ -131,6 +143,7 @@ def test_results_that_nobody_waits_for_are_not_those_of_later_pages():
         assert [text.text for text in read_with(reader, ["four"])] == ["<p>four</p>"]
 
 
+@_FORKED
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_page_whose_child_is_killed_from_outside_is_tried_again(tmp_path, monkeypatch, times):
     monkeypatch.setattr(child, "_PAUSE_S", 0.01)
@@ -142,6 +155,7 @@ def test_a_page_whose_child_is_killed_from_outside_is_tried_again(tmp_path, monk
     assert killed.title == two.title != one.title
 
 
+@_FORKED
 def test_a_page_whose_child_is_always_killed_from_outside_is_not_dropped(tmp_path, monkeypatch):
     """The system kills when its memory is short, and another run would keep the page."""
     pauses = []
@@ -155,6 +169,7 @@ def test_a_page_whose_child_is_always_killed_from_outside_is_not_dropped(tmp_pat
     assert pauses == [child._PAUSE_S]
 
 
+@_FORKED
 def test_an_exception_loses_the_page_but_not_the_child():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         one, raised, two = read_with(reader, ["one", "RAISE", "two"])
@@ -162,12 +177,14 @@ def test_an_exception_loses_the_page_but_not_the_child():
     assert one.title == two.title
 
 
+@_FORKED
 def test_a_child_is_replaced_after_a_number_of_pages():
-    with contextlib.closing(PageReader(misbehaving, Limits(20, 1024, pages_per_child=2))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(20, 2048, pages_per_child=2))) as reader:
         titles = [text.title for text in read_with(reader, map(str, range(4)))]
     assert titles[0] == titles[1] != titles[2] == titles[3]
 
 
+@_FORKED
 def test_the_child_exits_with_the_block():
     with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
         [text] = read_with(reader, ["one"])

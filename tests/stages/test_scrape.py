@@ -27,6 +27,8 @@ from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _FIRST_SECOND = 1509494400
 
 

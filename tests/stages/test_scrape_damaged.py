@@ -19,6 +19,8 @@ from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape import stage
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _MONTHS = ["2017-01", "2017-02", "2017-03", "2017-04"]
 _SUFFIXES = [".zst", ".xz", ".bz2", ".gz"]
 

@@ -27,6 +27,8 @@ from pipelines.stages.scrape.explain import Explanation, explain
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.survey import near_urls
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _FIRST_SECOND = 1483228800  # 2017-01-01
 _DAY_S = 86400
 

@@ -17,6 +17,8 @@ from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.lint import LintReport, lint
 from pipelines.stages.scrape.stage import scrape
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _OPTIONS = RunOptions()
 _NOVEMBER_S, _SEPTEMBER_S = 1509494400, 1693526400
 

@@ -22,6 +22,8 @@ from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
 from pipelines.stages.scrape import refresh, stage
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _FRESH, _GOOD = "2023-08", "2023-05"
 
 

@@ -30,6 +30,8 @@ from pipelines.stages.train_bpe.counts import Limits
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _TOKENIZER = ("tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken")
 _WORDS = [
     "the",

@@ -19,6 +19,8 @@ from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Limits, measure
 from pipelines.stages.train_bpe.stage import report_card, train_bpe
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 class _Notes(Silent):
     def __init__(self) -> None:

@@ -27,6 +27,8 @@ from pipelines.stages.train_bpe.estimate import (
     split_text,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 _GB = 10**9
 
 
