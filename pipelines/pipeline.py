@@ -75,4 +75,7 @@ PIPELINE = (
     ),
 )
 
+# The stages that write documents, in order.
+DOCUMENT_STAGES = ("extract", "dedup", "remove-wikipedia")
+
 BY_NAME = {stage.name: stage for stage in PIPELINE}

@@ -30,6 +30,11 @@ COMMANDS = {
     "init": "Write a commented webtext.toml for a new corpus.",
     "build": "Run the stages listed in webtext.toml, in order.",
     "status": "Show the state of each stage of a corpus.",
+    "explain": "Show what every stage made of a document, or why it is missing.",
+    "show": "Print documents of a corpus as readable text.",
+    "stats": "Count the documents, words and bytes of a corpus.",
+    "sql": "Query the files of a corpus with SQL (DuckDB).",
+    "export-text": "Write documents as JSONL or plain text.",
     "demo": "Run the whole pipeline on a small local web, offline.",
 }
 

@@ -26,8 +26,9 @@ class Drops:
             self._writer.write({"id": id, "url": url, "reason": reason, "detail": detail})
 
     def check_ids(self, ids: Iterable[str]) -> None:
-        """Have the run count which of these ids of records other records of its input have, too."""
-        self._id_hashes += hash_ids(ids)
+        """Have the run count which of these ids of records others of its input have, too, if drops are listed."""
+        if self._writer is not None:
+            self._id_hashes += hash_ids(ids)
 
     def task_result(
         self, kept: int, files: tuple[FileEntry, ...], counts: Mapping[str, float] | None = None

@@ -374,6 +374,11 @@ def remove_temporaries(folder: str) -> None:
             remove(join(folder, name))
 
 
+def file_system(path: str) -> fsspec.AbstractFileSystem:
+    """Return the file system of a path, for a library that reads through fsspec."""
+    return _file_system(path)[0]
+
+
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))

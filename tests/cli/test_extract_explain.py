@@ -17,10 +17,10 @@ from extract_run import HTML_HEADERS, html_page, warc_bytes, write_pages
 from pipelines.algorithms.blocks.features import NAMES
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
 from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core.errors import InputError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.explain import GROUPS, explain, group_of
-from pipelines.stages.extract.pages import id_of_url
 from webtext_cli.main import main
 
 _URL = "http://example.org/0/1"

@@ -22,11 +22,11 @@ from extract_run import (
 )
 from quick_extractor import first_paragraph
 
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import manifest, shards
 from pipelines.core.errors import DamagedShardError, InputError
 from pipelines.core.records import PAGE_SCHEMA
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
-from pipelines.stages.extract.pages import id_of_url
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

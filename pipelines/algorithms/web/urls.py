@@ -89,6 +89,11 @@ def public_suffix_version() -> str:
     return f"tldextract-{importlib.metadata.version('tldextract')}-{hashlib.sha256(suffixes).hexdigest()[:16]}"
 
 
+def id_of_url(url: str) -> str:
+    """Return the document id for a URL: the first 32 hex digits of its SHA-256."""
+    return hashlib.sha256(url.encode()).hexdigest()[:32]
+
+
 def canonical_url(text: str) -> str | None:
     """Return the canonical form of an http(s) URL, by which links are compared, or None for other texts.
 

@@ -17,13 +17,14 @@ from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks,
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import shards, storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
-from pipelines.stages.extract.pages import SourcePage, id_of_url, read_pages
+from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.sources import FetchedShard, Source
 from pipelines.stages.extract.stage import drop_reason, open_input
 

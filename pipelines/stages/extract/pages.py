@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, cast
@@ -14,6 +13,7 @@ from isal import isal_zlib
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import storage
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
@@ -57,11 +57,6 @@ def read_pages(source: Source, only: str | None = None) -> Iterator[SourcePage]:
         yield from _read_warc(source)
     else:
         yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
-
-
-def id_of_url(url: str) -> str:
-    """Return the document id for a URL: the first 32 hex digits of its SHA-256."""
-    return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
 def _read_fetched(source: FetchedShard, only: str | None) -> Iterator[SourcePage]:

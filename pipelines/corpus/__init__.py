@@ -1,0 +1,1 @@
+"""A finished corpus as tables: queries, explanations, documents to read, and counts."""

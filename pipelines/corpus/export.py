@@ -1,0 +1,105 @@
+"""Writes documents as JSONL or plain text, all or a sample, for tools that do not read Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import zstandard
+
+from pipelines.core import inputs, storage
+from pipelines.core.compression import strip_compression
+from pipelines.core.document_split import hash_keys
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.manifest import has_manifest
+from pipelines.pipeline import DOCUMENT_STAGES
+
+# Between the texts of a .txt file.
+SEPARATOR = "\n<|endoftext|>\n"
+_KINDS = ("jsonl", "txt")
+_HASHES = float(1 << 64)
+
+
+def export_text(documents: Sequence[str], output: str, kind: str | None, share: float, limit: int | None) -> int:
+    """Write documents in their order to a file, or to standard output (`-`); return how many.
+
+    `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
+    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. Raises UsageError
+    for a name of another kind, InputError if there is no document.
+    """
+    kind = kind or _kind_of(output)
+    written = 0
+    with _open(output) as stream:
+        for batch in _sample(documents, share):
+            batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
+            for row in batch.to_pylist():
+                stream.write(_text(row, is_first=written == 0) if kind == "txt" else _line(row))
+                written += 1
+            if written == limit:
+                break
+        if kind == "txt":
+            stream.write(b"\n")
+        if not written:
+            raise InputError(f"{', '.join(documents)}: no document{' is in the sample' if share < 1 else ''}")
+    return written
+
+
+def last_documents(corpus: str) -> str:
+    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none."""
+    for stage in reversed(DOCUMENT_STAGES):
+        folder = storage.join(corpus, stage)
+        if has_manifest(folder):
+            return folder
+    raise InputError(f"{corpus}: no stage has written documents; run `webtext extract`, or name them with --input")
+
+
+def _kind_of(output: str) -> str:
+    if output == "-":
+        return "jsonl"
+    kind = strip_compression(output).rpartition(".")[2]
+    if kind not in _KINDS:
+        raise UsageError(f"{output}: is neither .jsonl nor .txt; name the format with --format")
+    return kind
+
+
+@contextlib.contextmanager
+def _open(output: str) -> Iterator[BinaryIO]:
+    if output == "-":
+        yield sys.stdout.buffer
+        return
+    with storage.atomic_write(output) as raw, contextlib.ExitStack() as stack:
+        if output.endswith(".zst"):
+            compressor = zstandard.ZstdCompressor()
+            yield cast(BinaryIO, stack.enter_context(compressor.stream_writer(cast(BinaryIO, raw), closefd=False)))
+        elif output.endswith(".gz"):
+            yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="wb", mtime=0)))
+        else:
+            yield cast(BinaryIO, raw)
+
+
+def _sample(documents: Sequence[str], share: float) -> Iterator[pa.RecordBatch]:
+    for shard in inputs.open_documents(documents).shards:
+        for batch in inputs.read_documents(shard, Drops()):
+            if share < 1:
+                batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))
+            yield batch
+
+
+def _text(row: dict[str, Any], is_first: bool) -> bytes:
+    return (("" if is_first else SEPARATOR) + str(row["text"])).encode()
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    values = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(values, ensure_ascii=False, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> str:
+    """Return a time as ISO 8601, bytes as hexadecimal digits."""
+    return value.hex() if isinstance(value, bytes) else str(value.isoformat())

@@ -1,0 +1,160 @@
+"""The Parquet files of finished stages as tables of DuckDB, local or in an object store.
+
+`links`, `pages`, `clusters` are the files of a stage; `documents` those of the last stage that wrote documents, and
+`extract_documents` and the like those of one stage; `dropped` is what all stages dropped, with a column `stage`;
+`tokens` is where each document stands in the token shards.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.algorithms.web.urls import canonical_url, id_of_url
+from pipelines.core import storage
+from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.core.inputs import StageFolder, open_stage
+from pipelines.core.manifest import has_manifest
+from pipelines.pipeline import DOCUMENT_STAGES, PIPELINE
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH_ROWS = 1024
+_SPLITS = ("train", "held-out")
+# View -> the stage and the beginning of the names of its files.
+_FILES = {"links": ("scrape", "links-"), "pages": ("fetch", "pages-"), "clusters": ("dedup", "clusters.parquet")}
+_UNIONS = {"documents": " or ".join(DOCUMENT_STAGES), "dropped": "any stage", "tokens": "tokenize"}
+
+
+class CorpusTables:
+    """A connection to the tables of a corpus. Raises InputError for a corpus without any finished stage."""
+
+    def __init__(self, corpus: str) -> None:
+        if find_spec("duckdb") is None:
+            raise WebtextError(
+                f"{corpus}: queries need the duckdb library; in the checkout of webtext, run: pip install '.[sql]'"
+            )
+        import duckdb  # deferred: only queries need it
+
+        self._failures = (duckdb.Error, pa.ArrowException)
+        self.corpus = corpus
+        # Spilled rows go to the folder of temporary files, not to the current one; nothing is downloaded.
+        spilled = os.path.join(tempfile.gettempdir(), "webtext-duckdb")
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
+            config={"temp_directory": spilled, "autoinstall_known_extensions": False}
+        )
+        self.stages = {
+            spec.name: open_stage(storage.join(corpus, spec.name), (spec.name,))
+            for spec in PIPELINE
+            if has_manifest(storage.join(corpus, spec.name))
+        }
+        if not self.stages:
+            raise InputError(
+                f"{corpus}: has no finished stage; run `webtext build`, or name another folder with --corpus"
+            )
+        if "://" in corpus:
+            self._connection.register_filesystem(storage.file_system(corpus))
+        self.views: list[str] = []
+        self._create_views()
+
+    @property
+    def document_stages(self) -> list[str]:
+        """The finished stages that wrote documents, in order."""
+        return [stage for stage in DOCUMENT_STAGES if stage in self.stages]
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return all rows of a query; raise UsageError if there is no such table or column."""
+        return [row for batch in self.batches(query, parameters) for row in batch.to_pylist()]
+
+    def columns(self, view: str) -> list[str]:
+        """Return the names of the columns of a table; raise UsageError if it is not there."""
+        [schema] = {batch.schema for batch in self.batches(f"SELECT * FROM {view} LIMIT 0")}
+        return list(schema.names)
+
+    def batches(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query, an empty batch first; raise UsageError if there is no such table or column."""
+        try:
+            relation: duckdb.DuckDBPyRelation | None = self._connection.sql(query, params=list(parameters))
+            if relation is None:  # a statement that is no query
+                return
+            reader = relation.to_arrow_reader(_BATCH_ROWS)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+        except self._failures as error:
+            raise UsageError(self._explain(str(error))) from error
+
+    def _create_views(self) -> None:
+        for view, (stage, prefix) in _FILES.items():
+            if stage in self.stages:
+                self._create(view, _scan(self.stages[stage], prefix))
+        for stage in self.document_stages:
+            self._create(documents_of(stage), _scan(self.stages[stage], "documents-"))
+        if self.document_stages:
+            self._create("documents", f"SELECT * FROM {documents_of(self.document_stages[-1])}")
+        dropped = [
+            f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})"
+            for name, folder in self.stages.items()
+            if (scan := _scan(folder, "dropped-"))
+        ]
+        self._create("dropped", " UNION ALL ".join(dropped))
+        if "tokenize" in self.stages:
+            tokens = [
+                f"SELECT '{split}' AS split, replace(parse_filename(filename), '-documents.parquet', '') AS shard, "
+                f"* EXCLUDE (filename) FROM ({scan})"
+                for split in _SPLITS
+                if (scan := _scan(self.stages["tokenize"], f"{split}-", "-documents.parquet", ", filename = true"))
+            ]
+            self._create("tokens", " UNION ALL ".join(tokens))
+
+    def _create(self, view: str, query: str) -> None:
+        if query:
+            self._connection.execute(f'CREATE VIEW "{view}" AS {query}')
+            self.views.append(view)
+
+    def _explain(self, message: str) -> str:
+        """Return DuckDB's message in one line, and which stage is missing if it is about an absent table."""
+        line = message.split("\n", maxsplit=1)[0]
+        for view in {*_FILES, *_UNIONS, *map(documents_of, DOCUMENT_STAGES)} - {*self.views}:
+            if f"Table with name {view} does not exist" in message:
+                stage = _FILES[view][0] if view in _FILES else _UNIONS.get(view, view.removesuffix("_documents"))
+                line = f"{self.corpus}: no table {view}, because {stage.replace('_', '-')} has not finished"
+        return f"{line}; the tables are {', '.join(self.views)}"
+
+
+def documents_of(stage: str) -> str:
+    """Return the view of the documents of a stage."""
+    return f"{stage.replace('-', '_')}_documents"
+
+
+def resolve(target: str) -> tuple[str, str | None]:
+    """Return the id that a user gave, or of a URL in any spelling, and the canonical URL if one was given.
+
+    Raises UsageError for a URL that is not http(s).
+    """
+    if "://" not in target:
+        return target, None
+    url = canonical_url(target)
+    if url is None:
+        raise UsageError(f"{target}: is not an http(s) URL; give a URL or the id of a document")
+    return id_of_url(url), url
+
+
+def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
+    """Return the condition for a document, and its values.
+
+    It includes the URL if that is known: documents are in the order of their URLs, so that few are read.
+    """
+    return ("id = ?", [id]) if url is None else ("url = ? AND id = ?", [url, id])
+
+
+def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "") -> str:
+    """Return a query of the files of a stage with such names; empty if there are none."""
+    paths = [file.path for file in folder.files(prefix, suffix)]
+    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"SELECT * FROM read_parquet([{names}]{options})" if paths else ""

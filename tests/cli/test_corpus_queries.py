@@ -1,0 +1,271 @@
+"""`webtext explain`, `show`, `stats`, `sql` and `export-text` on a corpus that the stages built."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import small_web
+import zstandard
+
+from pipelines.algorithms.web.urls import id_of_url
+from pipelines.build import build
+from pipelines.core.run import RunOptions
+from pipelines.corpus.tables import CorpusTables
+from webtext_cli.main import main
+
+_STAGES = ["scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("queries")
+    (folder / "dumps").mkdir()
+    small_web.write_dumps(folder / "dumps")
+    (folder / "webtext.toml").write_text(
+        '[scrape]\ndumps = ["dumps/*"]\nshards = 3\n[fetch]\nper_host_delay = 0.0\n[train-bpe]\nvocab_size = 400\n'
+        "[tokenize]\nheld_out = 0.3\n"
+    )
+    with small_web.served(small_web.pages(), tmp_path_factory.mktemp("web")) as environment:
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in environment.items():
+                patch.setenv(variable, value)
+            build(str(folder), _STAGES, RunOptions())
+        yield folder
+
+
+def _rows(corpus: Path, stage: str, noun: str) -> list[dict[str, Any]]:
+    return [
+        row for path in sorted((corpus / stage).glob(f"{noun}*.parquet")) for row in pq.read_table(path).to_pylist()
+    ]
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    return captured.err if code and not captured.out else captured.out
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    return json.loads(_run(capsys, *arguments, "--json", code=code))
+
+
+def test_a_document_is_explained_from_its_link_to_its_tokens(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for token in _rows(corpus, "tokenize", "*-documents")[:3]:
+        # Any spelling of the URL, or the id.
+        for target in (token["url"] + "?utm_source=mail", token["id"]):
+            history = _json(capsys, "explain", target, "--corpus", str(corpus))
+            assert (history["id"], history["url"], history["is_present"]) == (token["id"], token["url"], True)
+            steps = {step["stage"]: step for step in history["steps"]}
+            assert list(steps) == [stage for stage in _STAGES if stage != "train-bpe"]
+            assert {step["outcome"] for step in history["steps"]} == {"kept"}
+            [link] = [row for row in _rows(corpus, "scrape", "links") if row["url"] == token["url"]]
+            assert steps["scrape"]["fields"]["submission_ids"] == link["submission_ids"]
+            [page] = [row for row in _rows(corpus, "fetch", "pages") if row["url"] == token["url"]]
+            assert steps["fetch"]["fields"]["warc_offset"] == page["warc_offset"]
+            assert steps["tokenize"]["fields"]["offset"] == token["offset"]
+            assert steps["tokenize"]["fields"]["tokens"] == token["tokens"]
+    text = _run(capsys, "explain", token["url"], "--corpus", str(corpus))
+    assert "The document is in the corpus, up to tokenize." in text
+
+
+def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explained = 0
+    for stage in ("fetch", "extract", "dedup", "remove-wikipedia"):
+        for row in _rows(corpus, stage, "dropped"):
+            history = _json(capsys, "explain", row["url"], "--corpus", str(corpus), code=1)
+            last = history["steps"][-1]
+            assert (last["stage"], last["outcome"], last["reason"]) == (stage, "dropped", row["reason"])
+            if stage == "dedup":
+                kept = next(kept for kept in _rows(corpus, "dedup", "documents") if kept["id"] == row["detail"])
+                assert last["fields"]["kept_url"] == kept["url"]
+            if stage != "fetch":
+                assert _json(capsys, "explain", row["id"], "--corpus", str(corpus), code=1) == history
+            explained += 1
+    assert explained > 10
+    text = _run(capsys, "explain", row["url"], "--corpus", str(corpus), code=1)
+    assert "The document is not in the corpus: remove-wikipedia dropped it." in text
+
+
+def test_what_is_nowhere_is_said_with_similar_links(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [url] = [row["url"] for row in _rows(corpus, "scrape", "links") if row["url"].endswith("alpha.com/page-3.html")]
+    history = _json(capsys, "explain", url.replace("http:", "https:"), "--corpus", str(corpus), code=1)
+    assert [(step["stage"], step["outcome"]) for step in history["steps"]] == [("scrape", "absent")]
+    assert history["similar_urls"] == [url]
+    text = _run(capsys, "explain", "0" * 32, "--corpus", str(corpus), code=1)
+    assert "no document with a URL has this id" in text
+    assert "is not an http(s) URL" in _run(capsys, "explain", "ftp://x.org/a", "--corpus", str(corpus), code=2)
+
+
+def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = {row["id"]: row for row in _rows(corpus, "remove-wikipedia", "documents")}
+    one = next(iter(documents.values()))
+    assert one["text"] in _run(capsys, "show", one["url"], "--corpus", str(corpus))
+
+    def shown(*arguments: str) -> list[str]:
+        rows = [
+            json.loads(line)
+            for line in _run(capsys, "show", "--json", "--corpus", str(corpus), *arguments).splitlines()
+        ]
+        assert all(row["text"] == documents[row["id"]]["text"] for row in rows)
+        return [row["id"] for row in rows]
+
+    assert shown(one["id"]) == [one["id"]]
+    assert shown("--limit", "2") == list(documents)[:2]
+    assert shown("--random", "3") == shown("--random", "3") != shown("--random", "3", "--seed", "2")
+    assert set(shown("--domain", "alpha.com", "--limit", "99")) == {
+        id for id, row in documents.items() if row["domain"] == "alpha.com"
+    }
+    assert set(shown("--where", "score >= 7", "--limit", "99")) == {
+        id for id, row in documents.items() if row["score"] >= 7
+    }
+    assert "exclude each other" in _run(capsys, "show", "x", "--random", "2", "--corpus", str(corpus), code=2)
+    assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
+    assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
+    assert 'column "nix" not found' in _run(capsys, "show", "--where", "nix = 1", "--corpus", str(corpus), code=2)
+
+
+def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = {row["id"]: row["text"] for row in _rows(corpus, "extract", "documents")}
+    lines = _run(capsys, "show", "--dropped", "near_duplicate", "--json", "--corpus", str(corpus)).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert {row["id"] for row in rows} == {
+        row["id"] for row in _rows(corpus, "dedup", "dropped") if row["reason"] == "near_duplicate"
+    }
+    assert all((row["stage"], row["text"]) == ("dedup", read[row["id"]]) for row in rows)
+    text = _run(capsys, "show", "--dropped", "empty_text", "--corpus", str(corpus))
+    assert "(no stage wrote a text of this page)" in text
+    of_domain = ("--domain", "wikipedia.org", "--limit", "99")
+    text = _run(capsys, "show", "--dropped", "wikipedia_domain", *of_domain, "--corpus", str(corpus))
+    assert text.count("stage: remove-wikipedia") == len(_rows(corpus, "remove-wikipedia", "dropped"))
+    message = _run(capsys, "show", "--dropped", "boring", "--corpus", str(corpus), code=1)
+    assert "no document was dropped for boring; the reasons are" in message
+
+
+def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    documents = _rows(corpus, "remove-wikipedia", "documents")
+    statistics = _json(capsys, "stats", "--corpus", str(corpus), "--html", str(tmp_path / "stats.html"))
+    assert statistics["total"] == {
+        "value": None,
+        "documents": len(documents),
+        "words": sum(row["words"] for row in documents),
+        "bytes": sum(len(row["text"].encode()) for row in documents),
+    }
+    assert list(statistics["groups"]) == ["domain", "language", "year", "subreddit", "length"]
+    for kind, value in (
+        ("domain", lambda row: [row["domain"]]),
+        ("language", lambda row: [row["language"]]),
+        ("year", lambda row: [2016]),
+        ("subreddit", lambda row: set(row["subreddits"])),
+        ("length", lambda row: [1 << (row["words"].bit_length() - 1)]),
+    ):
+        for group in statistics["groups"][kind]:
+            members = [row for row in documents if group["value"] in value(row)]
+            assert group["documents"] == len(members) > 0
+            assert group["words"] == sum(row["words"] for row in members)
+    page = (tmp_path / "stats.html").read_text()
+    assert "alpha.com" in page
+    assert "128 to 255 words" in page
+    largest = _json(capsys, "stats", "--corpus", str(corpus), "--by", "extractor", "--by", "domain", "--limit", "1")
+    assert largest["sizes"] == {"extractor": 1, "domain": len({row["domain"] for row in documents})}
+    assert "more" in _run(capsys, "stats", "--corpus", str(corpus), "--by", "domain", "--limit", "1")
+    message = _run(capsys, "stats", "--corpus", str(corpus), "--by", "colour", code=2)
+    assert "the documents have no column colour" in message
+
+
+def test_queries_are_printed_in_three_formats(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT stage, reason, count(*) AS n FROM dropped GROUP BY ALL ORDER BY ALL"
+    expected = CorpusTables(str(corpus)).rows(query)
+    assert sum(row["n"] for row in expected) == sum(
+        len(_rows(corpus, stage, "dropped")) for stage in _STAGES[1:] if stage != "train-bpe"
+    ) + len(_rows(corpus, "train-bpe", "dropped"))
+    table = _run(capsys, "sql", query, "--corpus", str(corpus))
+    assert all(row["reason"] in table for row in expected)
+    lines = _run(capsys, "sql", query, "--format", "jsonl", "--corpus", str(corpus)).splitlines()
+    assert [json.loads(line) for line in lines] == expected
+    text = _run(capsys, "sql", query, "--format", "csv", "--corpus", str(corpus))
+    assert text.splitlines() == ["stage,reason,n", *(f"{row['stage']},{row['reason']},{row['n']}" for row in expected)]
+    cells = _run(
+        capsys,
+        "sql",
+        "SELECT fetched_at, subreddits FROM documents LIMIT 1",
+        "--format",
+        "csv",
+        "--corpus",
+        str(corpus),
+    )
+    assert "+00:00" in cells
+    long = _run(capsys, "sql", "SELECT * FROM range(500)", "--corpus", str(corpus))
+    assert "the first 200 rows" in long
+
+
+def test_a_wrong_query_names_the_tables_and_a_missing_stage(
+    corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    message = _run(capsys, "sql", "SELECT * FROM nothing", "--corpus", str(corpus), code=2)
+    assert "the tables are links, pages, clusters" in message
+    (tmp_path / "part").mkdir()
+    shutil.copytree(corpus / "scrape", tmp_path / "part" / "scrape")
+    message = _run(capsys, "sql", "SELECT * FROM pages", "--corpus", str(tmp_path / "part"), code=2)
+    assert "no table pages, because fetch has not finished" in message
+    assert "has no finished stage" in _run(capsys, "explain", "x", "--corpus", str(tmp_path), code=1)
+
+
+def test_queries_need_duckdb(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.corpus.tables.find_spec", lambda name: None)
+    assert "pip install '.[sql]'" in _run(capsys, "sql", "SELECT 1", "--corpus", str(corpus), code=1)
+
+
+def test_documents_are_exported_whole_or_as_a_sample(
+    corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    documents = _rows(corpus, "remove-wikipedia", "documents")
+
+    def exported(name: str, *arguments: str) -> bytes:
+        _run(capsys, "export-text", "--corpus", str(corpus), "-o", str(tmp_path / name), *arguments)
+        data = (tmp_path / name).read_bytes()
+        if name.endswith(".gz"):
+            return gzip.decompress(data)
+        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read() if name.endswith(".zst") else data
+
+    rows = [json.loads(line) for line in exported("all.jsonl").splitlines()]
+    assert [(row["id"], row["text"], row["subreddits"]) for row in rows] == [
+        (row["id"], row["text"], row["subreddits"]) for row in documents
+    ]
+    assert exported("all.jsonl.zst") == exported("all.jsonl.gz") == exported("all.jsonl")
+    texts = exported("all.txt").decode()
+    assert texts == "\n<|endoftext|>\n".join(row["text"] for row in documents) + "\n"
+    assert exported("two.txt", "--limit", "2").decode().count("<|endoftext|>") == 1
+    small, large = (
+        {json.loads(line)["id"] for line in exported("part.jsonl", "--sample", share).splitlines()}
+        for share in ("0.3", "0.7")
+    )
+    assert small < large < {row["id"] for row in documents}
+    assert json.loads(_run(capsys, "export-text", "--corpus", str(corpus), "--limit", "1"))["id"] == documents[0]["id"]
+    assert "neither .jsonl nor .txt" in _run(
+        capsys, "export-text", "--corpus", str(corpus), "-o", str(tmp_path / "x.csv"), code=2
+    )
+    assert "no stage has written documents" in _run(capsys, "export-text", "--corpus", str(tmp_path), code=1)
+
+
+def test_the_corpus_may_be_in_an_object_store(corpus: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(str(corpus), "/queries", recursive=True)
+    tables, local = CorpusTables("memory://queries"), CorpusTables(str(corpus))
+    assert tables.rows("SELECT id FROM documents ORDER BY id") == local.rows("SELECT id FROM documents ORDER BY id")
+    memory.rm("/queries", recursive=True)
+
+
+def test_ids_are_those_of_urls(corpus: Path) -> None:
+    assert all(row["id"] == id_of_url(row["url"]) for row in _rows(corpus, "extract", "documents"))

@@ -1,0 +1,142 @@
+"""Prints documents of a corpus, their histories, counts, and the results of queries."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.core.format import format_bytes, format_count, format_percent
+from pipelines.corpus.explain import ABSENT, History
+from pipelines.corpus.statistics import Counts, Statistics
+from webtext_cli.console import print_table, say
+
+_INDENT = "  "
+_MAX_TABLE_ROWS = 200
+# How a dropped or absent document reads.
+_OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
+
+
+def to_json(value: Any) -> str:
+    """Return rows as JSON on one line; times as ISO 8601, bytes as hexadecimal digits."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, dt.date | dt.datetime | dt.time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def print_history(history: History, as_json: bool) -> None:
+    """Print what every stage made of a document."""
+    if as_json:
+        say(to_json(dataclasses.asdict(history) | {"is_present": history.is_present}))
+        return
+    say(f"{history.url or 'no URL'}\nid {history.id}")
+    for step in history.steps:
+        say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{f', {step.reason}' if step.reason else ''}")
+        _print_fields(step.fields)
+    if history.similar_urls:
+        say("\nlinks with a similar URL:")
+        say("\n".join(f"{_INDENT}{url}" for url in history.similar_urls))
+    last = history.steps[-1]
+    if history.is_present:
+        say(f"\nThe document is in the corpus, up to {last.stage}.")
+    else:
+        problem = "does not have it" if last.outcome == ABSENT else "dropped it"
+        say(f"\nThe document is not in the corpus: {last.stage} {problem}.")
+
+
+def _print_fields(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if value is None or value == []:
+            continue
+        if name == "created_utc":
+            value = dt.datetime.fromtimestamp(value, dt.UTC)
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        say(f"{_INDENT}{name}: {shown.isoformat(' ') if isinstance(shown, dt.datetime) else shown}")
+
+
+def print_documents(documents: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """Print documents as text: their columns, and below them the text."""
+    for number, document in enumerate(documents):
+        if as_json:
+            say(to_json(document))
+            continue
+        if number:
+            say("\n" + "─" * 40 + "\n")
+        _print_fields({name: value for name, value in document.items() if name != "text"})
+        say(f"\n{document['text'] if document['text'] is not None else '(no stage wrote a text of this page)'}")
+
+
+def print_statistics(statistics: Statistics, as_json: bool) -> None:
+    """Print counts as tables."""
+    if as_json:
+        say(to_json(statistics))
+        return
+    print_table(["", "documents", "words", "bytes"], [_count_row("all", statistics.total, None)[:4]])
+    for name, groups in statistics.named_groups().items():
+        rows = [_count_row(group, count, statistics.total) for group, count in groups]
+        if statistics.sizes[name] > len(groups):
+            rows.append([f"and {statistics.sizes[name] - len(groups):,} more", "", "", "", ""])
+        print_table([name, "documents", "words", "bytes", "share of documents"], rows)
+
+
+def _count_row(name: str, counts: Counts, total: Counts | None) -> list[str]:
+    share = format_percent(counts.documents / total.documents) if total and total.documents else ""
+    return [name, format_count(counts.documents), format_count(counts.words), format_bytes(counts.bytes), share]
+
+
+def print_query(batches: Iterable[pa.RecordBatch], kind: str) -> None:
+    """Print the rows of a query as a table (the first 200), CSV or JSONL."""
+    if kind == "csv":
+        _write_csv(batches)
+    elif kind == "jsonl":
+        for batch in batches:
+            for row in batch.to_pylist():
+                say(to_json(row))
+    else:
+        _print_rows(batches)
+
+
+def _write_csv(batches: Iterable[pa.RecordBatch]) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for number, batch in enumerate(batches):
+        if not number:
+            writer.writerow(batch.schema.names)
+        writer.writerows(
+            [value if isinstance(value, str | int | float) or value is None else _cell(value) for value in row.values()]
+            for row in batch.to_pylist()
+        )
+
+
+def _print_rows(batches: Iterable[pa.RecordBatch]) -> None:
+    names: list[str] = []
+    rows: list[list[str]] = []
+    more = False
+    for batch in batches:
+        names = batch.schema.names
+        rows += [
+            [_cell(value) for value in row.values()] for row in batch.slice(0, _MAX_TABLE_ROWS - len(rows)).to_pylist()
+        ]
+        if len(rows) == _MAX_TABLE_ROWS:
+            more = True
+            break
+    if names:
+        print_table(names, rows)
+    if more:
+        say(f"the first {_MAX_TABLE_ROWS} rows; --format csv and jsonl print all")
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else to_json(value).strip('"')
