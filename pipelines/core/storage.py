@@ -84,6 +84,11 @@ def real_path(path: str) -> str:
     return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else path
 
 
+def temporary_path(name: str) -> str:
+    """Return a path in the folder of temporary files of this machine."""
+    return os.path.join(tempfile.gettempdir(), name)
+
+
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
     """Yield a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -45,9 +43,8 @@ class CorpusTables:
         self._failures = (duckdb.Error, pa.ArrowException)
         self.corpus = corpus
         # Spilled rows go to the folder of temporary files, not to the current one; nothing is downloaded.
-        spilled = os.path.join(tempfile.gettempdir(), "webtext-duckdb")
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
-            config={"temp_directory": spilled, "autoinstall_known_extensions": False}
+            config={"temp_directory": storage.temporary_path("webtext-duckdb"), "autoinstall_known_extensions": False}
         )
         self.stages = {
             spec.name: open_stage(storage.join(corpus, spec.name), (spec.name,))
