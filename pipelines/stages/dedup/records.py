@@ -83,6 +83,13 @@ class Corpus:
         """Return the shard of each document."""
         return np.searchsorted(np.array(self.starts), numbers, side="right") - 1
 
+    def by_shard(self, numbers: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+        """Yield shards, the rows of their documents, and the places of these in `numbers`."""
+        owners = self.shards_of(numbers)
+        for shard in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == shard)
+            yield shard, numbers[places] - self.starts[shard], places
+
     def edge_paths(self) -> list[str]:
         """Return the files of near pairs of all rounds so far."""
         rounds = enumerate(self.pair_parts)
@@ -100,43 +107,31 @@ def count_documents(count: int, output: str) -> tuple[int, ...]:
     return tuple(itertools.accumulate((len(storage.read_array(path)) for path in paths), initial=0))
 
 
-class _Arrays(dict[int, npt.NDArray[Any]]):
-    """Arrays of work files by their numbers, memory-mapped when they are first used."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = paths
-
-    def __missing__(self, number: int) -> npt.NDArray[Any]:
-        array = self[number] = storage.read_array(self._paths[number])
-        return array
-
-
 def part_of(part: int, parts: int, count: int) -> range:
     """Return what one of several tasks reads of `count` buckets or shards."""
     return range(count * part // parts, count * (part + 1) // parts)
 
 
 class Records:
-    """The records of all documents, memory-mapped."""
+    """The records of all documents; of one shard after the other they are memory-mapped while they are read."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._records = _Arrays(corpus.paths("records", "npy"))
-        self._ids = _Arrays(corpus.paths("ids", "npy"))
+        self._records, self._ids = corpus.paths("records", "npy"), corpus.paths("ids", "npy")
 
     def take(self, numbers: Numbers, field: str) -> npt.NDArray[Any]:
         """Return a field of the records of documents."""
-        column = self._records[0][field]
+        column = storage.read_array(self._records[0])[field]
         values = np.empty((len(numbers), *column.shape[1:]), column.dtype)
-        for shard, rows, places in self._by_shard(numbers):
-            values[places] = self._records[shard][field][rows]
+        for shard, rows, places in self._corpus.by_shard(numbers):
+            values[places] = storage.read_array(self._records[shard])[field][rows]
         return values
 
     def ids(self, numbers: Numbers) -> list[str]:
         """Return the ids of documents."""
         ids = [""] * len(numbers)
-        for shard, rows, places in self._by_shard(numbers):
-            ends, data = self._records[shard]["id_end"], self._ids[shard]
+        for shard, rows, places in self._corpus.by_shard(numbers):
+            ends, data = storage.read_array(self._records[shard])["id_end"], storage.read_array(self._ids[shard])
             for place, row in zip(places.tolist(), rows.tolist(), strict=True):
                 ids[place] = data[ends[row - 1] if row else 0 : ends[row]].tobytes().decode()
         return ids
@@ -164,13 +159,6 @@ class Records:
         """Return the estimated similarity of pairs, shape (2, pairs); the error is about 0.04 with 128 values."""
         left, right = (self.take(numbers, "sketch") for numbers in pairs)
         return estimated_jaccard(np.count_nonzero(left == right, axis=1), left.shape[1])
-
-    def _by_shard(self, numbers: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """Yield shards with rows in them, and the places of these in `numbers`."""
-        owners = self._corpus.shards_of(numbers)
-        for shard in np.unique(owners).tolist():
-            places = np.flatnonzero(owners == shard)
-            yield shard, numbers[places] - self._corpus.starts[shard], places
 
 
 def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[npt.NDArray[Any]]:

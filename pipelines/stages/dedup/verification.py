@@ -87,7 +87,9 @@ def verify_pairs(part: int, context: tuple[float, Corpus]) -> TaskResult:
     with write_buckets(storage.join(corpus.output, name), EDGE_SCHEMA) as written:
         for chunk in shingles.chunks(pairs):
             is_known = shingles.are_known(chunk)
-            similarity = np.where(is_known, shingles.similarity(chunk), records.estimate(chunk))
+            similarity = np.empty(chunk.shape[1], np.float64)
+            similarity[is_known] = shingles.similarity(chunk[:, is_known])
+            similarity[~is_known] = records.estimate(chunk[:, ~is_known])
             is_near = similarity >= threshold
             near = chunk[:, is_near]
             total += near.shape[1]
@@ -113,17 +115,17 @@ def _distinct(left: Numbers, right: Numbers) -> Numbers:
 
 
 class _Shingles:
-    """The shingles of all candidates, memory-mapped."""
+    """The shingles of all candidates; of one shard after the other they are memory-mapped while they are read."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._rows = [storage.read_array(path) for path in corpus.paths("shingle-rows", "npy")]
-        self._starts = [storage.read_array(path) for path in corpus.paths("shingle-starts", "npy")]
-        self._hashes = [_map_hashes(path) for path in corpus.paths("shingles", "bin")]
+        self._rows, self._starts = corpus.paths("shingle-rows", "npy"), corpus.paths("shingle-starts", "npy")
+        self._hashes = corpus.paths("shingles", "bin")
+        self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
     def chunks(self, pairs: Numbers) -> Iterator[Numbers]:
         """Yield the pairs in chunks of bounded memory, or of one pair."""
-        *_, sizes = self._locate(pairs.reshape(-1))
+        sizes = self._locate(pairs.reshape(-1))[1]
         totals = np.cumsum(np.sum(sizes.reshape(pairs.shape), axis=0))
         first = 0
         while first < pairs.shape[1]:
@@ -136,31 +138,29 @@ class _Shingles:
     def similarity(self, pairs: Numbers) -> npt.NDArray[np.float64]:
         """Return the Jaccard similarity of pairs."""
         documents, places = np.unique(pairs, return_inverse=True)
-        shards, starts, sizes = self._locate(documents)
-        located = zip(shards.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-        sets = [self._hashes[shard][start : start + size] for shard, start, size in located]
+        starts, sizes = self._locate(documents)
+        sets = []
+        for shard, _, members in self._corpus.by_shard(documents):  # in order, as the documents
+            hashes = _map_hashes(self._hashes[shard])
+            located = zip(starts[members].tolist(), sizes[members].tolist(), strict=True)
+            sets.append(np.concatenate([hashes[start : start + size] for start, size in located]))
         bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-        hashes = np.concatenate([np.empty(0, np.uint64), *sets])
-        return jaccard_of_pairs(hashes, bounds, places.reshape(pairs.shape))
+        return jaccard_of_pairs(np.concatenate([np.empty(0, np.uint64), *sets]), bounds, places.reshape(pairs.shape))
 
     def are_known(self, pairs: Numbers) -> npt.NDArray[np.bool_]:
         """Return for which pairs the shingles of both documents are known."""
-        is_known = np.array([len(starts) > 1 for starts in self._starts])
-        return np.asarray(is_known[self._corpus.shards_of(pairs.reshape(-1))].reshape(pairs.shape).all(axis=0))
+        owners = self._corpus.shards_of(pairs.reshape(-1))
+        return np.asarray(self._is_known[owners].reshape(pairs.shape).all(axis=0))
 
-    def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the shard of each document, where its shingles begin there, and how many they are."""
-        shards = self._corpus.shards_of(documents)
-        starts, sizes = np.empty((2, len(documents)), np.int64)
-        for shard in np.unique(shards).tolist():
-            places = np.flatnonzero(shards == shard)
-            if not len(self._rows[shard]):
-                starts[places] = sizes[places] = 0
-                continue
-            rows = np.searchsorted(self._rows[shard], documents[places] - self._corpus.starts[shard])
-            starts[places] = self._starts[shard][rows]
-            sizes[places] = self._starts[shard][rows + 1] - starts[places]
-        return shards, starts, sizes
+    def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers]:
+        """Return where the shingles of documents begin in those of their shards, and how many they are."""
+        starts, sizes = np.zeros((2, len(documents)), np.int64)
+        for shard, rows, members in self._corpus.by_shard(documents):
+            if self._is_known[shard]:
+                entries = np.searchsorted(storage.read_array(self._rows[shard]), rows)
+                bounds = storage.read_array(self._starts[shard])
+                starts[members], sizes[members] = bounds[entries], bounds[entries + 1] - bounds[entries]
+        return starts, sizes
 
 
 def _map_hashes(path: str) -> npt.NDArray[np.uint64]:
