@@ -13,10 +13,12 @@ from pipelines.core.folder_lock import writer_of
 from pipelines.core.journal import OutputFolder, is_unfinished
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
-from pipelines.pipeline import BY_NAME, PIPELINE, StageSpec
+from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
+# They read documents and write documents, so that a later stage can read their input instead of their output.
+_CAN_BE_SKIPPED = ("dedup", "remove-wikipedia")
 
 
 class CorpusConfig:
@@ -64,11 +66,41 @@ class CorpusConfig:
                 raise UsageError(f"{CONFIG_FILE}: [{stage}] {key} is not a string")
         return {key: self._resolve(value) for key, value in paths.items()}
 
+    def own_input(self, stage: str) -> list[str]:
+        """Return the files that a stage reads instead of the folder of an earlier stage; none by default."""
+        values = string_list(self._table(stage).get(INPUT, []), f"[{stage}] {INPUT}")
+        return [self._resolve(value) for value in values]
+
+    def upstream(self, stage: str) -> dict[str, str]:
+        """Return the stages whose folders a stage reads, by parameter."""
+        sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
+        return {parameter: source for parameter, source in sources.items() if isinstance(source, str)}
+
+    def sources(self, stage: str) -> dict[str, str | list[str] | None]:
+        """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
+        sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
+        return {
+            parameter: storage.join(self.corpus, source) if isinstance(source, str) else source
+            for parameter, source in sources.items()
+        }
+
+    def skipped(self) -> list[str]:
+        """Return the stages of `[build] skip`."""
+        names = string_list(self._table("build").get("skip", []), "[build] skip")
+        for name in names:
+            if name not in _CAN_BE_SKIPPED:
+                allowed = " and ".join(_CAN_BE_SKIPPED)
+                raise UsageError(f"{CONFIG_FILE} [build] skip: {name} cannot be skipped; only {allowed} can")
+        return names
+
     def stages(self, first: str | None, last: str | None) -> list[str]:
-        """Return the stages to run: those of `[build] stages` in pipeline order, from `first` to `last`."""
+        """Return the stages to run: those of `[build] stages` in pipeline order, from `first` to `last`.
+
+        Stages that are skipped, or whose result is not read since a later stage has its own input, are left out.
+        """
         table = self._table("build")
         for key in table:
-            check_known(key, ["stages"], "option", f"{CONFIG_FILE} [build]")
+            check_known(key, ["stages", "skip"], "option", f"{CONFIG_FILE} [build]")
         names = [stage.name for stage in PIPELINE]
         listed = string_list(table.get("stages", list(DEFAULT_STAGES)), "[build] stages")
         for name in listed:
@@ -79,10 +111,29 @@ class CorpusConfig:
             raise UsageError(f"{CONFIG_FILE} [build]: stages is empty; the stages are {', '.join(names)}")
         start = names.index(first) if first else 0
         end = names.index(last) if last else len(names) - 1
-        stages = [name for name in names[start : end + 1] if name in listed or name in (first, last)]
+        unused = self._unused([name for name in listed if name not in self.skipped()])
+        stages = [
+            name for name in names[start : end + 1] if (name in listed and name not in unused) or name in (first, last)
+        ]
         if not stages:
             raise UsageError(f"no stage between {first} and {last}; the order is {', '.join(names)}")
         return stages
+
+    def _source(self, stage: str, parameter: str) -> str | list[str] | None:
+        """Return what a parameter of a stage reads: another stage, files, or nothing."""
+        spec, own = BY_NAME[stage], self.own_input(stage)
+        if own and parameter == spec.main_input:
+            return own
+        if parameter == "links" and spec.main_input == "pages" and (own or self.own_input("fetch")):
+            return None  # these pages are not of links of scrape
+        source = spec.reads[parameter]
+        return self._source(source, "documents") if source in self.skipped() else source
+
+    def _unused(self, listed: Sequence[str]) -> set[str]:
+        """Return the skipped stages, and those that are only there for stages that have their own input instead."""
+        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, _all_reads)}
+        needed = {name for stage in {*listed} - bypassed for name in _closure(stage, self.upstream)}
+        return (bypassed - needed) | {*self.skipped()}
 
     def _table(self, name: str) -> dict[str, Any]:
         return self.tables.get(name, {})
@@ -122,27 +173,46 @@ def build(
 ) -> list[Summary]:
     """Run stages of a corpus folder in order; `on_summary` is called after each.
 
-    All configs and inputs are checked before the first stage starts. A finished stage is only verified. Raises what a
-    stage raises; completed work is kept, and the next call resumes there.
+    All configs and inputs are checked before the first stage starts. A finished stage is only verified; one whose input
+    has changed is added to or rebuilt. Raises what a stage raises; completed work is kept, and the next call resumes
+    there.
     """
     check_corpus(corpus)
     config = CorpusConfig(corpus)
-    runs = [(BY_NAME[name], config.options(name, BY_NAME[name].config_type())) for name in stages]
-    for stage, stage_config in runs:
-        _check_files(config, stage, stage_config)
-        _check_sources(config, stage, stages)
+    runs = check_stages(config, stages)
     summaries = []
     for stage, stage_config in runs:
-        inputs: dict[str, Any] = {key: storage.join(corpus, source) for key, source in stage.reads.items()}
-        if stage.files:
-            inputs[stage.files] = config.files(stage.name)
-        inputs |= config.paths(stage.name)
-        output = storage.join(corpus, stage.name)
-        summary = stage.load()(stage_config, **inputs, output=output, options=options)
+        summary = run_stage(config, stage, stage_config, options)
         if on_summary is not None:
             on_summary(summary)
         summaries.append(summary)
     return summaries
+
+
+def check_stages(config: CorpusConfig, stages: Sequence[str]) -> list[tuple[StageSpec, Any]]:
+    """Return stages with their options; raise UsageError or InputError if a stage cannot run."""
+    runs = [(BY_NAME[name], config.options(name, BY_NAME[name].config_type())) for name in stages]
+    for stage, stage_config in runs:
+        _check_files(config, stage, stage_config)
+        _check_sources(config, stage, stages)
+    return runs
+
+
+def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:
+    """Run one stage of a corpus; a result that can be rebuilt follows a change of the stages that it reads."""
+    inputs: dict[str, Any] = config.sources(stage.name)
+    if stage.files:
+        inputs[stage.files] = config.files(stage.name)
+    inputs |= config.paths(stage.name)
+    follow_inputs = tuple(
+        parameter for parameter in config.upstream(stage.name) if parameter not in config.paths(stage.name)
+    )
+    return stage.load()(
+        stage_config,
+        **inputs,
+        output=storage.join(config.corpus, stage.name),
+        options=dataclasses.replace(options, follow_inputs=follow_inputs),
+    )
 
 
 def status(corpus: str, verify: bool) -> list[StageStatus]:
@@ -188,6 +258,16 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     )
 
 
+def _all_reads(stage: str) -> Mapping[str, str]:
+    return BY_NAME[stage].reads
+
+
+def _closure(stage: str, reads: Callable[[str], Mapping[str, str]]) -> set[str]:
+    """Return the stages that a stage reads, directly or through others."""
+    direct = {*reads(stage).values()}
+    return direct.union(*(_closure(source, reads) for source in direct))
+
+
 def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> None:
     """Check that the files of a stage's table exist: now, not after a week of fetching."""
     files = config.file_paths(stage.name)
@@ -195,7 +275,7 @@ def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> N
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"
         raise UsageError(f"{config.path}: [{stage.name}] has no {key}; add {key} = {example}")
-    for path in filter(None, files.values()):
+    for path in filter(None, (*files.values(), *config.own_input(stage.name))):
         if path != "-" and not (storage.glob(path) if storage.is_glob(path) else storage.exists(path)):
             raise InputError(f"{path}: no such file; it is named in [{stage.name}] of {config.path}")
 
@@ -206,7 +286,7 @@ def _check_sources(config: CorpusConfig, stage: StageSpec, stages: Sequence[str]
     for key, path in paths.items():
         if not storage.exists(path):
             raise InputError(f"{path}: no such file or folder; it is named by {key} in [{stage.name}] of {config.path}")
-    for parameter, source in stage.reads.items():
+    for parameter, source in config.upstream(stage.name).items():
         if parameter in paths or source in stages or has_manifest(storage.join(config.corpus, source)):
             continue
         raise UsageError(

@@ -13,6 +13,9 @@ from typing import Any
 
 from pipelines.core.run import Summary
 
+# The key of a stage's TOML table that lists its own input.
+INPUT = "input"
+
 
 @dataclasses.dataclass(frozen=True)
 class StageSpec:
@@ -24,6 +27,8 @@ class StageSpec:
     `files` is a parameter that takes a list of paths, and the key of the stage's TOML table that lists them. If
     `file_table` is set, that key holds a table `NAME = "PATH"` instead, passed as `NAME=PATH`. `paths` are parameters
     that take one path each, and keys of the TOML table; such a key may replace an input of `reads`.
+
+    A stage with a `main_input` reads files from elsewhere if its TOML table lists them under `input`.
     """
 
     name: str
@@ -36,7 +41,12 @@ class StageSpec:
     def path_keys(self) -> tuple[str, ...]:
         """The keys of the stage's TOML table that name files instead of options."""
         files_key = self.file_table or self.files
-        return (*([files_key] if files_key else []), *self.paths)
+        return (*([files_key] if files_key else []), *self.paths, *([INPUT] if self.main_input else []))
+
+    @property
+    def main_input(self) -> str | None:
+        """The parameter that takes files from elsewhere, too."""
+        return next((parameter for parameter in self.reads if parameter in ("links", "pages", "documents")), None)
 
     @property
     def function(self) -> str:

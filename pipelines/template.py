@@ -18,9 +18,15 @@ _HEAD = """\
 
 [build]
 stages = {stages}
+# Stages to leave out: dedup, remove-wikipedia. The stages after them read their input.
+# skip = ["remove-wikipedia"]
 """
 
 _PATH_KEYS = {
+    "input": (
+        "Files to read instead of the folder of the stage before: by name, folder or glob.",
+        '["texts/*.jsonl.zst"]',
+    ),
     "dumps": ("Reddit's monthly submission dumps: files, folders or globs.", '["dumps/RS_*"]'),
     "counts": (
         "Word counts to train on instead of documents: output folders of train-bpe, or Parquet files.",

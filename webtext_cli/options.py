@@ -17,7 +17,7 @@ from pipelines.core.config import Config, OptionSpec, field_types, spec_of
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers, make_executor
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import is_folder, join
+from pipelines.core.storage import basename, is_folder, join
 from pipelines.pipeline import BY_NAME
 from webtext_cli.console import make_progress
 
@@ -41,22 +41,23 @@ class Shared:
         """Return `--output`, or the stage's folder in the corpus; raise UsageError if it overlaps an input."""
         output = self.output or join(self.corpus, stage)
         check_disjoint(output, self.input)
-        if self.output and not self.input and stage in BY_NAME:
-            check_disjoint(output, [join(self.corpus, source) for source in BY_NAME[stage].reads.values()])
+        if not self.input and stage in BY_NAME:
+            sources = CorpusConfig(self.corpus).sources(stage).values()
+            check_disjoint(output, [path for source in sources for path in _as_list(source)])
         return output
 
     def stage_input(self, stage: str) -> str:
         """Return the folder of an earlier stage in the corpus."""
         return join(self.corpus, stage)
 
-    def input_or(self, stage: str) -> list[str]:
-        """Return `--input`, or the folder of an earlier stage in the corpus; raise InputError if there is neither."""
-        folder = self.stage_input(stage)
-        if not self.input and not is_folder(folder):
+    def input_of(self, stage: str) -> list[str]:
+        """Return `--input`, or what the stage reads in the corpus; raise InputError if there is neither."""
+        source = None if self.input else CorpusConfig(self.corpus).sources(stage)[BY_NAME[stage].main_input or ""]
+        if isinstance(source, str) and not is_folder(source):
             raise InputError(
-                f"{folder}: no such folder; run `webtext {stage}` first, or name another input with --input"
+                f"{source}: no such folder; run `webtext {basename(source)}` first, or name another input with --input"
             )
-        return list(self.input) or [folder]
+        return list(self.input) or _as_list(source)
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
@@ -67,6 +68,10 @@ class Shared:
             discard_pages=self.discard_pages,
             serial_if_tiny=self.workers is None,
         )
+
+
+def _as_list(source: str | list[str] | None) -> list[str]:
+    return [source] if isinstance(source, str) else source or []
 
 
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ _SHARD_INPUTS = "inputs_of_tasks"
 _REFUSED = "refused"
 _DECLARED = "files_in_folders"
 # The names of shards, including those that a killed run did not list yet.
-_SHARD = re.compile(r"[a-z-]+-\d{5}(-[a-z]+)?\.[a-z.]+$")
+_SHARD = re.compile(r"[a-z-]+-\d{5}(-\d{5})?(-[a-z]+)?\.[a-z.]+$")
 
 
 def is_unfinished(folder: str) -> bool:

@@ -26,6 +26,7 @@ from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
     MANIFEST_FILE,
     NEXT,
+    FileEntry,
     Identity,
     Manifest,
     ShardEntry,
@@ -36,6 +37,7 @@ from pipelines.core.manifest import (
     replace_result,
     write_manifest,
 )
+from pipelines.core.plan import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
 from pipelines.core.progress import show_progress
 from pipelines.core.repeated_ids import count_repeated_ids, write_id_hashes
 from pipelines.core.stage import RunOptions, Stage, Summary, TaskResult
@@ -61,6 +63,8 @@ class StageRun:
         self._started = time.monotonic()
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
+        # The folder of the finished result that this run adds to.
+        self.earlier: str | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
 
@@ -113,7 +117,7 @@ class StageRun:
         if cost is not None:
             total = sum(map(cost, todo))
         elif total is not None:
-            total = _remaining(total, unit, list(entries.values()), len(items))
+            total = remaining_work(total, unit, list(entries.values()), len(items))
         label = f"{self._identity.stage}: {phase}"
         progress = self._options.progress
         if entries and todo:
@@ -150,6 +154,17 @@ class StageRun:
         )
         return entry
 
+    def link_earlier(self, file: FileEntry) -> FileEntry:
+        """Make a file of the earlier result part of this one, without a copy where the file system has hard links."""
+        assert self.earlier is not None
+        storage.link(storage.join(self.earlier, file.name), storage.join(self.output, file.name))
+        return file
+
+    def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
+        """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
+        storage.remove(self.output)
+        return ChangedRunError(f"{self.earlier}: {problem}. {advice}, or choose another --output to keep both")
+
     def declare_outputs(self, names: Sequence[str]) -> None:
         """Record which files will be written into folders of the stage, so that they are its own even after a kill."""
         self._folder.write_header(self._identity, self._shard_inputs, names)
@@ -161,6 +176,11 @@ class StageRun:
     def resumed_entry(self, phase: str, name: str) -> ShardEntry | None:
         """Return the entry of a task that an earlier run finished."""
         return self._resumed.get((phase, name))
+
+    def adopt_entry(self, entry: ShardEntry) -> None:
+        """Count a task as done whose files were taken from an earlier result."""
+        self._folder.write_entry(entry)
+        self._resumed[entry.phase, entry.name] = entry
 
     def discard_entry(self, phase: str, name: str) -> None:
         """Discard the entry of a task that an earlier run finished, so that it runs again."""
@@ -202,8 +222,8 @@ class StageRun:
         if not self.finished and "documents" in self._identity.inputs:
             self._folder.mark_refused()
 
-    def open(self, config: Any, global_phases: Sequence[str]) -> None:
-        """Resume what the folder contains, or start; raise ChangedRunError if it was built differently."""
+    def open(self, config: Any, global_phases: Sequence[str], extends: Extends | None, reopen: bool) -> None:
+        """Resume what the folder contains, add to it, or start; raise ChangedRunError if it was built differently."""
         if (recorded := self._folder.recorded_identity()) is not None:
             recorded = recorded.with_current_options(config)
         if self.lock_error and not has_manifest(self.output):
@@ -215,15 +235,18 @@ class StageRun:
             recorded = self._identity
         if recorded is None:
             self._folder.check_unclaimed()
-        elif differences := recorded.differences(self._identity):
-            if not self._folder.has_no_results():
-                self._check_may_replace("; ".join(differences))
+        elif (differences := recorded.differences(self._identity)) or (reopen and has_manifest(self.output)):
+            is_extended = has_manifest(self.output) and self._extends(recorded, extends)
+            if not is_extended and not self._folder.has_no_results():
+                check_may_replace(self._stage, recorded, self._identity, self._options, self.output)
             if self.lock_error:
                 raise self.lock_error
             begun = OutputFolder(storage.join(self.output, NEXT)).recorded_identity()
             if has_manifest(self.output) or (begun and begun.with_current_options(config) == self._identity):
-                self._build_next()
-                self.open(config, global_phases)
+                if is_extended:
+                    self.earlier = self.output
+                self._build_next("; ".join(differences))
+                self.open(config, global_phases, extends, reopen=False)
                 return
             if not self._folder.has_no_results():
                 self.note(f"{self.output}: discards the unfinished run that is there ({'; '.join(differences)})")
@@ -237,31 +260,24 @@ class StageRun:
         else:
             self._resume(self._intact(self._folder.entries()))
 
-    def _build_next(self) -> None:
+    def _extends(self, recorded: Identity, extends: Extends | None) -> bool:
+        """Return whether this run adds to a finished result instead of replacing it."""
+        if not is_addition(self._stage, recorded, self._identity, self._shard_inputs):
+            return False
+        restarts = self._stage.is_irreplaceable and self._options.overwrite and self._options.discard_pages
+        return not restarts and (extends is None or extends(self.output))
+
+    def _build_next(self, differences: str) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""
         self._folder.check_foreign_files()
         if has_manifest(self.output):
             size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
             self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        if differences:
+            effect = "is added to" if self.earlier else "is rebuilt as a whole"
+            self.note(f"{self._identity.stage}: {effect} ({differences})")
         self._replaced = self._folder
         self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
-
-    def _check_may_replace(self, differences: str) -> None:
-        irreplaceable = self._stage.is_irreplaceable
-        if self._options.overwrite and (self._options.discard_pages or not irreplaceable):
-            return
-        if has_manifest(self.output):
-            content = "a different result"
-            effect = "fetch all pages again and delete these" if irreplaceable else "rebuild all of it"
-            effect = f"{effect} (this result stays in use until the new one is complete)"
-        else:
-            content = "an unfinished run that differs"
-            effect = f"delete its {'pages' if irreplaceable else 'work'} and start from the beginning"
-        flags = "--overwrite --discard-pages" if irreplaceable and not self._options.discard_pages else "--overwrite"
-        raise ChangedRunError(
-            f"{self.output}: contains {content}: {differences}. Use {flags} to {effect}, or choose another --output to "
-            "keep both"
-        )
 
     def _only_shard_inputs_changed(self, recorded: Identity) -> bool:
         """Return whether an unfinished run differs from this one only in inputs that single tasks read."""
@@ -332,15 +348,6 @@ def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
     return TaskResult(files=tuple(file for file in files if not file.name.startswith(f"{WORK}/")))
 
 
-def _remaining(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:
-    """Return the part of `total` that remains, so that rate and time left are of this run.
-
-    Where the entries of an earlier run do not say how much they were, tasks count as equally large.
-    """
-    counted = sum(entry.records_in for entry in resumed) if unit == "records" else 0
-    return total - counted if counted or not resumed else round(total * (1 - len(resumed) / items))
-
-
 @contextlib.contextmanager
 def stage_run(
     stage: Stage,
@@ -351,6 +358,8 @@ def stage_run(
     options: RunOptions,
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
+    extends: Extends | None = None,
+    reopen: bool = False,
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
 
@@ -358,11 +367,17 @@ def stage_run(
     names say what they read, except in `global_phases`: if only these inputs changed, an unfinished run resumes and
     repeats just the global phases.
 
+    A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
+    `run.earlier`, if `extends` confirms that the inputs contain all that it was built from. `reopen` starts such a run
+    also from the same inputs.
+
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
     """
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
+    if options.dry_run:
+        raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
     with contextlib.ExitStack() as stack:
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         try:
@@ -371,7 +386,7 @@ def stage_run(
             run.lock_error = error
         else:
             complete_replacement(output)
-        run.open(config, global_phases)
+        run.open(config, global_phases, extends, reopen)
         try:
             yield run
         except InputError:

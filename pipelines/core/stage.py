@@ -10,19 +10,26 @@ from pipelines.core.executor import Executor, SerialExecutor
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.progress import Progress, Silent
 
+# In `Stage.grows`.
+GROWS_BY_FILES = "*"
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """The name and version of a stage; raise the version when equal inputs give other bytes.
 
     `writes` names the files and folders of the stage other than numbered shards (see `OutputFolder`). A result that
-    `is_irreplaceable` may be impossible to build again: `--overwrite` alone does not delete it.
+    `is_irreplaceable` may be impossible to build again: `--overwrite` alone does not delete it. One that
+    `is_expensive` is not rebuilt by `webtext build` because its input changed. `grows` are the inputs that can be added
+    to (`GROWS_BY_FILES`: further shard inputs), so that a run may use a finished result (see `stage_run`).
     """
 
     name: str
     version: int
     writes: tuple[str, ...] = ()
     is_irreplaceable: bool = False
+    is_expensive: bool = False
+    grows: tuple[str, ...] = ()
 
 
 # Starting workers takes about a second, as long as the tasks for so many bytes of documents.
@@ -33,8 +40,9 @@ _TINY_BYTES = 1 << 20
 class RunOptions:
     """How a stage is run; nothing here changes its result.
 
-    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`. With
-    `serial_if_tiny`, small inputs are read without worker processes.
+    `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`; also without it, a
+    result is rebuilt whose `follow_inputs` have changed, and nothing else. With `serial_if_tiny`, small inputs are read
+    without worker processes. A `dry_run` raises `plan.DryRun` with what it would do.
     """
 
     executor: Executor = dataclasses.field(default_factory=SerialExecutor)
@@ -42,6 +50,8 @@ class RunOptions:
     progress: Progress = dataclasses.field(default_factory=Silent)
     discard_pages: bool = False
     serial_if_tiny: bool = False
+    follow_inputs: tuple[str, ...] = ()
+    dry_run: bool = False
 
     def for_input(self, size_bytes: int) -> RunOptions:
         """Return the options for an input of this size."""

@@ -215,6 +215,18 @@ def move(source: str, target: str) -> None:
             _rename(file_system, name, final + name[len(plain) :])
 
 
+def link(source: str, target: str) -> None:
+    """Give a file a second name, in place of any file of that name; copy it where there are no hard links."""
+    remove(target)
+    with _accessing(target, "write") as (file_system, path):
+        file_system.makedirs(path.rsplit("/", 1)[0] or "/", exist_ok=True)
+        if is_local(target):
+            with contextlib.suppress(OSError):
+                os.link(local_path(source), path)
+                return
+        file_system.copy(_file_system(source)[1], path)
+
+
 def open_read(path: str) -> BinaryIO:
     """Open a file for reading bytes; raise InputError if it does not exist."""
     with _accessing(path, "read") as (file_system, plain):

@@ -34,8 +34,13 @@ _ALL_STAGES = pytest.mark.parametrize("name", stage_names())
 # have worker processes, which start for each of them.
 _KILLS = int(os.environ.get("WEBTEXT_TEST_KILLS", "8"))
 
-# Files next to a result that the manifest does not list: times, which differ from run to run, and checkpoints.
-_UNLISTED = {"pretrain": ("timing.jsonl", "training.html", "checkpoints"), "train-bpe": ("timing.json", "report.html")}
+# Files next to a result that the manifest does not list: times, which differ from run to run, and checkpoints; and the
+# submissions of each dump.
+_UNLISTED = {
+    "scrape": ("partitions",),
+    "pretrain": ("timing.jsonl", "training.html", "checkpoints"),
+    "train-bpe": ("timing.json", "report.html"),
+}
 
 
 class Notes(Silent):

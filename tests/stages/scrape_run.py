@@ -104,6 +104,6 @@ def read_links(output: Path) -> dict[str, dict[str, Any]]:
 
 def result_bytes(output: Path) -> dict[str, bytes]:
     """Return the content of every file of a finished result by name."""
-    found = {path.name: path.read_bytes() for path in output.iterdir() if not path.name.startswith(".lock")}
+    found = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file() and path.name[0] != "."}
     assert "manifest.json" in found
     return found

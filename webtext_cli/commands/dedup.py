@@ -48,7 +48,7 @@ def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -
         from webtext_cli.tables.dedup import print_self_test
 
         result = measure(
-            config, documents=shared.input_or("extract"), options=shared.run_options(), sample=sample or SAMPLE
+            config, documents=shared.input_of("dedup"), options=shared.run_options(), sample=sample or SAMPLE
         )
         print_self_test(result, shared.as_json)
         return
@@ -58,7 +58,7 @@ def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -
 
     summary = dedup(
         config,
-        documents=shared.input_or("extract"),
+        documents=shared.input_of("dedup"),
         output=shared.stage_output("dedup"),
         options=shared.run_options(),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.build import CorpusConfig
 from pipelines.core import storage
 from pipelines.stages.extract.config import ExtractConfig
 from webtext_cli.console import print_summary
@@ -41,7 +42,7 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
         from webtext_cli.tables.extract import print_explanation
 
         config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
-        pages = list(shared.input) if is_file(explain) else shared.input_or("fetch")
+        pages = list(shared.input) if is_file(explain) else shared.input_of("extract")
         print_explanation(explain_page(config, explain, pages=pages), shared.as_json)
         return
     from pipelines.stages.extract.stage import extract
@@ -49,7 +50,7 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
     config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
     summary = extract(
         config,
-        pages=shared.input_or("fetch"),
+        pages=shared.input_of("extract"),
         links=links or _links_of_corpus(shared),
         output=shared.stage_output("extract"),
         options=shared.run_options(),
@@ -65,6 +66,7 @@ def _links_of_corpus(shared: Shared) -> str | None:
     from pipelines.stages.extract.stage import reads_scrape
 
     folder = shared.stage_input("scrape")
-    if shared.input or not (storage.list_folder(folder) or reads_scrape(shared.stage_input("fetch"))):
+    has_no_links = shared.input or CorpusConfig(shared.corpus).sources("extract")["links"] is None
+    if has_no_links or not (storage.list_folder(folder) or reads_scrape(shared.stage_input("fetch"))):
         return None
     return folder

@@ -31,7 +31,7 @@ def command(shared: Shared, **flags: Any) -> None:
     config = stage_config(FetchConfig, "fetch", shared.corpus, flags)
     summary = fetch(
         config,
-        links=shared.input_or("scrape"),
+        links=shared.input_of("fetch"),
         output=shared.stage_output("fetch"),
         options=shared.run_options(),
     )

@@ -45,7 +45,7 @@ def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
     check_disjoint(output, merge)
     summary = overlap_index(
         config,
-        documents=None if merge else shared.input_or("remove-wikipedia"),
+        documents=None if merge else shared.input_of("overlap-index"),
         output=output,
         options=shared.run_options(),
         merge=merge,

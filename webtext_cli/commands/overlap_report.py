@@ -82,7 +82,7 @@ def command(
     reads_documents = index is None and benchmarks  # without benchmarks, the stage refuses the call first
     summary = overlap_report(
         stage_config(OverlapReportConfig, "overlap-report", shared.corpus, flags),
-        documents=shared.input_or("remove-wikipedia") if reads_documents else None,
+        documents=shared.input_of("overlap-report") if reads_documents else None,
         benchmarks=benchmarks,
         output=output,
         options=shared.run_options(),

@@ -52,7 +52,7 @@ def command(shared: Shared, reference: tuple[str, ...], reference_index: str | N
     check_disjoint(output, [*reference, *([reference_index] if reference_index else [])])
     summary = remove_wikipedia(
         config,
-        documents=shared.input_or("dedup"),
+        documents=shared.input_of("remove-wikipedia"),
         output=output,
         options=shared.run_options(),
         reference=reference,

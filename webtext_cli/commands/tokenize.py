@@ -50,7 +50,7 @@ def command(shared: Shared, tokenizer: str | None, location: str | None, **flags
     config = stage_config(TokenizeConfig, "tokenize", shared.corpus, flags)
     summary = tokenize(
         config,
-        documents=shared.input_or("remove-wikipedia"),
+        documents=shared.input_of("tokenize"),
         tokenizer=tokenizer
         or CorpusConfig(shared.corpus).paths("tokenize").get("tokenizer")
         or shared.stage_input("train-bpe"),

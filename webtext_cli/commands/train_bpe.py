@@ -59,7 +59,7 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
     check_disjoint(output, [*counts, *([compare] if compare else [])])
     summary = train_bpe(
         config,
-        documents=[] if counts else shared.input_or("remove-wikipedia"),
+        documents=[] if counts else shared.input_of("train-bpe"),
         output=output,
         options=shared.run_options(),
         counts=counts,

@@ -17,6 +17,7 @@ STAGE = Stage(
         *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl"),
         *("timing.jsonl", "training.html", "checkpoints/", "spikes/", "tensorboard/"),
     ),
+    is_expensive=True,
 )
 
 

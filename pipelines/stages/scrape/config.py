@@ -84,6 +84,13 @@ class ScrapeConfig:
         identity=False,
     )
 
+    keep_partitions: bool = option(
+        True,
+        "Keep the submissions of every file next to the links, so that a further file can be added without reading the "
+        "others again.",
+        identity=False,
+    )
+
     @property
     def needs_files(self) -> bool:
         """Whether the source reads files."""

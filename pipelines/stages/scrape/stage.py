@@ -11,6 +11,7 @@ from pipelines.core.errors import InputError, UsageError
 from pipelines.core.format import plural
 from pipelines.core.manifest import has_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.core.stage import GROWS_BY_FILES
 from pipelines.stages.scrape.accounting import write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
@@ -19,13 +20,14 @@ from pipelines.stages.scrape.merge import MergeContext, merge_bucket
 from pipelines.stages.scrape.month_reports import MonthReport, make_month_reports, unusable_months
 from pipelines.stages.scrape.months import known_months_version
 from pipelines.stages.scrape.partition import FileToRead, ReadContext, file_bytes, partition_file, read_stats
+from pipelines.stages.scrape.partitions import PARTITIONS, keep_partitions, reuse_partitions
 from pipelines.stages.scrape.refresh import refresh_scores
 from pipelines.stages.scrape.scores import check_service
 from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
 from pipelines.stages.scrape.submission_filter import SubmissionFilter, make_filter, resolve_config
 from pipelines.stages.scrape.url_source import check_url_column
 
-STAGE = Stage("scrape", 2)
+STAGE = Stage("scrape", 2, (f"{PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 SCORE_INPUT = "refreshed scores"
 
 _MAX_SHOWN = 5
@@ -120,8 +122,10 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     context = ReadContext(
         filter=filter, source=config.source, url_column=config.url_column, shards=config.shards, output=run.output
     )
+    if run.earlier:
+        reuse_partitions(run, files)
     _discard_repaired(run, files)
-    run.map(partition_file, files, context, phase="read", work=True, unit="bytes", cost=file_bytes)
+    entries = run.map(partition_file, files, context, phase="read", work=True, unit="bytes", cost=file_bytes)
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
     reports = make_month_reports(
@@ -150,6 +154,8 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
         )
 
     run.once("lists", write_lists)
+    if config.keep_partitions and config.needs_files:
+        keep_partitions(run, entries)
 
 
 def _discard_repaired(run: StageRun, files: list[FileToRead]) -> None:

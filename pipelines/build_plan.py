@@ -1,0 +1,176 @@
+"""`webtext build --dry-run`: what a build would do, why, and about how much disk space it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.build import CorpusConfig, check_corpus, check_stages, run_stage
+from pipelines.core import storage
+from pipelines.core.config import identity_of
+from pipelines.core.errors import WebtextError
+from pipelines.core.inputs import expand_globs
+from pipelines.core.journal import OutputFolder
+from pipelines.core.manifest import Manifest, has_manifest, read_manifest
+from pipelines.core.plan import DryRun, RunPlan, plan_run
+from pipelines.core.run import RunOptions
+from pipelines.core.stage import Stage
+from pipelines.pipeline import StageSpec
+
+# For stages without an earlier result in the corpus. Of a link whose page answers: benchmarks/pipeline.md.
+_WARC_BYTES_PER_LINK = 47_000
+# Of a result, per byte of its input: measured on the demo's pages (extract) and on 16 MB of documentation (tokenize);
+# for the others a bound, since they keep at most what they read.
+_BYTES_PER_INPUT_BYTE = {"scrape": 1.0, "extract": 0.3, "dedup": 1.0, "remove-wikipedia": 1.0, "tokenize": 2.6}
+_NOT_ESTIMATED = "not estimated"
+
+
+@dataclasses.dataclass(frozen=True)
+class StagePlan:
+    """What a build would do with a stage; `action` is one of `RunPlan`.
+
+    `disk_bytes` is about what it adds while it runs, None if that cannot be told, and `basis` says from what.
+    """
+
+    stage: str
+    action: str
+    reason: str
+    disk_bytes: int | None
+    basis: str
+
+
+@dataclasses.dataclass
+class _Expected:
+    """What is expected of a stage's result: its size in bytes and its records, None if unknown; whether it changes."""
+
+    size_bytes: int | None
+    records: int | None
+    changes: bool
+
+
+def plan_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[StagePlan]:
+    """Return what `build` would do with stages of a corpus folder; write nothing.
+
+    Raises what `build` raises before its first stage.
+    """
+    check_corpus(corpus)
+    config = CorpusConfig(corpus)
+    expected: dict[str, _Expected] = {}
+    plans = []
+    for spec, stage_config in check_stages(config, stages):
+        changing = [
+            source for source in config.upstream(spec.name).values() if _expect(config, source, expected).changes
+        ]
+        plan = _plan(config, spec, stage_config, changing, options)
+        disk_bytes, basis = _estimate(config, spec, plan, expected)
+        plans.append(StagePlan(spec.name, plan.action, plan.reason, disk_bytes, basis))
+    return plans
+
+
+def _expect(config: CorpusConfig, stage: str, expected: dict[str, _Expected]) -> _Expected:
+    """Return what is expected of a stage's result: unless it was planned, what is there."""
+    folder = storage.join(config.corpus, stage)
+    if stage not in expected:
+        manifest = read_manifest(folder) if has_manifest(folder) else None
+        expected[stage] = _Expected(_size(manifest), manifest.records_out if manifest else None, changes=False)
+    return expected[stage]
+
+
+def _plan(
+    config: CorpusConfig, spec: StageSpec, stage_config: Any, changing: Sequence[str], options: RunOptions
+) -> RunPlan:
+    output = storage.join(config.corpus, spec.name)
+    if (recorded := OutputFolder(output).recorded_identity()) is None:
+        return RunPlan("run", "new")
+    if not changing:
+        try:
+            run_stage(config, spec, stage_config, dataclasses.replace(options, dry_run=True))
+        except DryRun as dry_run:
+            return dry_run.plan
+        raise WebtextError(f"{spec.name}: did not plan its run; this is a bug in webtext, please report it")
+    stage: Stage = importlib.import_module(f"pipelines.stages.{spec.function}.stage").STAGE
+    names = {name for name, source in config.upstream(spec.name).items() if source in changing}
+    # The options of a training are recorded in another form.
+    options_now = recorded.config if stage.is_expensive else identity_of(stage_config)
+    requested = dataclasses.replace(
+        recorded,
+        version=stage.version,
+        config=options_now,
+        inputs={**recorded.inputs, **dict.fromkeys(names, "")},
+    )
+    followed = dataclasses.replace(options, follow_inputs=tuple(config.upstream(spec.name)))
+    plan = plan_run(stage, requested, stage_config, output, followed)
+    return dataclasses.replace(plan, reason=f"{plan.reason}, since {' and '.join(changing)} will change")
+
+
+def _size(manifest: Manifest | None) -> int | None:
+    return sum(file.size_bytes for file in manifest.files) if manifest else None
+
+
+def _estimate(
+    config: CorpusConfig, spec: StageSpec, plan: RunPlan, expected: dict[str, _Expected]
+) -> tuple[int | None, str]:
+    """Return what a stage adds on disk and from what that is estimated; add its result to the expected ones."""
+    output = storage.join(config.corpus, spec.name)
+    before = read_manifest(output) if has_manifest(output) else None
+    input_bytes, records = _input_size(config, spec, expected)
+    if plan.action == "keep":
+        return 0, ""
+    if before and (growth := _growth(config, spec, before, records)) is not None:
+        size: int | None = round((_size(before) or 0) * growth)
+        basis = "from the earlier result, by the size of the input"
+        records = round(before.records_out * growth)
+    else:
+        size, basis = _from_input(spec.name, input_bytes, records)
+    expected[spec.name] = _Expected(size, records, changes=True)
+    if size is not None and before and spec.name == "fetch" and plan.action == "add":
+        size = max(0, size - (_size(before) or 0))  # the WARC files that are there are linked
+    return size, basis
+
+
+def _input_size(config: CorpusConfig, spec: StageSpec, expected: dict[str, _Expected]) -> tuple[int | None, int | None]:
+    """Return the bytes and records of the main input of a stage, None if unknown."""
+    main = spec.main_input or next(iter(spec.reads), None)
+    if main is None:
+        return _total_bytes(config.files(spec.name)), None
+    if source := config.upstream(spec.name).get(main):
+        result = _expect(config, source, expected)
+        return result.size_bytes, result.records
+    return _total_bytes(config.own_input(spec.name)), None
+
+
+def _total_bytes(paths: Sequence[str]) -> int | None:
+    files = [file for path in paths if path != "-" for file in _files(path)]
+    return sum(map(storage.size_bytes, files)) if files else None
+
+
+def _files(path: str) -> list[str]:
+    return [
+        file
+        for match in expand_globs([path])
+        for file in (storage.walk_files(match) if storage.is_folder(match) else [match])
+    ]
+
+
+def _growth(config: CorpusConfig, spec: StageSpec, before: Manifest, records: int | None) -> float | None:
+    """Return how many times as large as that of an earlier result the input is, None if unknown."""
+    if spec.reads:
+        return records / before.records_in if records is not None and before.records_in else None
+    sizes: Mapping[str, int] = {
+        storage.basename(file): storage.size_bytes(file)
+        for path in config.files(spec.name)
+        if path != "-"
+        for file in _files(path)
+    }
+    known = sum(size for name, size in sizes.items() if name in before.identity.inputs)
+    return sum(sizes.values()) / known if known else None
+
+
+def _from_input(stage: str, input_bytes: int | None, records: int | None) -> tuple[int | None, str]:
+    if stage == "fetch" and records is not None:
+        return records * _WARC_BYTES_PER_LINK, f"{_WARC_BYTES_PER_LINK / 1000:.0f} kB per link"
+    if (ratio := _BYTES_PER_INPUT_BYTE.get(stage)) and input_bytes is not None:
+        return round(input_bytes * ratio), f"{ratio:g} times its input"
+    return None, _NOT_ESTIMATED

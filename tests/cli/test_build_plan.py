@@ -1,0 +1,182 @@
+"""`webtext build` from one's own texts, with skipped stages, and `--dry-run`: what would run, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.build import CorpusConfig
+from pipelines.core.errors import UsageError
+from pipelines.core.manifest import read_manifest
+from webtext_cli.main import main
+
+_QUIET = ["--corpus", "corpus", "--workers", "1", "-q"]
+_TEXTS = ["dedup", "remove-wikipedia", "train-bpe", "tokenize"]
+_ALL = ["scrape", "fetch", "extract", *_TEXTS]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus whose dedup reads one's own texts."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write_texts(folder / "texts.jsonl", 40)
+    write_toml(folder, '[dedup]\ninput = ["texts.jsonl"]\n')
+    return folder
+
+
+def write_texts(path: Path, count: int, first: int = 0) -> None:
+    rows = [
+        {
+            "id": f"d{number}",
+            "url": f"http://a.com/{number}",
+            "text": f"some words of document {number}, more of {number}",
+        }
+        for number in range(first, first + count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_toml(corpus: Path, tables: str, build: str = f"[build]\nstages = {json.dumps(_ALL)}\n") -> None:
+    (corpus / "webtext.toml").write_text(f"{build}\n{tables}\n[train-bpe]\nvocab_size = 300\n")
+
+
+def plan(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> dict[str, Any]:
+    """Return the plan by stage."""
+    capsys.readouterr()
+    assert main(["build", *_QUIET, "--dry-run", "--json", *options]) == code
+    return {stage["stage"]: stage for stage in json.loads(capsys.readouterr().out)["stages"]}
+
+
+@pytest.mark.parametrize(
+    ("tables", "stages"),
+    [
+        ({"dedup": {"input": ["a.txt"]}}, _TEXTS),
+        ({"remove-wikipedia": {"input": ["a.txt"]}}, _TEXTS[1:]),
+        ({"fetch": {"input": ["urls.txt"]}}, _ALL[1:]),
+        ({"extract": {"input": ["pages/"]}}, _ALL[2:]),
+        ({"tokenize": {"input": ["a.txt"]}}, _ALL),
+        ({"dedup": {"input": ["a.txt"]}, "build": {"skip": ["remove-wikipedia"]}}, ["dedup", "train-bpe", "tokenize"]),
+        ({"build": {"skip": ["dedup", "remove-wikipedia"]}}, ["scrape", "fetch", "extract", "train-bpe", "tokenize"]),
+    ],
+)
+def test_stages_are_left_out_that_nothing_reads(tables: dict[str, Any], stages: list[str]) -> None:
+    config = CorpusConfig("nowhere")
+    config.tables = tables
+    assert config.stages(None, None) == stages
+
+
+def test_a_stage_reads_its_own_input_or_that_of_a_skipped_stage() -> None:
+    config = CorpusConfig("nowhere")
+    config.tables = {"build": {"skip": ["dedup", "remove-wikipedia"]}}
+    assert config.sources("tokenize") == {"documents": "nowhere/extract", "tokenizer": "nowhere/train-bpe"}
+    config.tables["dedup"] = {"input": ["a.txt", "/b.txt"]}
+    assert config.sources("train-bpe") == {"documents": ["nowhere/a.txt", "/b.txt"]}
+    assert config.upstream("tokenize") == {"tokenizer": "train-bpe"}
+    config.tables["fetch"] = {"input": ["urls.txt"]}
+    assert config.sources("extract") == {"pages": "nowhere/fetch", "links": None}
+    config.tables["build"] = {"skip": ["fetch"]}
+    with pytest.raises(UsageError, match="fetch cannot be skipped; only dedup and remove-wikipedia can"):
+        config.stages(None, None)
+
+
+def test_a_build_of_ones_own_texts(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", *_QUIET]) == 0
+    assert sorted(path.name for path in corpus.iterdir() if path.is_dir()) == sorted(_TEXTS)
+    assert read_manifest(str(corpus / "tokenize")).records_in == 40
+    capsys.readouterr()
+    assert main(["dedup", *_QUIET, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records_in"] == 40, "the single command reads the same"
+    write_toml(corpus, '[dedup]\ninput = ["gone.jsonl"]\n')
+    assert main(["build", *_QUIET]) == 1
+    assert "corpus/gone.jsonl: no such file; it is named in [dedup] of corpus/webtext.toml" in capsys.readouterr().err
+
+
+def test_a_build_with_a_skipped_stage(corpus: Path) -> None:
+    write_toml(corpus, '[dedup]\ninput = ["texts.jsonl"]\n', '[build]\nskip = ["remove-wikipedia"]\n')
+    assert main(["build", *_QUIET]) == 0
+    assert not (corpus / "remove-wikipedia").exists()
+    documents = read_manifest(str(corpus / "tokenize")).identity.inputs["documents"]
+    assert documents == read_manifest(str(corpus / "dedup")).fingerprint()
+
+
+def test_an_own_input_that_contains_the_output_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_toml(corpus, '[dedup]\ninput = ["dedup/texts.jsonl"]\n')
+    assert main(["dedup", *_QUIET]) == 2
+    assert "overlap" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_a_new_corpus_writes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages = plan(capsys)
+    assert {name: (stage["action"], stage["reason"]) for name, stage in stages.items()} == dict.fromkeys(
+        _TEXTS, ("run", "new")
+    )
+    size = (corpus / "texts.jsonl").stat().st_size
+    assert (stages["dedup"]["disk_bytes"], stages["dedup"]["basis"]) == (size, "1 times its input")
+    assert (stages["train-bpe"]["disk_bytes"], stages["train-bpe"]["basis"]) == (None, "not estimated")
+    assert [path.name for path in corpus.iterdir() if path.is_dir()] == []
+    assert main(["build", *_QUIET, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "dedup             run      new; disk: about " in printed
+    assert "train-bpe         run      new; disk: not estimated" in printed
+    assert ", without work files, " in printed
+
+
+def test_a_dry_run_says_why_each_stage_runs(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", *_QUIET]) == 0
+    before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*") if path.is_file()}
+    assert {(stage["action"], stage["reason"], stage["disk_bytes"]) for stage in plan(capsys).values()} == {
+        ("keep", "up to date", 0)
+    }
+    write_toml(corpus, '[dedup]\ninput = ["texts.jsonl"]\nthreshold = 0.7\n')
+    stages = plan(capsys, code=1)
+    assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == ("refuse", "threshold was 0.8, is now 0.7")
+    assert main(["build", *_QUIET, "--dry-run"]) == 1
+    assert "threshold was 0.8, is now 0.7 (needs --overwrite)" in capsys.readouterr().out
+    stages = plan(capsys, "--overwrite")
+    assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == ("rebuild", "threshold was 0.8, is now 0.7")
+    assert stages["dedup"]["basis"] == "1 times its input"
+    reason = "its input 'documents' has changed, since dedup will change"
+    assert (stages["remove-wikipedia"]["action"], stages["remove-wikipedia"]["reason"]) == ("rebuild", reason)
+    assert stages["remove-wikipedia"]["basis"] == "1 times its input"
+    assert stages["tokenize"]["reason"] == (
+        "its input 'documents' has changed; its input 'tokenizer' has changed, "
+        "since remove-wikipedia and train-bpe will change"
+    )
+    after = {path: path.stat().st_mtime_ns for path in corpus.rglob("*") if path.is_file()}
+    after.pop(corpus / "webtext.toml")
+    assert after == {path: time for path, time in before.items() if path.name != "webtext.toml"}
+
+
+def test_a_dry_run_shows_an_unfinished_stage(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.core.run.write_manifest", stop)
+        assert main(["build", *_QUIET]) == 130
+    stages = plan(capsys)
+    assert stages["dedup"]["action"] == "resume"
+    assert stages["dedup"]["reason"].startswith("unfinished; ")
+    assert stages["dedup"]["reason"].endswith("tasks already complete")
+
+
+def test_a_build_rebuilds_what_reads_a_changed_stage(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", *_QUIET]) == 0
+    write_texts(corpus / "more.jsonl", 10, first=40)
+    write_toml(corpus, '[dedup]\ninput = ["*.jsonl"]\n')
+    assert main(["build", *_QUIET]) == 1, "whether these files contain what was read before is not known"
+    assert "its input 'documents' has changed. Use --overwrite" in capsys.readouterr().err
+    assert main(["dedup", *_QUIET, "--overwrite"]) == 0
+    assert main(["remove-wikipedia", *_QUIET]) == 1, "a single command does not"
+    capsys.readouterr()
+    assert main(["build", *_QUIET]) == 0
+    notes = capsys.readouterr().err
+    assert "note: remove-wikipedia: is rebuilt as a whole (its input 'documents' has changed)" in notes
+    assert read_manifest(str(corpus / "tokenize")).records_in == 50
