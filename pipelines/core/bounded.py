@@ -11,17 +11,24 @@ MAX_LINE_BYTES = 64 << 20
 _MAX_TEXT_BYTES = 1 << 30
 _MAX_RATIO = 16
 _READ_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def numbered_lines(stream: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank with their numbers from 1; a longer line is cut to `max_bytes`."""
+def numbered_lines(
+    stream: BinaryIO, max_bytes: int = MAX_LINE_BYTES, *, keep_blank: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines, by default without blank ones, with numbers from 1; a longer line is cut to `max_bytes`.
+
+    A byte-order mark at the beginning is removed.
+    """
     number = 0
     while line := stream.readline(max_bytes):
         number += 1
         if len(line) == max_bytes and not line.endswith(b"\n"):
             while (rest := stream.readline(_READ_BYTES)) and not rest.endswith(b"\n"):
                 pass
-        if not line.isspace():
+        line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        if keep_blank or (line and not line.isspace()):
             yield number, line
 
 

@@ -61,7 +61,8 @@ SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
 
 
 def strip_compression(name: str) -> str:
-    """Return a name without its compression suffix."""
+    """Return a name in lower case and without its compression suffix, to tell types of files apart."""
+    name = name.lower()
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return name[: -len(suffix)]
@@ -163,23 +164,24 @@ def _check_format(path: str, raw: BinaryIO) -> None:
     """Raise InputError for an archive, and for compressed data whose suffix is missing or wrong."""
     start = raw.read(_TAR_MAGIC.stop)
     raw.seek(0)
-    if start[_TAR_MAGIC] == b"ustar" or path.endswith(".tgz") or strip_compression(path).endswith(".tar"):
+    if start[_TAR_MAGIC] == b"ustar" or path.lower().endswith(".tgz") or strip_compression(path).endswith(".tar"):
         raise InputError(f"{path}: is a tar archive; unpack it first")
     if start.startswith(_ZIP_MAGIC):
         raise InputError(f"{path}: is a zip archive; unpack it first")
     for magic, (kind, suffix) in COMPRESSION_MAGIC.items():
-        if start.startswith(magic) and not path.endswith(suffix):
+        if start.startswith(magic) and not path.lower().endswith(suffix):
             raise InputError(f"{path}: contains {kind} data; rename it to end in {suffix}")
 
 
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
-    if path.endswith(".zst"):
+    name = path.lower()
+    if name.endswith(".zst"):
         return _ZstdReader(raw)
-    if path.endswith(".xz"):
+    if name.endswith(".xz"):
         return _Reader(lzma.LZMAFile(raw).read1)
-    if path.endswith(".bz2"):
+    if name.endswith(".bz2"):
         return _Reader(bz2.BZ2File(raw).read1)
-    if path.endswith(".gz"):
+    if name.endswith(".gz"):
         return _Reader(gzip.GzipFile(fileobj=raw, mode="rb").read1)
     return cast(io.RawIOBase, raw)
 

@@ -153,7 +153,7 @@ def read_batches(
         file = open_parquet(stream, path)
         if columns is not None:
             require_columns(path, file.schema_arrow.names, columns)
-        with _damage_reported(path):
+        with damage_reported(path):
             # One thread: every core has its own worker already, and further threads only cost system time.
             yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
 
@@ -192,7 +192,7 @@ def _longest_row(
     reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names)
     longest = 1
     for number in row_groups:
-        with _damage_reported(path):
+        with damage_reported(path):
             first = next(reader.iter_batches(batch_size=1, columns=names, row_groups=[number], use_threads=False), None)
         parts = [part.dictionary for part in first.columns if isinstance(part, pa.DictionaryArray)] if first else []
         longest = max(longest, sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in parts))
@@ -207,7 +207,7 @@ def column_chunks(
     pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
     """
     file = pq.ParquetFile(stream, metadata=metadata, buffer_size=_PROBED_BYTES)
-    with _damage_reported(path):
+    with damage_reported(path):
         next(file.iter_batches(batch_size=1, columns=list(columns), row_groups=[row_group], use_threads=False), None)
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     group = metadata.row_group(row_group)
@@ -257,12 +257,13 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
     """Open a stream as Parquet; raise InputError if it is not."""
-    with _damage_reported(path, "is not a Parquet file"):
+    with damage_reported(path, "is not a Parquet file"):
         return pq.ParquetFile(stream)
 
 
 @contextlib.contextmanager
-def _damage_reported(path: str, problem: str = "cannot be read as Parquet") -> Iterator[None]:
+def damage_reported(path: str, problem: str = "cannot be read as Parquet") -> Iterator[None]:
+    """Raise InputError, naming the file, for what pyarrow raises if it is damaged."""
     try:
         yield
     except _DAMAGE as error:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.bounded import numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.csv_rows import NumberedLines, TableRow, csv_rows
 from pipelines.core.errors import InputError
 
 DEFAULT_COLUMN = "url"
@@ -22,7 +22,6 @@ PLAIN_SUFFIX = ".txt"
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
 _SHOWN_BYTES = 200
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
@@ -73,21 +72,15 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         yield from _parquet_urls(path, column, report_bytes)
         return
     with open_decompressed(path, report_bytes=report_bytes) as stream:
-        lines = _lines(stream)
+        lines = numbered_lines(stream, _MAX_LINE_BYTES)
         if name.endswith(".csv"):
-            yield from _table_urls(path, column, _csv_rows(lines))
+            yield from _table_urls(path, column, csv_rows(lines, _MAX_LINES_PER_ROW))
         elif name.endswith(".tsv"):
             # TSV has no quotes, so a row is a line.
             rows = (([line], line[1].decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t")) for line in lines)
             yield from _table_urls(path, column, rows)
         else:
             yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, lines)
-
-
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank with their numbers, without a byte order mark."""
-    for number, line in numbered_lines(stream, _MAX_LINE_BYTES):
-        yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
 
 
 def _empty_list(path: str) -> UrlListError:
@@ -152,13 +145,7 @@ def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> s
     return None if value is None else BadRow(number, "not_text", line)
 
 
-# The numbered lines of a row of a table, and its cells or the error that prevents parsing them. A plain tuple, since a
-# named one makes reading a third slower.
-_Lines = list[tuple[int, bytes]]
-_TableRow = tuple[_Lines, list[str] | csv.Error]
-
-
-def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[str | BadRow | None]:
+def _table_urls(path: str, column: str, rows: Iterable[TableRow]) -> Iterator[str | BadRow | None]:
     index: int | None = None
     for lines, cells in rows:
         if index is None:
@@ -183,49 +170,8 @@ def _table_urls(path: str, column: str, rows: Iterable[_TableRow]) -> Iterator[s
         raise _empty_list(path)
 
 
-def _bad_row(lines: _Lines, reason: str) -> BadRow:
+def _bad_row(lines: NumberedLines, reason: str) -> BadRow:
     return BadRow(lines[0][0], reason, b"".join(line for _, line in lines))
-
-
-def _csv_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_TableRow]:
-    feed = _CsvLines(lines)
-    # Strict, so that an unclosed quote is an error and does not swallow the rows after it.
-    reader = csv.reader(feed, strict=True)
-    while True:
-        feed.row = []
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            feed.return_all_but_first()
-            yield feed.row, error
-        else:
-            yield feed.row, cells
-
-
-class _CsvLines:
-    """Feeds lines to `csv.reader` and remembers those of its row, so that a bad row costs only its first line."""
-
-    def __init__(self, lines: Iterator[tuple[int, bytes]]) -> None:
-        self._lines = lines
-        self._returned: deque[tuple[int, bytes]] = deque()
-        self.row: list[tuple[int, bytes]] = []
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if len(self.row) == _MAX_LINES_PER_ROW:
-            raise csv.Error("a row of too many lines")
-        line = self._returned.popleft() if self._returned else next(self._lines)
-        self.row.append(line)
-        # Other columns may contain bytes that are not UTF-8; only the URL is checked.
-        return line[1].decode("utf-8", "surrogateescape")
-
-    def return_all_but_first(self) -> None:
-        """Return all lines of the row except the first, to be read again as separate rows."""
-        self._returned.extendleft(reversed(self.row[1:]))
 
 
 def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | BadRow | None]:

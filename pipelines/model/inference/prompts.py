@@ -11,7 +11,6 @@ from pipelines.core.errors import InputError
 from pipelines.core.text_readers import replace_surrogates
 
 _FIELDS = ("prompt", "text")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_prompts(path: str) -> list[str]:
@@ -38,7 +37,6 @@ def _lines(path: str) -> Iterator[tuple[int, bytes]]:
                 raise InputError(f"{path}:{number}: the line has {MAX_LINE_BYTES:,} bytes or more; shorten the prompt")
             # Only \n ends a line: form feeds and U+2028 may be part of a prompt.
             line = line.removesuffix(b"\n").removesuffix(b"\r")
-            line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if line.strip():
                 yield number, line
 

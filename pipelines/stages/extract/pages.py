@@ -7,18 +7,16 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-from isal import isal_zlib
 from warcio.exceptions import ArchiveLoadFailed
-from warcio.statusandheaders import StatusAndHeadersParserException
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import storage
+from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
-from pipelines.stages.extract.archives import BoundedArchiveIterator
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_links
 
@@ -28,11 +26,6 @@ _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host next to its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
 _ARC_START = b"filedesc://"
-# warcio's messages quote the file.
-_REASON_CHARACTERS = 200
-_ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an instance
-# What warcio raises for an invalid record (AttributeError: it has no target URI).
-_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, _ISAL_ERROR, ValueError, AttributeError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ def _record_at(stream: BinaryIO, offset: int, url: str, requested_url: str) -> R
         return _response(record, url, requested_url)
     except StopIteration:
         return _damaged("no record at the offset")
-    except _DAMAGE as error:
+    except RECORD_DAMAGE as error:
         return _damaged(type(error).__name__)
 
 
@@ -147,22 +140,13 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
                 is_cut = getattr(record.raw_stream, "limit", 0) > 0
                 if page and isinstance(page.content, PageText) and page.content.problem == "damaged_record":
                     raise ArchiveLoadFailed(page.content.detail)
-            except _DAMAGE as error:
-                advice = "check that the copy is complete, repair it with `warcio recompress`, or omit it"
-                raise InputError(f"{path}: is damaged after byte {offset} ({_reason(error)}); {advice}") from error
+            except RECORD_DAMAGE as error:
+                raise damaged_archive(path, offset, error) from error
             if page is None:
                 continue
             if records.err_count > errors:
                 page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
             yield dataclasses.replace(page, warc_file=file.name, warc_offset=offset)
-
-
-def _reason(error: Exception) -> str:
-    """Return the first printable line of an error message, or the type of the error if there is none."""
-    if isinstance(error, AttributeError):
-        return "a record has no URL"
-    lines = ("".join(filter(str.isprintable, line)).strip() for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
 
 
 def _page_of_record(record: Any) -> SourcePage:

@@ -183,7 +183,8 @@ def _output_names(benchmark: Benchmark, folder: str) -> list[str]:
     if benchmark.hub is not None:
         names = [f"{_safe_name(benchmark.label.replace('/', '-'))}.parquet"]
     else:
-        names = [_safe_name(strip_compression(storage.basename(path))) for path in benchmark.files]
+        bases = map(storage.basename, benchmark.files)
+        names = [_safe_name(base[: len(strip_compression(base))]) for base in bases]
         if len(set(map(_disk_key, names))) < len(names):
             names = [f"{number:05d}-{name}" for number, name in enumerate(names)]
     return [storage.join(CLEAN, folder, name) for name in names]

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, cast
 
 from isal import isal_zlib
 from warcio.archiveiterator import ArchiveIterator
 from warcio.bufferedreaders import DecompressingBufferedReader
 from warcio.exceptions import ArchiveLoadFailed
+from warcio.statusandheaders import StatusAndHeadersParserException
+
+from pipelines.core.errors import InputError
 
 # Crawlers accept at most a quarter of this; every line becomes an object of a few hundred bytes.
 MAX_HEADER_BYTES = 1 << 20
+# warcio's messages quote the file.
+_REASON_CHARACTERS = 200
+_ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an instance
+# What warcio raises for an invalid record (AttributeError: it has no target URI).
+RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, _ISAL_ERROR, ValueError, AttributeError)
 
 # warcio warns of spaces in a URL, which it replaces by %20.
 logging.getLogger("warcio").addHandler(logging.NullHandler())
+
+
+def damaged_archive(path: str, offset: int, error: Exception) -> InputError:
+    """Return the error for a file whose record after this offset is invalid."""
+    lines = ("".join(filter(str.isprintable, line)).strip() for line in str(error).splitlines())
+    reason = next(filter(None, lines), type(error).__name__)[:_REASON_CHARACTERS]
+    if isinstance(error, AttributeError):
+        reason = "a record has no URL"
+    advice = "check that the copy is complete, repair it with `warcio recompress`, or omit it"
+    return InputError(f"{path}: is damaged after byte {offset} ({reason}); {advice}")
 
 
 class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]
