@@ -121,7 +121,7 @@ def test_the_bytes_are_the_same_for_one_worker_and_three_and_for_small_parts(tmp
     one = result_files(tmp_path / "one")
     assert one == result_files(tmp_path / "three")
     shards = [f"{noun}-0000{number}.parquet" for noun in ("documents", "dropped") for number in range(3)]
-    assert sorted(one) == ["clusters.parquet", *shards, "manifest.json", "report.html"]
+    assert sorted(one) == ["README.md", "clusters.parquet", *shards, "manifest.json", "report.html"]
     run(documents, tmp_path / "parts", buckets=7)
     parts = result_files(tmp_path / "parts")
     assert {name: data for name, data in parts.items() if name != "manifest.json"} == {

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import inputs, shards, storage
+from pipelines.core.data_card import DATA_CARD, write_data_card
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.journal import WORK
 from pipelines.core.manifest import ShardEntry
@@ -50,7 +51,7 @@ from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 from pipelines.stages.dedup.sources import SourceShard, open_earlier
 from pipelines.stages.dedup.verification import verify_pairs, write_shingles
 
-STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE))
+STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE, DATA_CARD))
 
 # Of compressed input per bucket of a shuffle: at 200 bytes per document about two million keys, 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
@@ -70,15 +71,15 @@ def dedup(
 ) -> Summary:
     """Write the documents without duplicates, a list of the dropped ones, and `clusters.parquet`.
 
-    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped if
+    `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them. A document is dropped if
     a better one is kept whose normalized text is equal, or whose set of word shingles has a Jaccard similarity of at
     least the threshold to its own. Better is the document of higher score, then of earlier creation, then of smaller
     id. `buckets` bounds the memory of a task and does not change the result. Raises InputError if there are no
     documents. Paper, section 2.1.
     """
-    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    source = inputs.open_configured(documents, config, options)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
-    earlier, fingerprints = open_earlier(config.against, config, len(own))
+    earlier, fingerprints = open_earlier(config.against, config, len(own), options)
     size_bytes = inputs.size_on_disk(source.files) + inputs.size_on_disk(
         [file for shard in earlier for file in shard.files]
     )
@@ -147,6 +148,7 @@ def _run_phases(
     if earlier:
         run.map(read_earlier, earlier, corpus, phase="report-texts", work=True)
     run.once("list", lambda: write_clusters(corpus))
+    run.once("card", lambda: write_data_card(run.output, STAGE.name))
     run.once("report", lambda: write_report(config, corpus, entries))
     if config.paragraphs is not None:
         run.once("paragraph-list", lambda: write_paragraphs(len(own), run.output))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, storage
+from pipelines.core.data_card import DATA_CARD, write_data_card
 from pipelines.core.document_filter import DropReason, filter_shard, urls_of
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_path
@@ -22,7 +23,7 @@ from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirr
 if TYPE_CHECKING:
     from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource, StoredReference
 
-STAGE = Stage("remove-wikipedia", 3)
+STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
 
 # A copy in the Internet Archive counts as the page that it is a copy of.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
@@ -52,7 +53,7 @@ def remove_wikipedia(
 ) -> Summary:
     """Write the documents that are not from Wikipedia or a mirror, and a list of those that are.
 
-    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. A document is dropped:
+    `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them. A document is dropped:
 
     - `wikipedia_domain`: the registered domain of its URL is listed in `domains_file` (default:
       data/wikipedia-domains.txt) or in the config; of an archived copy, the domain of the original counts;
@@ -65,7 +66,7 @@ def remove_wikipedia(
     """
     listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"), config.sister_projects)
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
-    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    source = inputs.open_configured(documents, config, options)
     # The lists are not options, but they determine the result all the same.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     indexed = _open_reference(reference, reference_index)
@@ -83,6 +84,7 @@ def remove_wikipedia(
                 index = indexed.prepare(run) if indexed else None
                 rules = _Rules(domains, index, config.reference_share, signs, run.output)
                 entries = run.map(_filter_shard, source.shards, rules, total=source.records)
+            run.once("card", lambda: write_data_card(run.output, STAGE.name))
             without_url = sum(entry.counts["without_url"] for entry in entries)
             if not indexed and without_url and without_url == sum(entry.counts["judged"] for entry in entries):
                 paths = documents if isinstance(documents, str) else ", ".join(documents)
