@@ -16,11 +16,14 @@ from pipelines.build import CorpusConfig
 from pipelines.core.config import Config, OptionSpec, field_types, spec_of
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import default_workers, make_executor
+from pipelines.core.format import format_bytes
 from pipelines.core.run import RunOptions
-from pipelines.core.storage import basename, is_folder, join
+from pipelines.core.standard_input import STANDARD_INPUT, spool_standard_input
+from pipelines.core.storage import basename, is_folder, join, size_bytes, temporary_folder
 from pipelines.pipeline import BY_NAME
 from webtext_cli.console import make_progress
 
+DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -57,7 +60,14 @@ class Shared:
             raise InputError(
                 f"{source}: no such folder; run `webtext {basename(source)}` first, or name another input with --input"
             )
-        return list(self.input) or _as_list(source)
+        return [self._spool() if path == STANDARD_INPUT else path for path in self.input] or _as_list(source)
+
+    def _spool(self) -> str:
+        """Return a temporary file, until the command ends, with what standard input contains."""
+        path = spool_standard_input(click.get_current_context().with_resource(temporary_folder()))
+        size = format_bytes(size_bytes(path))
+        make_progress(self.quiet).note(f"standard input: {size} in {path} until the command ends")
+        return path
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from pipelines.core import inputs, shards, storage
-from pipelines.core.compression import CountedReader, open_counted, strip_compression
+from pipelines.core.compression import SUFFIXES, CountedReader, open_counted, strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.format import format_bytes
-from pipelines.core.text_readers import jsonl_row
+from pipelines.core.text_readers import ReadOptions, json_row
 
 _WINDOWS = 16
 _WINDOW_BYTES = 512 << 10
@@ -75,10 +75,10 @@ class _Tally:
     text_bytes: int = 0
     texts: list[str] = dataclasses.field(default_factory=list)
 
-    def add(self, line: bytes, text_field: str) -> None:
+    def add(self, line: bytes, options: ReadOptions) -> None:
         """Count one line; one without a document counts only as bytes."""
         self.line_bytes += len(line)
-        if row := jsonl_row(line, "", text_field, Drops()):
+        if row := json_row(line, "", Drops(), options):
             self.documents += 1
             self.text_bytes += len(row["text"].encode())
             self.texts.append(row["text"][:_SAMPLED_CHARACTERS])
@@ -90,7 +90,7 @@ def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
     The number of documents in a stage's folder is known. Of a compressed file too large to be decompressed, only the
     beginning is sampled.
     """
-    files = {file.path: (file, shard.text_field) for shard in source.shards for file in shard.files}
+    files = {file.path: (file, shard.options) for shard in source.shards for file in shard.files}
     windows = _assign_windows([file for file, _ in files.values()])
     estimates = {path: _estimate_file(*files[path], count) for path, count in windows.items()}
     known = {path: estimate for path, estimate in estimates.items() if estimate is not None}
@@ -137,15 +137,17 @@ def _extrapolate(
     return text_bytes, documents
 
 
-def _estimate_file(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate | None:
+def _estimate_file(file: inputs.InputFile, options: ReadOptions, windows: int) -> _FileEstimate | None:
     """Return the estimate for a file; None if it cannot be read, which the stage will report."""
     kind = strip_compression(file.path)
     try:
-        if kind.endswith(".parquet"):
-            return _estimate_parquet(file, text_field, windows)
-        if kind.endswith(".txt"):
+        if kind.endswith(".parquet") and "." not in options.text_field:
+            return _estimate_parquet(file, options.text_field, windows)
+        if kind.endswith((".txt", ".md")):
             return _estimate_text(file, windows)
-        return _estimate_lines(file, text_field, windows)
+        if kind.endswith((".jsonl", ".ndjson")):
+            return _estimate_lines(file, options, windows)
+        return _estimate_beginning(file, options, windows)
     except (WebtextError, OSError, pa.ArrowException):
         return None
 
@@ -202,19 +204,19 @@ def _estimate_text(file: inputs.InputFile, windows: int) -> _FileEstimate:
     return _FileEstimate(len(text.encode()) if is_whole else size, 1, is_whole, (text,))
 
 
-def _estimate_lines(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate:
-    if strip_compression(file.path) == file.path:
+def _estimate_lines(file: inputs.InputFile, options: ReadOptions, windows: int) -> _FileEstimate:
+    if not file.path.lower().endswith(SUFFIXES):
         with storage.open_read(file.path) as plain:
             size: float = file.size_bytes
-            tally, is_whole = _sample_lines(plain, file.size_bytes, text_field, windows)
+            tally, is_whole = _sample_lines(plain, file.size_bytes, options, windows)
     else:
         # Read twice, since windows can only be spread over a known size.
-        limit = next(size for suffix, size in _DECODED_BYTES.items() if file.path.endswith(suffix))
+        limit = next(size for suffix, size in _DECODED_BYTES.items() if file.path.lower().endswith(suffix))
         with open_counted(file.path) as stream:
             reach = _skip(stream, limit // _WINDOWS * windows)
             size = _decoded_size(file, stream)
         with open_counted(file.path) as stream:
-            tally, is_whole = _sample_lines(stream, reach, text_field, windows)
+            tally, is_whole = _sample_lines(stream, reach, options, windows)
             is_whole = is_whole and not stream.peek(1)
     if is_whole or not tally.line_bytes:
         return _FileEstimate(tally.text_bytes, tally.documents, is_whole, tuple(tally.texts))
@@ -222,12 +224,35 @@ def _estimate_lines(file: inputs.InputFile, text_field: str, windows: int) -> _F
     return _FileEstimate(tally.text_bytes * size / tally.line_bytes, documents, False, tuple(tally.texts))
 
 
+def _estimate_beginning(file: inputs.InputFile, options: ReadOptions, windows: int) -> _FileEstimate:
+    """Sample the first documents of a file that can only be read from its start, by the share of text in them."""
+    documents = text_bytes = read_bytes = 0
+    texts: list[str] = []
+    shard = inputs.DocumentShard(0, (file,), options)
+    for batch in inputs.read_documents(shard, Drops(), batch_bytes=_BATCH_BYTES):
+        sizes = [len(text.encode()) for text in batch.column("text").to_pylist()]
+        documents += batch.num_rows
+        text_bytes += sum(sizes)
+        read_bytes += batch.nbytes
+        texts += [text[:_SAMPLED_CHARACTERS] for text in batch.column("text").to_pylist()]
+        if text_bytes >= windows * _WINDOW_BYTES:
+            break
+    else:
+        return _FileEstimate(text_bytes, documents, True, tuple(texts))
+    with open_counted(file.path) as stream:
+        _skip(stream, read_bytes)
+        factor = max(1.0, _decoded_size(file, stream) / max(1, read_bytes))
+    return _FileEstimate(text_bytes * factor, documents * factor, False, tuple(texts))
+
+
 def _decoded_size(file: inputs.InputFile, stream: CountedReader) -> float:
     """Extrapolate the decompressed size of a file from its beginning."""
     return stream.decoded_bytes * max(1.0, file.size_bytes / max(1, stream.file_bytes))
 
 
-def _sample_lines(stream: BinaryIO | CountedReader, size: int, text_field: str, windows: int) -> tuple[_Tally, bool]:
+def _sample_lines(
+    stream: BinaryIO | CountedReader, size: int, options: ReadOptions, windows: int
+) -> tuple[_Tally, bool]:
     """Return the lines that begin in evenly spread parts of the first `size` bytes, and whether these are all lines."""
     tally = _Tally()
     position = 0
@@ -247,7 +272,7 @@ def _sample_lines(stream: BinaryIO | CountedReader, size: int, text_field: str, 
             line = stream.readline(_MAX_LINE_BYTES)
             if not line or (len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n")):
                 return tally, False
-            tally.add(line, text_field)
+            tally.add(line, options)
             position += len(line)
     return tally, is_whole
 

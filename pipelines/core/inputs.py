@@ -1,7 +1,7 @@
-"""Inputs of stages: the folder of a finished stage, or text files from elsewhere.
+"""Inputs of stages: the folder of a finished stage, or documents from elsewhere.
 
-Text inputs are Parquet (column `text`), JSONL (`.jsonl`, `.ndjson`, also compressed; field `text`) or plain `.txt`
-(one document per file), by name, folder or glob.
+These are tables (Parquet, Arrow), records (JSON, JSONL, CSV) and texts (.txt, .md, WET), by name, folder or glob. Their
+formats are read by `table_readers` and `text_readers`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,19 +21,29 @@ from pipelines.core import shards, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
+from pipelines.core.folder_files import files_in_folder
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
-from pipelines.core.text_readers import JSONL_SCHEMA, document_fields, read_jsonl, read_parquet, read_plain_text
+from pipelines.core.stage import RunOptions
+from pipelines.core.table_readers import (
+    TABLE_SUFFIXES,
+    arrow_batches,
+    conform,
+    document_fields,
+    open_arrow,
+    parquet_batches,
+    read_table,
+    union_schema,
+)
+from pipelines.core.text_readers import JSONL_SCHEMA, ROW_READERS, ReadOptions, read_rows
 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
-_PARQUET_BATCH_BYTES = 16 << 20
 _HASHING_THREADS = 4
 
 
-_LINE_SUFFIXES = (".jsonl", ".ndjson")
-TEXT_SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".txt")
+TEXT_SUFFIXES = (*TABLE_SUFFIXES, *ROW_READERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +103,8 @@ class DocumentShard:
 
     index: int
     files: tuple[InputFile, ...]
-    text_field: str = "text"
-    max_document_bytes: int | None = None
+    options: ReadOptions = dataclasses.field(default_factory=ReadOptions)
+    schema: pa.Schema | None = None
 
     @property
     def name(self) -> str:
@@ -108,11 +119,15 @@ class DocumentShard:
 
 @dataclasses.dataclass(frozen=True)
 class DocumentInput:
-    """Documents to read: their shards, a hash of their content, and their number if it is known."""
+    """Documents to read: their shards, a hash of their content, and their number if it is known.
+
+    `notes` say what the input contains that is not read.
+    """
 
     shards: tuple[DocumentShard, ...]
     fingerprint: str
     records: int | None
+    notes: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[InputFile]:
@@ -136,19 +151,18 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     return StageFolder(folder, manifest)
 
 
-def expand_paths(paths: Sequence[str], suffixes: Sequence[str], *, check_types: bool = True) -> list[str]:
+def expand_paths(
+    paths: Sequence[str], suffixes: Sequence[str], *, check_types: bool = True, notes: list[str] | None = None
+) -> list[str]:
     """Return the files that names, folders and globs refer to, in order; raise InputError for one that matches none.
 
-    `suffixes` (without compression) select the files of a folder; with `check_types`, other named files are refused.
+    `suffixes` (without compression, in lower case) select the files of a folder; `notes` receives a line for each
+    folder with others. With `check_types`, other named files are refused.
     """
     files: list[str] = []
     for path in expand_globs(paths):
         if storage.is_folder(path):
-            matches = [file for file in storage.walk_files(path) if strip_compression(file).endswith(tuple(suffixes))]
-            if not matches:
-                patterns = ", ".join("*" + suffix for suffix in suffixes)
-                raise InputError(f"{path}: contains no {patterns} files (compressed or not)")
-            files.extend(matches)
+            files.extend(files_in_folder(path, tuple(suffixes), notes))
         elif not storage.exists(path):
             raise InputError(f"{path}: no such file or folder")
         elif not storage.is_file(path):
@@ -197,20 +211,34 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def open_configured(documents: str | Sequence[str], config: Any, options: RunOptions) -> DocumentInput:
+    """Open documents as the config of a stage says, and tell the user what is not read."""
+    by_line = config.document == "line"
+    source = open_documents(
+        documents, config.text_field, config.max_document_mb, id_field=config.id_field, one_per_line=by_line
+    )
+    for note in source.notes:
+        options.progress.note(note)
+    return source
+
+
 def open_documents(
     paths: str | Sequence[str],
     text_field: str = "text",
     max_document_mb: int | None = None,
     *,
+    id_field: str | None = None,
+    one_per_line: bool = False,
     group_bytes: int = _GROUP_BYTES,
     part_bytes: int = _PARQUET_PART_BYTES,
 ) -> DocumentInput:
-    """Open documents: the folder of a stage, or text inputs by name, folder or glob.
+    """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
 
-    A line or text file of more than `max_document_mb` MiB (None: see `bounded`) will be dropped.
-    Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
+    A record or text file of more than `max_document_mb` MiB (None: see `bounded`) will be dropped. `one_per_line` makes
+    each line of a .txt file a document. Small files are grouped into shards of at most `group_bytes`, large Parquet
+    files split into parts of `part_bytes`.
 
-    Raises InputError if there are none, or if a Parquet file lacks the text column.
+    Raises InputError if there are none, or if a Parquet or Arrow file lacks the text column.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     if len(paths) == 1 and has_manifest(paths[0]):
@@ -223,57 +251,73 @@ def open_documents(
                 f"{path}: is the output of a stage, which cannot be combined with other inputs; "
                 f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
             )
-    files = expand_paths(paths, TEXT_SUFFIXES)
+    notes: list[str] = []
+    files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
-    groups = _group_files(zip(files, names, strict=True), text_field, group_bytes, part_bytes)
-    max_bytes = max_document_mb << 20 if max_document_mb else None
-    document_shards = tuple(
-        DocumentShard(index, tuple(group), text_field, max_bytes) for index, group in enumerate(groups)
-    )
-    return DocumentInput(document_shards, fingerprint_files(files, names), None)
+    options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
+    schemas: list[pa.Schema] = []
+    groups = list(_group_files(zip(files, names, strict=True), options, schemas, group_bytes, part_bytes))
+    schema = union_schema(schemas)
+    document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
+    return DocumentInput(document_shards, fingerprint_files(files, names), None, tuple(notes))
 
 
 def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
 
-    Batches of Parquet have about 16 MiB, or `batch_bytes`. A record without text, or a line that is not a JSON object,
+    Batches of tables have about 16 MiB, or `batch_bytes`. A record without text, or a line that is not a JSON object,
     is counted in `drops`. All batches of a shard have the same schema. Raises InputError if no record of a file has
     the text field.
     """
-    for is_plain, files in itertools.groupby(shard.files, lambda file: _kind(file.path) == ".txt"):
-        if is_plain:
-            yield from read_plain_text(((file.path, file.name) for file in files), drops, shard.max_document_bytes)
+    for is_table, files in itertools.groupby(shard.files, lambda file: _is_table(file.path)):
+        if not is_table:
+            batches = read_rows(((file.path, file.name) for file in files), drops, shard.options)
+            yield from _foreign_documents(batches, shard, drops)
             continue
         for file in files:
             file.verify()
-            if _kind(file.path) == ".parquet":
-                batches = read_parquet(
-                    file.path,
-                    file.name,
-                    file.row_groups,
-                    text_field=shard.text_field,
-                    drops=drops,
-                    batch_bytes=batch_bytes or _PARQUET_BATCH_BYTES,
-                    is_verified=file.stage is not None,
-                )
-            else:
-                batches = read_jsonl(file.path, file.name, shard.text_field, drops, shard.max_document_bytes)
-            for batch in batches:
-                if file.stage is None:  # the ids in a folder of a stage were checked when they came in
-                    drops.check_ids(batch.column("id").to_pylist())
-                yield batch
+            batches = _read_table(file, shard.options, drops, batch_bytes)
+            # The documents in a folder of a stage were checked when they came in.
+            yield from batches if file.stage is not None else _foreign_documents(batches, shard, drops, file.path)
+
+
+def _foreign_documents(
+    batches: Iterator[pa.RecordBatch], shard: DocumentShard, drops: Drops, path: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """Yield documents in the schema of all files of the input."""
+    for batch in batches:
+        documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
+        drops.check_ids(documents.column("id").to_pylist())
+        yield documents
+
+
+def _read_table(
+    file: InputFile, options: ReadOptions, drops: Drops, batch_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
+    row = 0
+    if _is_parquet(file.path):
+        row, batches = parquet_batches(file.path, file.row_groups, batch_bytes, file.stage is not None)
+    else:
+        batches = arrow_batches(file.path, batch_bytes)
+    return read_table(batches, file.path, file.name, row, options, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
     """Return the schema of the batches that `read_documents` yields for a shard; verify its first file."""
+    if shard.schema is not None:
+        return shard.schema
     first = shard.files[0]
-    if _kind(first.path) != ".parquet":
-        return JSONL_SCHEMA
     first.verify()
-    with storage.open_read(first.path) as stream:
-        schema = shards.open_parquet(stream, first.path).schema_arrow
-    shards.require_columns(first.path, schema.names, [shard.text_field])
-    return document_fields(schema, shard.text_field, first.path)
+    return _table_schema(first.path, shard.options)
+
+
+def _table_schema(path: str, options: ReadOptions) -> pa.Schema:
+    """Return the schema of the documents of a table."""
+    if not _is_parquet(path):
+        with open_arrow(path) as (schema, _):
+            return document_fields(schema, options, path)
+    with storage.open_read(path) as stream:
+        return document_fields(shards.open_parquet(stream, path).schema_arrow, options, path)
 
 
 def _stage_documents(folder: str) -> DocumentInput:
@@ -285,24 +329,25 @@ def _stage_documents(folder: str) -> DocumentInput:
     return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
 
 
-def _kind(path: str) -> str:
-    name = strip_compression(path)
-    for suffix in TEXT_SUFFIXES:
-        if name.endswith(suffix):
-            return suffix
-    raise InputError(f"{path}: unknown file type; supported are {', '.join(TEXT_SUFFIXES)} (JSONL also compressed)")
+def _is_parquet(path: str) -> bool:
+    return strip_compression(path).endswith(".parquet")
+
+
+def _is_table(path: str) -> bool:
+    return strip_compression(path).endswith(TABLE_SUFFIXES)
 
 
 def _group_files(
-    files: Iterable[tuple[str, str]], text_field: str, group_bytes: int, part_bytes: int
+    files: Iterable[tuple[str, str]], options: ReadOptions, schemas: list[pa.Schema], group_bytes: int, part_bytes: int
 ) -> Iterator[list[InputFile]]:
-    """Group files into tasks: small text files together, each Parquet file alone or in parts."""
+    """Group files into tasks, small ones together, each Parquet file alone or in parts; add their schemas to a list."""
     group: list[InputFile] = []
     size_bytes = 0
     for path, name in files:
         size = storage.size_bytes(path)
-        if _kind(path) == ".parquet":
-            yield from ([part] for part in _parquet_parts(path, name, size, text_field, part_bytes))
+        schemas.append(_table_schema(path, options) if _is_table(path) else JSONL_SCHEMA)
+        if _is_parquet(path):
+            yield from ([part] for part in _parquet_parts(path, name, size, part_bytes))
             continue
         if group and size_bytes + size > group_bytes:
             yield group
@@ -313,11 +358,9 @@ def _group_files(
         yield group
 
 
-def _parquet_parts(path: str, name: str, size: int, text_field: str, part_bytes: int) -> Iterator[InputFile]:
+def _parquet_parts(path: str, name: str, size: int, part_bytes: int) -> Iterator[InputFile]:
     with storage.open_read(path) as stream:
-        file = shards.open_parquet(stream, path)
-        shards.require_columns(path, file.schema_arrow.names, [text_field])
-        groups = file.metadata.num_row_groups
+        groups = shards.open_parquet(stream, path).metadata.num_row_groups
     parts = max(1, min(groups, -(-size // part_bytes)))
     for part in range(parts):
         row_groups = tuple(range(groups * part // parts, groups * (part + 1) // parts))

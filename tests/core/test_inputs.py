@@ -165,9 +165,9 @@ def test_a_folder_of_plain_texts_is_one_document_per_file(tmp_path: Path) -> Non
     (tmp_path / "b.txt").write_bytes("\ufeffzwölf".encode())
     (tmp_path / "a.txt").write_text("eins")
     (tmp_path / "c.txt").write_bytes(b"\xff\xfe\xfa")
-    (tmp_path / "notes.md").write_text("no text input")
+    (tmp_path / "notes.md").write_text("# drei")
     rows, drops = _read(tmp_path)
-    assert [(row["id"], row["text"]) for row in rows] == [("a.txt", "eins"), ("b.txt", "zwölf")]
+    assert [(row["id"], row["text"]) for row in rows] == [("a.txt", "eins"), ("b.txt", "zwölf"), ("notes.md", "# drei")]
     assert drops == {"not_utf8": 1}
 
 
@@ -223,7 +223,7 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
     [
         ("nothing", "nothing: no such file or folder"),
         ("*.jsonl", r"\*\.jsonl: matches no files"),
-        ("empty", r"empty: contains no \*\.parquet, \*\.jsonl, \*\.ndjson, \*\.txt"),
+        ("empty", r"empty: contains no \*\.parquet, \*\.arrow, .*, \*\.wet files"),
         ("a.pdf", r"a\.pdf: unknown file type; supported are"),
         ("number.parquet", r"number\.parquet: column 'text' is int64, not text"),
         ("other.parquet", r"other\.parquet: has no column 'text'; it has: body"),

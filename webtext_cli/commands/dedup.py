@@ -9,7 +9,7 @@ import click
 from pipelines.core.errors import UsageError
 from pipelines.stages.dedup.config import DedupConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
 
 
 @click.command("dedup")
@@ -25,7 +25,7 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
     type=click.IntRange(1, 100_000),
     help="Number of documents that --self-test copies. [default: 1000]",
 )
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -> None:
     """Remove duplicate and near-duplicate documents.
 

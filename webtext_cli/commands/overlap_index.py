@@ -9,7 +9,15 @@ import click
 
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_disjoint, config_options, flag_of, stage_config, stage_options
+from webtext_cli.options import (
+    DOCUMENTS_HELP,
+    Shared,
+    check_disjoint,
+    config_options,
+    flag_of,
+    stage_config,
+    stage_options,
+)
 
 # Options that also apply to merging.
 _WITH_MERGE = ("memory_limit_mb",)
@@ -23,7 +31,7 @@ _WITH_MERGE = ("memory_limit_mb",)
     help="Merge indexes built with the same options and the same --items, instead of reading documents (repeatable).",
 )
 @config_options(OverlapIndexConfig)
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 

@@ -10,7 +10,7 @@ from pipelines.build import CorpusConfig
 from pipelines.core.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
 
 
 def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -49,7 +49,7 @@ def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -
     help="List the benchmarks known by name, and exit.",
 )
 @config_options(OverlapReportConfig)
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(
     shared: Shared,
     benchmarks: tuple[str, ...],

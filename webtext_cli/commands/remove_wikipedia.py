@@ -9,7 +9,7 @@ import click
 from pipelines.build import CorpusConfig
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_disjoint, config_options, stage_config, stage_options
+from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_options, stage_config, stage_options
 
 
 @click.command("remove-wikipedia")
@@ -26,7 +26,7 @@ from webtext_cli.options import Shared, check_disjoint, config_options, stage_co
     help="Output folder of an earlier run with --reference: use its index instead of reading the reference again.",
 )
 @config_options(RemoveWikipediaConfig)
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, reference: tuple[str, ...], reference_index: str | None, **flags: Any) -> None:
     """Remove the documents of Wikipedia and its mirrors.
 

@@ -11,7 +11,7 @@ import click
 from pipelines.build import CorpusConfig
 from pipelines.stages.tokenize.config import TokenizeConfig
 from webtext_cli.console import print_summary, say
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
 
 
 @click.command("tokenize")
@@ -29,18 +29,17 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
     help="Print the document of the token at a position of a finished shard, and write nothing.",
 )
 @config_options(TokenizeConfig)
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, tokenizer: str | None, location: str | None, **flags: Any) -> None:
     """Encode documents into token shards.
 
-    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each (with --format, the files of nanoGPT, llm.c
-    or NumPy), a table of the documents in each file, and tokens.json, which describes them.
+    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each, for nanoGPT (or llm.c or NumPy, with
+    --format), a table of the documents in each file, and tokens.json, which describes them.
 
     \b
     Examples:
       webtext tokenize --corpus my-corpus
       webtext tokenize -i docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
-      webtext tokenize --corpus my-corpus --format nanogpt
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234
     """
     if location is not None:

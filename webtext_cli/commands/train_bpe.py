@@ -10,6 +10,7 @@ from pipelines.build import CorpusConfig
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import (
+    DOCUMENTS_HELP,
     Shared,
     check_disjoint,
     config_options,
@@ -33,7 +34,7 @@ from webtext_cli.options import (
     help="A tokenizer to compare with on the report card, such as GPT-2's own encoder.json and vocab.bpe.",
 )
 @config_options(TrainBpeConfig)
-@stage_options("Documents: a stage's folder, Parquet, JSONL or .txt")
+@stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, **flags: Any) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 

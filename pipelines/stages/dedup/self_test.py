@@ -49,7 +49,9 @@ def self_test(
     Raises InputError if no document has 50 words.
     """
     originals = _choose_documents(config, documents, options, sample)
-    tested = dataclasses.replace(config, text_field="text", paragraphs=None, against=(), write_signatures=False)
+    tested = dataclasses.replace(
+        config, text_field="text", id_field=None, paragraphs=None, against=(), write_signatures=False
+    )
     with storage.temporary_folder() as folder:
         with shards.write_shard(folder, "planted.parquet", _SCHEMA) as written:
             for number, original in enumerate(originals):
@@ -67,7 +69,7 @@ def _choose_documents(
     config: DedupConfig, documents: str | Sequence[str], options: RunOptions, sample: int
 ) -> list[str]:
     """Return the beginnings of the documents with the lowest hashes of their text."""
-    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    source = inputs.open_configured(documents, config, options)
     lowest: dict[int, str] = {}
     with show_progress(options.progress, "dedup: sample", source.records, "records"):
         for shard in source.shards:

@@ -17,6 +17,7 @@ from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import DocumentShard, InputFile
 from pipelines.core.manifest import has_manifest, read_manifest
+from pipelines.core.stage import RunOptions
 from pipelines.stages.dedup.config import DedupConfig
 
 SIGNATURES = "signatures"
@@ -51,7 +52,9 @@ class SourceShard:
         return self.documents.files if self.documents else (self.signatures,) if self.signatures else ()
 
 
-def open_earlier(folders: Sequence[str], config: DedupConfig, first: int) -> tuple[list[SourceShard], list[str]]:
+def open_earlier(
+    folders: Sequence[str], config: DedupConfig, first: int, options: RunOptions
+) -> tuple[list[SourceShard], list[str]]:
     """Return the shards of earlier corpora, numbered from `first`, and the fingerprint of each corpus."""
     earlier: list[SourceShard] = []
     fingerprints = []
@@ -65,7 +68,7 @@ def open_earlier(folders: Sequence[str], config: DedupConfig, first: int) -> tup
                 documents = DocumentShard(number, (texts,)) if storage.exists(texts.path) else None
                 earlier.append(SourceShard(number, documents, signatures, is_earlier=True))
             continue
-        source = inputs.open_documents(folder, config.text_field, config.max_document_mb)
+        source = inputs.open_configured(folder, config, options)
         fingerprints.append(source.fingerprint)
         for shard in source.shards:
             earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))

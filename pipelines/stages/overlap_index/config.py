@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
-from pipelines.core.document_options import max_document_option, text_field_option
+from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
 from pipelines.core.ngram_options import NgramConfig
 
 
@@ -35,4 +35,6 @@ class OverlapIndexConfig(NgramConfig):
         minimum=1,
     )
     text_field: str = text_field_option()
+    id_field: str | None = id_field_option()
+    document: str = document_option()
     max_document_mb: int | None = max_document_option()

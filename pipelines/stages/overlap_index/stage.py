@@ -73,7 +73,7 @@ def overlap_index(
         return _merge_indexes(config, merge, output, options)
     if documents is None:
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
-    source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+    source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if not run.finished:

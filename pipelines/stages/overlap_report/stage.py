@@ -103,7 +103,7 @@ def overlap_report(
     elif documents is None:
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
-        source = inputs.open_documents(documents, config.text_field, config.max_document_mb)
+        source = inputs.open_configured(documents, config, options)
         options = options.for_input(inputs.size_on_disk(source.files))
         fingerprint = {"documents": source.fingerprint}
     fingerprints = audit.fingerprints()

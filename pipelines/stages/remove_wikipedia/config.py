@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
-from pipelines.core.document_options import max_document_option, text_field_option
+from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,4 +29,6 @@ class RemoveWikipediaConfig:
     )
     mirror_text: bool = option(True, "Drop documents whose text has the notices and links of a mirror of Wikipedia.")
     text_field: str = text_field_option()
+    id_field: str | None = id_field_option()
+    document: str = document_option()
     max_document_mb: int | None = max_document_option()

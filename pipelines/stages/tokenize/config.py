@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
-from pipelines.core.document_options import max_document_option, text_field_option
+from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,10 +13,7 @@ class TokenizeConfig:
     """The format of the token shards, the order of the documents and the held-out split."""
 
     shard_tokens: int = option(
-        100_000_000,
-        "Tokens per shard; the last shard of a split may have fewer. With --format nanogpt, tokens in memory at once.",
-        minimum=1,
-        maximum=2**40,
+        100_000_000, "Tokens per shard; the last shard of a split may have fewer.", minimum=1, maximum=2**40
     )
     shuffle: bool = option(True, "Shuffle the documents; the order depends only on the documents and --seed.")
     seed: int = option(0, "Random seed of the shuffle.", minimum=0)
@@ -24,10 +21,9 @@ class TokenizeConfig:
         0.05, "Fraction of documents to hold out, chosen by a hash of their cluster or id.", minimum=0.0, maximum=0.5
     )
     format: str = option(
-        "raw",
-        "raw: shards of tokens without a header; nanogpt: train.bin, val.bin and meta.pkl; llmc: shards with llm.c's "
-        "header of 1,024 bytes; npy: shards as NumPy files.",
-        choices=("raw", "nanogpt", "llmc", "npy"),
+        "nanogpt",
+        "nanogpt: tokens without a header; llmc: with llm.c's header of 1,024 bytes; npy: NumPy files.",
+        choices=("nanogpt", "llmc", "npy"),
     )
     engine: str = option(
         "auto",
@@ -36,4 +32,6 @@ class TokenizeConfig:
         choices=("auto", "gigatoken", "tokenizers"),
     )
     text_field: str = text_field_option()
+    id_field: str | None = id_field_option()
+    document: str = document_option()
     max_document_mb: int | None = max_document_option()

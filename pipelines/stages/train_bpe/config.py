@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.core.config import option
-from pipelines.core.document_options import max_document_option, text_field_option
+from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,8 @@ class TrainBpeConfig:
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
     rare: int = option(100, "The report card lists entries that occur fewer times as rare.", minimum=1)
     text_field: str = text_field_option()
+    id_field: str | None = id_field_option()
+    document: str = document_option()
     max_document_mb: int | None = max_document_option()
     group_field: str = option("domain", "Column or field by which the report card groups documents.")
 

@@ -42,7 +42,7 @@ def train_bpe(
 ) -> Summary:
     """Write a tokenizer folder: the tokenizer in the format of each library, the counts of all words, a report card.
 
-    `documents` is the folder of a stage, or files, folders or globs of Parquet, JSONL or .txt. With `counts` (folders
+    `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them. With `counts` (folders
     of this stage, or Parquet files of `word` and `count`), these are added up and no document is read. `compare` is a
     tokenizer to compare with in the report. Ids follow GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>`
     last. `limits` bounds memory and does not change the tokenizer. A text that cannot fill the vocabulary gives a
@@ -51,11 +51,7 @@ def train_bpe(
     """
     _check_option_conflicts(config, counts)
     reference = _read_reference(compare) if compare else None
-    source = (
-        open_counts(counts, config.held_out)
-        if counts
-        else inputs.open_documents(documents, config.text_field, config.max_document_mb)
-    )
+    source = open_counts(counts, config.held_out) if counts else inputs.open_configured(documents, config, options)
     fingerprints = {"counts" if counts else "documents": source.fingerprint}
     if reference:
         fingerprints["compare"] = hashlib.sha256(reference.tokenizer_json).hexdigest()

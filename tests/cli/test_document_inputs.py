@@ -1,0 +1,104 @@
+"""Documents on the command line: standard input, notes on what is not read, and folders that `datasets` loads."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from webtext_cli.commands.dedup import command as dedup
+from webtext_cli.commands.remove_wikipedia import command as remove_wikipedia
+
+
+def _dedup(output: Path, *arguments: str, data: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(dedup, ["-o", str(output), "--workers", "1", *arguments], input=data)
+
+
+def _documents(output: Path) -> list[tuple[str, str]]:
+    table = pq.read_table(output / "documents-00000.parquet")
+    return list(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        ('{"text": "one"}\n{"text": "two"}\n', [], [("stdin.jsonl:1", "one"), ("stdin.jsonl:2", "two")]),
+        ('[{"doc": {"body": "one"}, "key": 7}]', ["--text-field", "doc.body", "--id-field", "key"], [("7", "one")]),
+        ("[Intro]\none", [], [("stdin.txt", "[Intro]\none")]),
+        ("one\ntwo\n", ["--document", "line"], [("stdin.txt:1", "one"), ("stdin.txt:2", "two")]),
+    ],
+)
+def test_standard_input(tmp_path: Path, data: str, options: list[str], expected: list[tuple[str, str]]) -> None:
+    result = _dedup(tmp_path / "out", "-i", "-", *options, data=data)
+    assert result.exit_code == 0, result.output
+    assert _documents(tmp_path / "out") == expected
+    spooled = re.search(r"standard input: \S+ \S+ in (\S+) until the command ends", result.output)
+    assert spooled is not None
+    assert not Path(spooled[1]).exists()
+    again = _dedup(tmp_path / "out", "-i", "-", *options, data=data)
+    assert "already complete" in again.output
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"", "standard input: is empty"), (b"\x1f\x8b\x08", "standard input: contains gzip data")]
+)
+def test_standard_input_without_documents_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    result = _dedup(tmp_path / "out", "-i", "-", data=data)
+    assert result.exit_code == 1
+    assert message in str(result.exception or result.output)
+
+
+def test_files_that_are_not_read_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("a.txt", "b.docx", "c.pdf", "d.pdf"):
+        (tmp_path / "mine" / name).write_text("some text")
+    result = _dedup(tmp_path / "out", "-i", str(tmp_path / "mine"))
+    assert f"{tmp_path}/mine: 3 files of other types not read: .docx 1, .pdf 2" in result.output
+
+
+def _corpus(folder: Path) -> tuple[Path, Path]:
+    """Return the folders of dedup and remove-wikipedia, run on two documents and a copy."""
+    rows = [{"text": text, "url": f"http://{number}.org/"} for number, text in enumerate(("one", "two", "one"))]
+    folder.mkdir(exist_ok=True)
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert _dedup(folder / "dedup", "-i", str(folder / "a.jsonl")).exit_code == 0
+    output = folder / "clean"
+    arguments = ["-i", str(folder / "dedup"), "-o", str(output), "--workers", "1"]
+    assert CliRunner().invoke(remove_wikipedia, arguments).exit_code == 0
+    return folder / "dedup", output
+
+
+def test_the_data_card_names_the_files_of_documents(tmp_path: Path) -> None:
+    for folder, other in zip(_corpus(tmp_path / "one"), _corpus(tmp_path / "two"), strict=True):
+        card = (folder / "README.md").read_text()
+        assert card == (other / "README.md").read_text()
+        _, header, _ = card.split("---\n")
+        (config,) = yaml.safe_load(header)["configs"]
+        (files,) = config["data_files"]
+        assert sorted(path.name for path in folder.glob(files["path"])) == ["documents-00000.parquet"]
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert "README.md" in {file["name"] for shard in manifest["shards"] for file in shard["files"]}
+
+
+def test_datasets_loads_a_folder_of_a_stage(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
+    for folder in _corpus(tmp_path / "corpus"):
+        data = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+        assert list(data) == ["train"]
+        assert sorted(data["train"]["text"]) == ["one", "two"]
+
+
+def test_documents_of_save_to_disk_are_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
+    data = datasets.Dataset.from_dict({"text": ["one", "two", "three"]})
+    data.select([2, 0]).save_to_disk(str(tmp_path / "data"))
+    assert _dedup(tmp_path / "out", "-i", str(tmp_path / "data")).exit_code == 0
+    assert [text for _, text in _documents(tmp_path / "out")] == ["three", "one"]
+    datasets.DatasetDict(train=data).save_to_disk(str(tmp_path / "splits"))
+    assert _dedup(tmp_path / "two", "-i", str(tmp_path / "splits")).exit_code == 0
+    assert [text for _, text in _documents(tmp_path / "two")] == ["one", "two", "three"]
