@@ -46,7 +46,7 @@ def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
         files.append(file)
         listed[split] = [{"name": file.name, "tokens": count, "documents": 1}]
     description = {
-        "format": "nanogpt",
+        "format": "raw",
         "dtype": "uint16",
         "header_bytes": 0,
         "vocab_size": vocab_size,

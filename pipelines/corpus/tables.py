@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 1024
-_SPLITS = ("train", "held-out")
+# Split and name of its files, of which `val` is nanoGPT's.
+_SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
 _FILES = {"links": ("scrape", "links-"), "pages": ("fetch", "pages-"), "clusters": ("dedup", "clusters.parquet")}
 _UNIONS = {"documents": " or ".join(DOCUMENT_STAGES), "dropped": "any stage", "tokens": "tokenize"}
@@ -104,8 +105,8 @@ class CorpusTables:
             tokens = [
                 f"SELECT '{split}' AS split, replace(parse_filename(filename), '-documents.parquet', '') AS shard, "
                 f"* EXCLUDE (filename) FROM ({scan})"
-                for split in _SPLITS
-                if (scan := _scan(self.stages["tokenize"], f"{split}-", "-documents.parquet", ", filename = true"))
+                for split, name in _SPLITS
+                if (scan := _scan(self.stages["tokenize"], f"{name}-", "-documents.parquet", ", filename = true"))
             ]
             self._create("tokens", " UNION ALL ".join(tokens))
 

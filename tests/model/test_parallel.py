@@ -37,7 +37,8 @@ def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pretrain(config(), tokens=tokens, output=str(folder / name), options=stopped)
             assert [checkpoint.step for checkpoint in find_checkpoints(str(folder / name))] == [2]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = [f"{folder / name}:{parallel}" for name, parallel in RUNS.items()]
+    arguments = [f"{folder / name}:{parallel}:6" for name, parallel in RUNS.items()]
+    arguments += [f"{folder / 'extended'}:fsdp:{steps}" for steps in (6, 8)]
     paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
         [*launch, str(_HERE / "two_processes.py"), tokens, *arguments],
@@ -79,6 +80,15 @@ def test_one_process_resumes_the_checkpoint_of_two(runs: Path, name: str, tokens
     (output / "checkpoints" / "step-0000004").symlink_to(last.path)
     pretrain(config(), tokens=tokens, output=str(output), options=RunOptions())
     for own, reference in zip(_metrics(runs / "alone"), _metrics(output), strict=True):
+        assert own == pytest.approx(reference, rel=1e-4)
+
+
+def test_two_processes_extend_a_training_as_one_does(runs: Path, tokens: str, tmp_path: Path) -> None:
+    for steps in (6, 8):
+        pretrain(config(steps=steps), tokens=tokens, output=str(tmp_path / "out"), options=RunOptions())
+    alone, together = _metrics(tmp_path / "out"), _metrics(runs / "extended")
+    assert [row["step"] for row in together] == list(range(9))
+    for own, reference in zip(alone, together, strict=True):
         assert own == pytest.approx(reference, rel=1e-4)
 
 

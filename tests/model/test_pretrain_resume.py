@@ -174,8 +174,8 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path: Path) -> None:
 
 
 def test_another_recipe_in_the_same_folder_is_refused(tokens: str, trained: Path) -> None:
-    with pytest.raises(ChangedRunError, match=r"steps was 6, is now 7\. Use --overwrite"):
-        train_small(tokens, trained, "steps=7")
+    with pytest.raises(ChangedRunError, match=r"learning_rate was 0.01, is now 0.02\. Use --overwrite"):
+        train_small(tokens, trained, "learning_rate=0.02")
 
 
 def test_tokens_of_another_vocabulary_are_refused_on_resume(

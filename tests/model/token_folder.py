@@ -64,7 +64,7 @@ def write_token_folder(
                 files.append(shards.write_file(str(folder), file, bytes(header_bytes) + body))
                 splits[name].append({"name": file, "tokens": len(row), "documents": 1})
         about = {
-            "format": "llmc" if header_bytes else "nanogpt",
+            "format": "llmc" if header_bytes else "raw",
             "dtype": dtype,
             "header_bytes": header_bytes,
             "vocab_size": tokenizer.get_vocab_size(),

@@ -1,6 +1,6 @@
 """Trains the small model several times in the processes that torchrun starts.
 
-torchrun --nproc-per-node 2 two_processes.py TOKENS OUTPUT:ddp OUTPUT:fsdp ...
+torchrun --nproc-per-node 2 two_processes.py TOKENS OUTPUT:ddp:STEPS OUTPUT:fsdp:STEPS ...
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Stops(Silent):
             raise KeyboardInterrupt
 
 
-def config(parallel: str = "auto") -> PretrainConfig:
+def config(parallel: str = "auto", steps: int = 6) -> PretrainConfig:
     """The options of all runs that the test compares."""
+    values = (*SHARED, f"steps={steps}")
     return PretrainConfig(
-        preset="tiny", set=SHARED, device="cpu", threads=1, checkpoint_every=2, parallel=parallel, log_every=1
+        preset="tiny", set=values, device="cpu", threads=1, checkpoint_every=2, parallel=parallel, log_every=1
     )
 
 
@@ -46,11 +47,12 @@ def main() -> None:
     torch.set_num_threads(1)
     world = torchrun_world()
     with process_group(world, torch.device("cpu")):
-        for output, parallel in (run.split(":") for run in runs):
+        for output, parallel, steps in (run.split(":") for run in runs):
+            options = config(parallel, int(steps))
             if world.is_rank_zero:
-                pretrain(config(parallel), tokens=tokens, output=output, options=RunOptions())
+                pretrain(options, tokens=tokens, output=output, options=RunOptions())
             else:
-                run_worker_rank(config(parallel), tokens=tokens, output=output)
+                run_worker_rank(options, tokens=tokens, output=output)
 
 
 if __name__ == "__main__":

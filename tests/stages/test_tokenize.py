@@ -180,7 +180,7 @@ def test_tokens_json_describes_the_shards(small: Path, tmp_path: Path) -> None:
         "seed": 0,
         "held_out": 0.2,
         "totals": totals,
-        "format": "nanogpt",
+        "format": "raw",
         "dtype": "uint16",
         "header_bytes": 0,
         "vocab_size": 258,

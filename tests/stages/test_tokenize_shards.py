@@ -244,16 +244,17 @@ def formats(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the same documents in each format."""
     folder = tmp_path_factory.mktemp("formats")
     write_parquet(folder / "docs.parquet", _rows(60))
-    for form in ("nanogpt", "llmc", "npy"):
+    for form in ("raw", "nanogpt", "llmc", "npy"):
         run(folder / "docs.parquet", small, folder / form, format=form, shard_tokens=500, held_out=0.1)
     return folder
 
 
 def test_the_loaders_of_nanogpt_llmc_and_numpy_read_the_shards(formats: Path) -> None:
-    expected = stream(formats / "nanogpt", "train")
-    x, y = _nanogpt_batch(formats / "nanogpt" / "train-00000.bin", 8, [0, 100, 491])
-    assert x.tolist() == [expected[start : start + 8] for start in (0, 100, 491)]
-    assert y.tolist() == [expected[start + 1 : start + 9] for start in (0, 100, 491)]
+    expected = stream(formats / "raw", "train")
+    starts = [0, 100, 491, len(expected) - 9]
+    x, y = _nanogpt_batch(formats / "nanogpt" / "train.bin", 8, starts)
+    assert x.tolist() == [expected[start : start + 8] for start in starts]
+    assert y.tolist() == [expected[start + 1 : start + 9] for start in starts]
     names = sorted(path.stem for path in (formats / "llmc").glob("train-*.bin"))
     assert [id for name in names for id in _llmc_tokens(formats / "llmc" / f"{name}.bin").tolist()] == expected
     loaded = [np.load(formats / "npy" / f"{name}.npy", mmap_mode="r") for name in names]
@@ -263,8 +264,8 @@ def test_the_loaders_of_nanogpt_llmc_and_numpy_read_the_shards(formats: Path) ->
     assert described(formats / "npy")["header_bytes"] == 128
 
 
-@pytest.mark.parametrize("form", ["nanogpt", "llmc", "npy"])
-def test_pretrain_reads_all_three(formats: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["raw", "nanogpt", "llmc", "npy"])
+def test_pretrain_reads_all_formats(formats: Path, form: str) -> None:
     from pipelines.model.training.data import open_tokens
 
     folder = open_tokens(str(formats / form))

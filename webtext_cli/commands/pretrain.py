@@ -46,7 +46,8 @@ def command(
     """Train a GPT-2 on token shards.
 
     Re-run the same command to resume an interrupted run from its latest checkpoint; the weights are the same as without
-    the interruption. --workers has no effect; start several processes or GPUs with torchrun.
+    the interruption. Re-run it with more steps to extend a finished training. --workers has no effect; start several
+    processes or GPUs with torchrun.
 
     \b
     Examples:

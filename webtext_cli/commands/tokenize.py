@@ -33,13 +33,14 @@ from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_co
 def command(shared: Shared, tokenizer: str | None, location: str | None, **flags: Any) -> None:
     """Encode documents into token shards.
 
-    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each, for nanoGPT (or llm.c or NumPy, with
-    --format), a table of the documents in each file, and tokens.json, which describes them.
+    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each (with --format, the files of nanoGPT, llm.c
+    or NumPy), a table of the documents in each file, and tokens.json, which describes them.
 
     \b
     Examples:
       webtext tokenize --corpus my-corpus
       webtext tokenize -i docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
+      webtext tokenize --corpus my-corpus --format nanogpt
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234
     """
     if location is not None:

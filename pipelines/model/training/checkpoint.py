@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ METRICS_FILE = "metrics.jsonl"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
+_COPIED_BYTES = 16 << 20
 
 Row = dict[str, Any]
 
@@ -99,11 +101,23 @@ def save_checkpoint(
         write_tensors(path, _OPTIMIZER_FILE, optimizer_tensors(model, optimizer)),
         shards.write_file(path, METRICS_FILE, json_lines(rows)),
     )
-    state = {"step": step, "files": [dataclasses.asdict(file) for file in files]}
-    storage.write_json(storage.join(path, _STATE_FILE), state)
+    _write_state(path, step, files)
     for old in find_checkpoints(output)[:-keep_latest]:
         if old.step not in keep_steps:
             _remove(old.path)
+
+
+def copy_checkpoint(checkpoint: Checkpoint, output: str, metrics: bytes | None = None) -> Checkpoint:
+    """Copy a checkpoint into another training folder, with other metrics if they are given."""
+    path = storage.join(output, FOLDER, storage.basename(checkpoint.path))
+    files = tuple(
+        shards.write_file(path, file.name, metrics)
+        if file.name == METRICS_FILE and metrics is not None
+        else _copy_file(checkpoint.path, path, file.name)
+        for file in checkpoint.files
+    )
+    _write_state(path, checkpoint.step, files)
+    return Checkpoint(path, checkpoint.step, files)
 
 
 def send_checkpoint_shards(model: GPT2, optimizer: torch.optim.AdamW) -> None:
@@ -127,6 +141,17 @@ def read_json_lines(path: str) -> list[Row]:
     """Read rows from JSONL; raise InputError if one is not a JSON object."""
     with translate_format_errors(path, "a list of JSON objects; re-run `webtext pretrain`"):
         return msgspec.convert([json.loads(line) for line in storage.read_bytes(path).splitlines()], list[Row])
+
+
+def _copy_file(source: str, target: str, name: str) -> FileEntry:
+    with storage.open_read(storage.join(source, name)) as read, storage.atomic_write(storage.join(target, name)) as out:
+        shutil.copyfileobj(read, out, _COPIED_BYTES)
+    return FileEntry(name, out.size_bytes, out.checksum)
+
+
+def _write_state(path: str, step: int, files: Sequence[FileEntry]) -> None:
+    state = {"step": step, "files": [dataclasses.asdict(file) for file in files]}
+    storage.write_json(storage.join(path, _STATE_FILE), state)
 
 
 def _read_checkpoint(path: str, step: int) -> Checkpoint:

@@ -135,7 +135,7 @@ class TrainingLog:
             "vocab_size": job.tokens.vocab_size,
             "facts": {"device": job.device.name, "processes": job.world.size},
             "notes": self._comparison(),
-            "recipe": dataclasses.asdict(job.recipe),
+            "recipe": job.recipe.to_json(),
         }
         references = [dataclasses.asdict(reference) for reference in nearest_references(job.parameters)]
         spikes = [row["spike"] for row in self._rows if "spike" in row]

@@ -30,10 +30,14 @@ def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay to the final rate."""
+    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay to the final rate.
+
+    In an extended training each step has the rate of the schedule under which it was trained.
+    """
     if step < recipe.warmup_steps:
         return recipe.learning_rate * (step + 1) / recipe.warmup_steps
-    progress = (step - recipe.warmup_steps) / (recipe.steps - recipe.warmup_steps)
+    end = next(end for end in recipe.ends if step < end or end == recipe.steps)
+    progress = (step - recipe.warmup_steps) / (end - recipe.warmup_steps)
     height = 0.5 * (1 + math.cos(math.pi * progress))
     return recipe.final_learning_rate + height * (recipe.learning_rate - recipe.final_learning_rate)
 

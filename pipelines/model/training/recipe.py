@@ -19,6 +19,7 @@ from pipelines.core.errors import UsageError
 from pipelines.core.resources import data_names, data_path
 
 PRESETS = data_names("presets")
+_NOT_SETTABLE = ("preset", "seed", "extended_from")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,23 @@ class Recipe:
     eval_blocks: int = option(
         MISSING, "Held-out blocks per evaluation; 0 for all. The last evaluation uses all.", minimum=0
     )
+    # Not a value of `--set`: it follows from what is in the output folder, see stages/pretrain/extension.py.
+    extended_from: tuple[int, ...] = option((), "Steps at which the training was complete before it was extended.")
 
     @property
     def batch_tokens(self) -> int:
         """Tokens per step."""
         return self.batch_size * self.context
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The steps at which a schedule ends: the last, and those from which the training was extended."""
+        return (*self.extended_from, self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON values, without `extended_from` if the training was not extended."""
+        values = dataclasses.asdict(self) | {"extended_from": list(self.extended_from)}
+        return {name: value for name, value in values.items() if value != []}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +88,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
     Raises UsageError for an unknown key (suggesting the nearest known one) and for a value that is not a number.
     """
-    keys = [field.name for field in dataclasses.fields(Recipe) if field.name not in ("preset", "seed")]
+    keys = [field.name for field in dataclasses.fields(Recipe) if field.name not in _NOT_SETTABLE]
     values = {}
     for override in overrides:
         key, equals, value = override.partition("=")

@@ -65,7 +65,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
         with StopSignals(job.note, several_processes=world.size > 1) as stop:
             while True:
                 is_last = trainer.step == recipe.steps
-                if is_last or trainer.step % recipe.eval_every == 0:
+                if trainer.step in recipe.ends or trainer.step % recipe.eval_every == 0:
                     with stop.interruptible():
                         trainer.evaluate(log)
                 if is_last:
@@ -153,7 +153,7 @@ class _Trainer:
             return
         if self.step > self._saved_at:
             self.save(log)  # an interrupted evaluation must not lose the weights
-        limit = recipe.eval_blocks if recipe.eval_blocks and self.step < recipe.steps else None
+        limit = None if self.step in recipe.ends else recipe.eval_blocks or None
         if limit is None:
             tokens = held_out_tokens(job.tokens.held_out, recipe.context, None)
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
@@ -203,7 +203,7 @@ class _Trainer:
             spike,
             norms=norms,
             blocks=[block.to_json() for block in blocks],
-            recipe=dataclasses.asdict(self.job.recipe),
+            recipe=self.job.recipe.to_json(),
             replay=self.job.replay_command(spike.step),
         )
 
@@ -243,7 +243,7 @@ def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
         "end_of_text": job.tokens.end_of_text,
         "tokenizer_sha256": hashlib.sha256(job.tokens.tokenizer).hexdigest(),
         "tokens_fingerprint": job.tokens.fingerprint,
-        "recipe": dataclasses.asdict(job.recipe),
+        "recipe": job.recipe.to_json(),
         **({"initial_weights": initial} if initial else {}),
     }
     text = json.dumps(config, indent=1, sort_keys=True) + "\n"

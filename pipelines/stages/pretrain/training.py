@@ -32,6 +32,7 @@ from pipelines.model.training.recipe import Recipe, make_recipe
 from pipelines.model.training.trainer import replay as replay_step
 from pipelines.model.training.trainer import train
 from pipelines.stages.pretrain.config import PretrainConfig
+from pipelines.stages.pretrain.extension import continue_training, prepare_extension
 from pipelines.stages.pretrain.stage import check_batch_filled, check_step
 
 # More epochs than this are probably a mistake.
@@ -53,6 +54,10 @@ class _Setup:
         world.check_batch(recipe.batch_size, recipe.micro_batch)
         return cls(recipe, world, device)
 
+    def with_recipe(self, recipe: Recipe) -> _Setup:
+        """Return the setup for a recipe that differs in where the training was extended."""
+        return dataclasses.replace(self, recipe=recipe)
+
 
 def run_rank_zero(
     stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
@@ -64,7 +69,10 @@ def run_rank_zero(
     recipe, world = setup.recipe, setup.world
     with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
-        spec = RunSpec(recipe, _fingerprints(tokens, initial))
+        inputs = _fingerprints(tokens, initial)
+        recipe, options = prepare_extension(stage, recipe, inputs, output, options)
+        setup = setup.with_recipe(recipe)
+        spec = RunSpec(recipe, inputs)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
         with stage_run(stage, recipe, inputs=spec.inputs, output=output, options=options) as run:
             if not run.finished and run.resumed_entry("train", "train"):
@@ -92,6 +100,8 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
         if spec is None:
             return
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
+        recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
+        setup = setup.with_recipe(recipe)
         initial = _import_initial(init_from, recipe, tokens, _ignore)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
@@ -123,7 +133,8 @@ def replay(
     setup = _Setup.of(config)
     check_step(step, setup.recipe)
     initial = _import_initial(init_from, setup.recipe, tokens, note)
-    _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
+    extended_from = _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
+    setup = setup.with_recipe(dataclasses.replace(setup.recipe, extended_from=extended_from))
     job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
@@ -135,6 +146,9 @@ def replay(
 def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], None]) -> None:
     """Train from the latest checkpoint, together with the worker ranks that `broadcast` starts."""
     checkpoint = latest_checkpoint(run.output, run.note)
+    if checkpoint is None and run.subfolder and job.recipe.extended_from:
+        finished = run.output.removesuffix(f"/{run.subfolder}")
+        checkpoint = continue_training(finished, run.output, job.recipe, run.note)
     step = checkpoint.step if checkpoint else None
     broadcast(step)
 
@@ -209,18 +223,21 @@ def _ignore(message: str) -> None:
     """Drop a message that rank 0 shows."""
 
 
-def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> None:
+def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> tuple[int, ...]:
+    """Raise ChangedRunError for a folder of another recipe or other inputs; return where its training was extended."""
     path = storage.join(output, CONFIG_FILE)
     if not storage.exists(path):
         raise InputError(f"{output}: no training to replay (no {CONFIG_FILE}); name another --output")
     config = storage.read_json(path)
     initial = {"init_from": config["initial_weights"]["sha256"]} if config.get("initial_weights") else {}
     trained: dict[str, Any] = {**config.get("recipe", {}), "tokens": config.get("tokens_fingerprint"), **initial}
-    requested = {**dataclasses.asdict(recipe), **inputs}
+    extended_from = tuple(trained.pop("extended_from", ()))
+    requested = {**recipe.to_json(), **inputs}
     different = [name for name in {**requested, **trained} if requested.get(name) != trained.get(name)]
     if different:
         listed = ", ".join(f"{name} was {trained.get(name)}, is now {requested.get(name)}" for name in different)
         raise ChangedRunError(f"{output}: trained with different options ({listed}); use the options of that run")
+    return extended_from
 
 
 def _note_epochs(job: TrainingJob) -> None:

@@ -1,9 +1,9 @@
-"""Which part of the runs each shard is made of."""
+"""Which part of the runs each file of tokens is made of."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,29 @@ class ShardPlan:
     def name(self) -> str:
         """The name of the shard, such as `train-00003`."""
         return f"{self.split}-{self.index:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePlan:
+    """A file of tokens, by its name without suffix, and the shards that it consists of: one, or the whole split."""
+
+    name: str
+    split: str
+    shards: tuple[ShardPlan, ...]
+    is_whole_split: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return sum(shard.tokens for shard in self.shards)
+
+
+def plan_files(shards: Sequence[ShardPlan], split_files: Mapping[str, str]) -> list[FilePlan]:
+    """Return a file for each shard, or for each split that has a name in `split_files`."""
+    if not split_files:
+        return [FilePlan(shard.name, shard.split, (shard,)) for shard in shards]
+    of_split = {split: tuple(shard for shard in shards if shard.split == split) for split in split_files}
+    return [FilePlan(split_files[split], split, plans, True) for split, plans in of_split.items() if plans]
 
 
 def plan_shards(entries: Sequence[ShardEntry], output: str, *, shuffle: bool, shard_tokens: int) -> list[ShardPlan]:

@@ -18,15 +18,17 @@ from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
 from pipelines.stages.tokenize.estimate import estimate_tokenizing
-from pipelines.stages.tokenize.plan import plan_shards, runs_of
+from pipelines.stages.tokenize.plan import plan_files, plan_shards, runs_of
 from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact
-from pipelines.stages.tokenize.token_shards import documents_file, token_format, write_token_shard
+from pipelines.stages.tokenize.token_shards import META, documents_file, token_format, write_meta, write_token_file
 from pipelines.tokenizers.formats import TOKENIZER, end_of_text_id, read_tokenizer, vocabulary_size
 
 # Fewer tokens are merged into shards sooner than a worker starts.
 _MIN_TOKENS_FOR_WORKERS = 100_000_000
 
-STAGE = Stage("tokenize", 2, (TOKENIZER, "tokens.json"))
+_NANOGPT_FILES = ("train.bin", "train-documents.parquet", "val.bin", "val-documents.parquet", META)
+
+STAGE = Stage("tokenize", 3, (TOKENIZER, "tokens.json", *_NANOGPT_FILES))
 
 
 def tokenize(
@@ -38,14 +40,14 @@ def tokenize(
     options: RunOptions,
     sizes: RunSizes = RunSizes(),  # noqa: B008 - frozen
 ) -> Summary:
-    """Write `train-N.bin` and `held-out-N.bin`: the ids of each document, each followed by `<|endoftext|>`.
+    """Write the ids of each document, each followed by `<|endoftext|>`, into files of the training and held-out split.
 
     `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them; `tokenizer` the folder
     of train-bpe, or a tokenizer in another known format. Every shard has `shard_tokens` tokens, the last of a split
-    possibly fewer; ids are uint16, or uint32 above 65,536 entries. `tokens.json` describes the files. A document is
-    held out by a hash of its cluster, see `split_keys`, never by its position. `sizes` bounds memory and does not
-    change the shards. Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if
-    gigatoken's ids differ from those of `tokenizers`.
+    possibly fewer, except that `nanogpt` has one file per split; ids are uint16, or uint32 above 65,536 entries.
+    `tokens.json` describes the files. A document is held out by a hash of its cluster, see `split_keys`, never by its
+    position. `sizes` bounds memory and does not change the shards. Raises InputError if the tokenizer cannot be read or
+    lacks `<|endoftext|>`, and WebtextError if gigatoken's ids differ from those of `tokenizers`.
     """
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
@@ -74,7 +76,9 @@ def tokenize(
             )
             encoded = _encode(source, context, run)
             _check_splits(config, encoded, run)
-            splits = _write_shards(encoded, context, run)
+            splits = _write_files(encoded, context, run)
+            if form.split_files:
+                run.once("meta", lambda: TaskResult(files=(write_meta(run.output, library),)))
             run.once("dropped", lambda: result_files(encoded))
             description = _describe(context, vocabulary_size(library), sha256)
             text = json.dumps({**description, "totals": _totals(encoded), "splits": splits}, indent=1, sort_keys=True)
@@ -147,6 +151,8 @@ def _check_splits(config: TokenizeConfig, encoded: Sequence[ShardEntry], run: St
         )
     if config.held_out and not totals["held-out"]["documents"]:
         run.note(f"no document is held out: too few for a fraction of {config.held_out:g} (--held-out)")
+    if config.format == "nanogpt" and not totals["held-out"]["documents"]:
+        run.note("no val.bin, which nanoGPT's train.py reads: no document is held out; use a larger --held-out")
 
 
 def _totals(encoded: Sequence[ShardEntry]) -> dict[str, dict[str, int]]:
@@ -158,14 +164,15 @@ def _totals(encoded: Sequence[ShardEntry]) -> dict[str, dict[str, int]]:
     }
 
 
-def _write_shards(
+def _write_files(
     encoded: Sequence[ShardEntry], context: EncodeContext, run: StageRun
 ) -> dict[str, list[dict[str, Any]]]:
-    """Merge the runs into shards; return the description of each shard in `tokens.json`, by split."""
+    """Merge the runs into the files of tokens; return the description of each in `tokens.json`, by split."""
     config, form = context.config, context.form
-    plans = plan_shards(encoded, run.output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
+    shard_plans = plan_shards(encoded, run.output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
+    plans = plan_files(shard_plans, form.split_files)
     written = run.map(
-        write_token_shard,
+        write_token_file,
         plans,
         (run.output, form, config.shuffle),
         unit="tokens",

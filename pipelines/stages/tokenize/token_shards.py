@@ -1,21 +1,28 @@
-"""The second phase: token shards as nanoGPT, llm.c and NumPy read them, each with a table of its documents."""
+"""The second phase: files of tokens as nanoGPT, llm.c and NumPy read them, each with a table of its documents."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import pickle
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from tokenizers import Tokenizer
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.errors import DamagedShardError, UsageError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
-from pipelines.stages.tokenize.plan import ShardPlan
+from pipelines.stages.tokenize.plan import FilePlan, ShardPlan
 from pipelines.stages.tokenize.runs import SPLITS, copy_tokens, read_documents
+from pipelines.tokenizers.formats import vocabulary_size
 
+META = "meta.pkl"
+# nanoGPT's names of the splits; it maps one file of each into memory.
+_NANOGPT_FILES = {"train": "train", "held-out": "val"}
 LLMC_HEADER_BYTES = 1024
 # llm.c's magic number and version, by the bytes per token.
 _LLMC_MAGIC = {2: (20240520, 1), 4: (20240801, 7)}
@@ -36,7 +43,7 @@ TOKEN_DOCUMENTS_SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class TokenFormat:
-    """The layout of a token file: `nanogpt`, `llmc` or `npy`, and the NumPy type of a token, always little-endian."""
+    """The layout of a token file: `raw`, `nanogpt`, `llmc` or `npy`; the NumPy type of a token, little-endian."""
 
     name: str
     dtype: str
@@ -52,13 +59,18 @@ class TokenFormat:
         return "npy" if self.name == "npy" else "bin"
 
     @property
+    def split_files(self) -> Mapping[str, str]:
+        """The name of the file of each split, without suffix; empty if splits are divided into shards."""
+        return _NANOGPT_FILES if self.name == "nanogpt" else {}
+
+    @property
     def header_bytes(self) -> int:
         """The bytes before the first token, the same for every shard."""
         return len(self.header(1))
 
     def header(self, tokens: int) -> bytes:
         """Return the header of a file with a number of tokens."""
-        if self.name == "nanogpt":
+        if self.name in ("raw", "nanogpt"):
             return b""
         if self.name == "npy":
             stream = io.BytesIO()
@@ -71,7 +83,9 @@ class TokenFormat:
         return values.tobytes()
 
     def check(self, shard_tokens: int) -> None:
-        """Raise UsageError if a shard would have more tokens than its header can count."""
+        """Raise UsageError if the reader of the format could not count a shard's tokens, or not hold their ids."""
+        if self.name == "nanogpt" and self.little_endian.itemsize != 2:
+            raise UsageError("--format nanogpt: nanoGPT reads ids of 16 bits, up to 65,536 entries; use --format raw")
         if self.name == "llmc" and shard_tokens > _LLMC_MAX_TOKENS:
             raise UsageError(f"--shard-tokens {shard_tokens}: llm.c counts up to {_LLMC_MAX_TOKENS}; use fewer")
 
@@ -89,28 +103,48 @@ class _Pieces:
     offsets: npt.NDArray[np.int64]
 
 
-def token_format(name: str, vocabulary_size: int) -> TokenFormat:
+def token_format(name: str, entries: int) -> TokenFormat:
     """Return the format for a vocabulary: 16 bits per token, 32 above 65,536 entries."""
-    return TokenFormat(name, "uint16" if vocabulary_size <= 1 << 16 else "uint32")
+    return TokenFormat(name, "uint16" if entries <= 1 << 16 else "uint32")
 
 
-def write_token_shard(plan: ShardPlan, context: tuple[str, TokenFormat, bool]) -> TaskResult:
-    """Write `<split>-N.bin` (or `.npy`) with exactly the planned tokens, and the table of its documents.
+def write_token_file(file: FilePlan, context: tuple[str, TokenFormat, bool]) -> TaskResult:
+    """Write a `.bin` (or `.npy`) file with exactly the planned tokens, and the table of its documents.
 
-    `context` is the output folder, the format, and whether the documents are shuffled.
+    `context` is the output folder, the format, and whether the documents are shuffled. One shard at a time is in
+    memory.
     """
     output, form, shuffle = context
-    documents = _documents(plan, shuffle)
-    pieces = _cut_pieces(documents.column("tokens").to_numpy(), plan)
-    tokens = _merge_tokens(plan, documents, pieces, form)
-    name = f"{plan.name}.{form.suffix}"
-    with storage.atomic_write(storage.join(output, name)) as stream:
-        stream.write(form.header(len(tokens)))
-        stream.write(tokens.data)
-    table = _write_documents(output, documents_file(name), documents, pieces)
-    progress.advance(len(tokens))
-    files = (FileEntry(name, stream.size_bytes, stream.checksum), table)
-    return TaskResult(counts={"pieces": len(pieces.rows)}, files=files)
+    name = f"{file.name}.{form.suffix}"
+    start = 0
+    with (
+        storage.atomic_write(storage.join(output, name)) as stream,
+        shards.write_shard(output, documents_file(name), TOKEN_DOCUMENTS_SCHEMA) as table,
+    ):
+        stream.write(form.header(file.tokens))
+        for plan in file.shards:
+            documents = _documents(plan, shuffle)
+            lengths = documents.column("tokens").to_numpy()
+            pieces = _cut_pieces(lengths, plan)
+            stream.write(_merge_tokens(plan, documents, pieces, form).data)
+            listed = _whole_documents(pieces, lengths) if file.is_whole_split else pieces
+            _write_documents(table.writer, documents, listed, start)
+            start += plan.tokens
+            progress.advance(plan.tokens)
+    files = (FileEntry(name, stream.size_bytes, stream.checksum), table.entry)
+    return TaskResult(counts={"pieces": table.writer.records}, files=files)
+
+
+def write_meta(output: str, tokenizer: Tokenizer) -> FileEntry:
+    """Write the `meta.pkl` of nanoGPT: the number of ids, and their texts.
+
+    nanoGPT's `train.py` reads `vocab_size`; its `sample.py` decodes ids by `itos`, and encodes a prompt character by
+    character by `stoi`. Bytes that are not a whole character are U+FFFD.
+    """
+    texts = tokenizer.decode_batch([[id] for id in range(vocabulary_size(tokenizer))], skip_special_tokens=False)
+    ids = {text: id for id, text in reversed(list(enumerate(texts))) if "\ufffd" not in text}
+    meta = {"vocab_size": len(texts), "itos": dict(enumerate(texts)), "stoi": ids}
+    return shards.write_file(output, META, pickle.dumps(meta, protocol=4))
 
 
 def documents_file(name: str) -> str:
@@ -159,14 +193,20 @@ def _merge_tokens(
     return tokens
 
 
-def _write_documents(output: str, name: str, documents: pa.Table, pieces: _Pieces) -> FileEntry:
+def _whole_documents(pieces: _Pieces, lengths: npt.NDArray[np.int64]) -> _Pieces:
+    """Return the documents that start in a shard, with all their tokens: the next ones are in the same file."""
+    starts = pieces.offsets == 0
+    rows = pieces.rows[starts]
+    return _Pieces(rows, targets=pieces.targets[starts], counts=lengths[rows], offsets=pieces.offsets[starts])
+
+
+def _write_documents(writer: shards.ShardWriter, documents: pa.Table, pieces: _Pieces, start: int) -> None:
+    """Write the rows of a shard's documents; the shard starts at token `start` of the file."""
     kept = documents.take(pa.array(pieces.rows))
-    columns = [kept.column("id"), kept.column("url"), pieces.targets, pieces.counts, pieces.offsets]
+    columns = [kept.column("id"), kept.column("url"), start + pieces.targets, pieces.counts, pieces.offsets]
     table = pa.table(columns, names=TOKEN_DOCUMENTS_SCHEMA.names)
-    with shards.write_shard(output, name, TOKEN_DOCUMENTS_SCHEMA) as shard:
-        for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
-            for part in shards.split_by_bytes(batch, _GROUP_BYTES):
-                # A copy, since only the first 2 GiB of a column can be cast.
-                copied = part.take(pa.array(np.arange(part.num_rows)))
-                shard.writer.write_batch(copied.cast(TOKEN_DOCUMENTS_SCHEMA))
-    return shard.entry
+    for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
+        for part in shards.split_by_bytes(batch, _GROUP_BYTES):
+            # A copy, since only the first 2 GiB of a column can be cast.
+            copied = part.take(pa.array(np.arange(part.num_rows)))
+            writer.write_batch(copied.cast(TOKEN_DOCUMENTS_SCHEMA))

@@ -1,0 +1,91 @@
+"""Extends a finished training to more steps, from its last checkpoint.
+
+The new result is built next to the finished one, which it replaces when it is complete. Its recipe says where it was
+extended, so that recipe and tokens still determine the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from pipelines.core import storage
+from pipelines.core.config import identity_of
+from pipelines.core.errors import ChangedRunError, InputError
+from pipelines.core.journal import OutputFolder
+from pipelines.core.manifest import NEXT, Identity, has_manifest
+from pipelines.core.run import RunOptions, Stage
+from pipelines.model.training.checkpoint import METRICS_FILE, Checkpoint, copy_checkpoint, find_checkpoints
+from pipelines.model.training.optimizer import learning_rate
+from pipelines.model.training.recipe import Recipe
+
+# What a training writes next to its result, and continues when it is extended.
+_CONTINUED_FILE = "timing.jsonl"
+_CONTINUED_FOLDERS = ("spikes", "tensorboard")
+
+
+def prepare_extension(
+    stage: Stage, recipe: Recipe, inputs: Mapping[str, str], output: str, options: RunOptions
+) -> tuple[Recipe, RunOptions]:
+    """Return the recipe with the steps from which the training in `output` was or will be extended, and the options.
+
+    A finished training of the same recipe with fewer steps is extended, unless `options.overwrite` asks for a new one.
+    Raises ChangedRunError if another result is being built there, InputError if the last checkpoint was removed.
+    """
+    following = storage.join(output, NEXT)
+    folder = following if has_manifest(following) else output
+    recorded = OutputFolder(folder).recorded_identity()
+    if recorded is None:
+        return recipe, options
+    trained = recorded.with_current_options(recipe).config
+    steps, earlier = trained.get("steps"), tuple(trained.get("extended_from", ()))
+    same = dataclasses.replace(recipe, extended_from=earlier)
+    requested = Identity(stage.name, stage.version, identity_of(same) | {"steps": steps}, inputs)
+    if dataclasses.replace(recorded, config=trained) != requested or not isinstance(steps, int):
+        return recipe, options
+    if steps == recipe.steps:
+        return same, options
+    if options.overwrite or not has_manifest(folder) or recipe.steps < steps:
+        return recipe, options
+    extended = dataclasses.replace(recipe, extended_from=(*earlier, steps))
+    begun = OutputFolder(following).recorded_identity()
+    if begun and begun.with_current_options(recipe).config != identity_of(extended):
+        raise ChangedRunError(OutputFolder(output).describe_replacement() or following)
+    if not find_checkpoints(following) and not _checkpoints_of(output, steps):
+        raise InputError(_cannot_extend(output, steps, "its last checkpoint was removed"))
+    return extended, dataclasses.replace(options, overwrite=True)
+
+
+def continue_training(finished: str, output: str, recipe: Recipe, note: Callable[[str], None]) -> Checkpoint:
+    """Copy the last checkpoint of a finished training, with the held-out loss measured after it, to where it continues.
+
+    Raises InputError if the checkpoint is damaged.
+    """
+    step = recipe.extended_from[-1]
+    checkpoint = next(iter(_checkpoints_of(finished, step)), None)
+    problem = checkpoint.problem() if checkpoint else "its last checkpoint was removed"
+    if checkpoint is None or problem:
+        raise InputError(_cannot_extend(finished, step, problem or ""))
+    for folder in _CONTINUED_FOLDERS:
+        for name in storage.list_folder(storage.join(finished, folder)):
+            data = storage.read_bytes(storage.join(finished, folder, name))
+            storage.write_bytes(storage.join(output, folder, name), data)
+    if storage.exists(timing := storage.join(finished, _CONTINUED_FILE)):
+        storage.write_bytes(storage.join(output, _CONTINUED_FILE), storage.read_bytes(timing))
+    before, after = (learning_rate(number, recipe) for number in (step - 1, step))
+    note(
+        f"extending the training of {step:,} steps to {recipe.steps:,}: from here the learning rate is that of a "
+        f"schedule of {recipe.steps:,} steps ({before:.3g} in step {step:,}, {after:.3g} in the next)"
+    )
+    return copy_checkpoint(checkpoint, output, storage.read_bytes(storage.join(finished, METRICS_FILE)))
+
+
+def _checkpoints_of(output: str, step: int) -> list[Checkpoint]:
+    return [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step == step]
+
+
+def _cannot_extend(output: str, step: int, problem: str) -> str:
+    return (
+        f"{output}: the training of {step:,} steps cannot be extended: {problem}; use --init-from {output} with "
+        "another --output to train its weights further with a new optimizer, or --overwrite to repeat all steps"
+    )
