@@ -13,6 +13,7 @@ from pipelines.core.folder_lock import writer_of
 from pipelines.core.journal import OutputFolder, is_unfinished
 from pipelines.core.manifest import check_file, has_manifest, read_manifest
 from pipelines.core.run import RunOptions, Summary
+from pipelines.core.run_record import LiveProgress, read_progress
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
@@ -154,6 +155,8 @@ class CorpusConfig:
 class StageStatus:
     """The state of a stage's folder; `replacement` describes an unfinished new result.
 
+    `writer` is the process that writes the folder, `progress` how far that is.
+
     The states are `done`, `damaged`, `running` (another process writes a first result), `unfinished`, and `-`.
     """
 
@@ -166,6 +169,8 @@ class StageStatus:
     size_bytes: int = 0
     problems: tuple[str, ...] = ()
     replacement: str | None = None
+    writer: str | None = None
+    progress: LiveProgress | None = None
 
 
 def build(
@@ -237,9 +242,11 @@ def string_list(value: Any, name: str) -> list[str]:
 
 
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
+    writer = writer_of(folder)
+    progress = read_progress(folder) if writer else None
     if not has_manifest(folder):
-        state = "running" if writer_of(folder) else "unfinished"
-        return StageStatus(name, state if is_unfinished(folder) else "-")
+        state = "running" if writer else "unfinished"
+        return StageStatus(name, state if is_unfinished(folder) else "-", writer=writer, progress=progress)
     try:
         manifest = read_manifest(folder)
     except InputError as error:
@@ -254,7 +261,9 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         shards=len(manifest.final_shards),
         size_bytes=sum(file.size_bytes for file in manifest.files),
         problems=tuple(problems),
-        replacement=OutputFolder(folder).describe_replacement(writer_of(folder)),
+        replacement=OutputFolder(folder).describe_replacement(writer),
+        writer=writer,
+        progress=progress,
     )
 
 

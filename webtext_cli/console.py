@@ -68,7 +68,7 @@ class PlainProgress(QuietProgress):
         """See `Progress.finish`."""
         seconds = time.monotonic() - self._started_at
         if not complete:
-            so_far = f", {_format_done(self._done, self._total, self._unit)} done" if self._done else ""
+            so_far = f", {format_done(self._done, self._total, self._unit)} done" if self._done else ""
             click.echo(f"{self._label}: stopped after {format_duration(seconds)}{so_far}", err=True)
         elif self._brief:
             pass
@@ -82,9 +82,7 @@ class PlainProgress(QuietProgress):
     def _print(self, rate: float) -> None:
         seconds = time.monotonic() - self._started_at
         share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
-        line = (
-            f"{self._label}: {_format_done(self._done, self._total, self._unit)}{share} in {format_duration(seconds)}"
-        )
+        line = f"{self._label}: {format_done(self._done, self._total, self._unit)}{share} in {format_duration(seconds)}"
         line += f", {format_quantity(rate, self._unit)}/s"
         if self._total and rate > 0 and self._done < self._total:
             line += f", {format_duration((self._total - self._done) / rate)} left"
@@ -114,7 +112,7 @@ class BarProgress(QuietProgress):
                 speed = task.finished_speed or task.speed
                 rate = "" if speed is None else f", {format_quantity(speed, unit)}/s"
                 left = f", {format_duration(task.time_remaining)} left" if task.time_remaining else ""
-                return Text(f"{_format_done(task.completed, task.total, unit)}{rate}{left}", no_wrap=True)
+                return Text(f"{format_done(task.completed, task.total, unit)}{rate}{left}", no_wrap=True)
 
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Details())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
@@ -152,7 +150,7 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
 
 
-def _format_done(done: float, total: float | None, unit: str) -> str:
+def format_done(done: float, total: float | None, unit: str) -> str:
     """Format the completed amount: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
     if total is None:
         return format_quantity(done, unit)

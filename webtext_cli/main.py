@@ -35,6 +35,9 @@ COMMANDS = {
     "stats": "Count the documents, words and bytes of a corpus.",
     "sql": "Query the files of a corpus with SQL (DuckDB).",
     "export-text": "Write documents as JSONL or plain text.",
+    "clean": "Remove what a corpus no longer needs.",
+    "completion": "Print the completion script of a shell.",
+    "help": "Show the help of a command.",
     "demo": "Run the whole pipeline on a small local web, offline.",
 }
 
@@ -74,12 +77,21 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with `webtext demo` or `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
 )
-@click.version_option(package_name="webtext-kit", prog_name="webtext")
-def webtext() -> None:
+@click.option("--version", is_flag=True, help="Show the version and exit; with --json, also that of the libraries.")
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+@click.pass_context
+def webtext(context: click.Context, version: bool, as_json: bool) -> None:
     """Rebuild WebText, the corpus behind GPT-2: links, pages, text, tokenizer, model, overlap audit."""
+    if version:
+        from webtext_cli.versions import describe_versions
+
+        click.echo(describe_versions(as_json))
+    elif context.invoked_subcommand is None:
+        raise click.exceptions.NoArgsIsHelpError(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

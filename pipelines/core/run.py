@@ -12,6 +12,7 @@ no entry, or whose files no longer match it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ from pipelines.core.manifest import (
 from pipelines.core.plan import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
 from pipelines.core.progress import show_progress
 from pipelines.core.repeated_ids import count_repeated_ids, write_id_hashes
+from pipelines.core.run_record import RecordedProgress, record_run
 from pipelines.core.stage import RunOptions, Stage, Summary, TaskResult
 
 __all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
@@ -65,6 +67,8 @@ class StageRun:
         self._entries: list[ShardEntry] = []
         # The folder of the finished result that this run adds to.
         self.earlier: str | None = None
+        # What this run wrote, unless it was complete before.
+        self.written: Manifest | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
 
@@ -207,6 +211,7 @@ class StageRun:
                 self._folder, self._replaced = self._replaced, None
             self._folder.remove_journal()
             self.finished = True
+            self.written = manifest
         return Summary(
             stage=self._identity.stage,
             records_in=manifest.records_in,
@@ -378,6 +383,8 @@ def stage_run(
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     if options.dry_run:
         raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
+    recorded = RecordedProgress(options.progress, output)
+    options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         try:
@@ -387,8 +394,15 @@ def stage_run(
         else:
             complete_replacement(output)
         run.open(config, global_phases, extends, reopen)
+        if not run.lock_error:
+            stack.callback(recorded.remove)
+        started, was_finished = time.monotonic(), run.finished
         try:
             yield run
-        except InputError:
-            run.mark_refused()
+        except BaseException as error:
+            if isinstance(error, InputError):
+                run.mark_refused()
+            record_run(output, identity, time.monotonic() - started, None, str(error) or type(error).__name__)
             raise
+        if not was_finished:
+            record_run(output, identity, time.monotonic() - started, run.written, None)

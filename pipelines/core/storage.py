@@ -51,6 +51,12 @@ def basename(path: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def parent(path: str) -> str:
+    """Return the folder that contains a path."""
+    folder, _, _ = path.rstrip("/").rpartition("/")
+    return folder or ("/" if path.startswith("/") else ".")
+
+
 def absolute_path(path: str) -> str:
     """Return a local path as an absolute one without `.` and `..`; a URL as it is."""
     return path if "://" in path else os.path.abspath(path)
@@ -348,6 +354,15 @@ def write_bytes(path: str, data: bytes) -> None:
     """Write a whole file atomically."""
     with atomic_write(path) as writer:
         writer.write(data)
+
+
+def append_line(path: str, line: str) -> None:
+    """Append a line to a text file, which may not exist yet; in an object store, the whole file is written again."""
+    if not is_local(path):
+        write_bytes(path, (read_bytes(path) if exists(path) else b"") + f"{line}\n".encode())
+        return
+    with translate_os_errors(path, "write"), open(local_path(path), "ab") as stream:
+        stream.write(f"{line}\n".encode())  # in one call: lines of two processes do not mix
 
 
 def write_json(path: str, value: Any) -> None:

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 import click
 
 from pipelines.build import StageStatus, status
-from pipelines.core.format import format_bytes, format_count
-from webtext_cli.console import print_table, say
+from pipelines.core.format import format_bytes, format_count, format_duration, format_quantity
+from pipelines.core.run_record import LiveProgress
+from webtext_cli.console import format_done, print_table, say
 from webtext_cli.options import corpus_option, debug_option, json_option
+
+_WATCH_S = 2.0
 
 
 @click.command("status")
 @corpus_option
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
+@click.option("--watch", is_flag=True, help="Show the progress of what is running every two seconds, until it ends.")
 @json_option
 @debug_option
-def command(corpus: str, verify: bool, as_json: bool) -> int:
+def command(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
-    Everything shown is read from the manifests: a stage is done if its manifest exists.
+    A stage is done if its manifest exists; what is shown of it is read from there. Of a stage that is running, in
+    another terminal or on another machine, the progress is shown.
 
     \b
     Examples:
       webtext status --corpus my-corpus
+      webtext status --corpus my-corpus --watch
       webtext status --corpus my-corpus --verify
     """
     stages = status(corpus, verify)
+    while watch and any(stage.writer for stage in stages):
+        for stage in stages:
+            if stage.writer:
+                say(_describe_run(stage))
+        time.sleep(_WATCH_S)
+        stages = status(corpus, verify=False)
     if as_json:
         say(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
     else:
         print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
+        for stage in stages:
+            if stage.writer:
+                say(_describe_run(stage))
         for replacement in filter(None, (stage.replacement for stage in stages)):
             click.echo(f"note: {replacement}", err=True)
     problems = [problem for stage in stages for problem in stage.problems]
@@ -43,6 +59,21 @@ def command(corpus: str, verify: bool, as_json: bool) -> int:
     elif verify and not as_json:
         say("all files match their checksums")
     return 1 if problems else 0
+
+
+def _describe_run(stage: StageStatus) -> str:
+    """Describe a running stage: `dedup: signatures: 250 of 1,000 records, 17 records/s, 44 s left (process 12 ...)`."""
+    progress = f"{stage.progress.label}: {_describe_progress(stage.progress)}" if stage.progress else stage.stage
+    return f"{progress} ({stage.writer})"
+
+
+def _describe_progress(progress: LiveProgress) -> str:
+    parts = [format_done(progress.done, progress.total, progress.unit)]
+    if progress.done:
+        parts.append(f"{format_quantity(progress.rate, progress.unit)}/s")
+    if progress.seconds_left is not None:
+        parts.append(f"{format_duration(progress.seconds_left)} left")
+    return ", ".join(parts)
 
 
 def _row(stage: StageStatus) -> list[str]:

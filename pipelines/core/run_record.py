@@ -1,0 +1,127 @@
+"""What a run shows to others: its progress while it runs, and at its end a line in the corpus's `runs.jsonl`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import json
+import resource
+import sys
+import time
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError, StorageError
+from pipelines.core.manifest import Identity, Manifest
+from pipelines.core.progress import Progress
+
+RUNS = "runs.jsonl"
+# Hidden, as the lock: not a file of the result.
+_PROGRESS = ".progress.json"
+# Between two writes; in an object store each costs a request.
+_LOCAL_INTERVAL_S, _REMOTE_INTERVAL_S = 1.0, 30.0
+_MAX_ERROR_CHARACTERS = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveProgress:
+    """How far a running stage is: the units of its current piece of work, and the seconds since that began.
+
+    `total` is None if it is not known.
+    """
+
+    label: str
+    done: int
+    total: int | None
+    unit: str
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes at this rate; None if that is not known."""
+        return (self.total - self.done) / self.rate if self.total and self.rate else None
+
+
+class RecordedProgress:
+    """A `Progress` that shows what another one shows, and writes it into the folder of the run."""
+
+    def __init__(self, shown: Progress, folder: str) -> None:
+        self._shown = shown
+        self._path = storage.join(folder, _PROGRESS)
+        self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
+        self._current = LiveProgress("", 0, None, "", 0.0)
+        self._started = self._written = 0.0
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        self._shown.start(label, total, unit)
+        self._current = LiveProgress(label, 0, total, unit, 0.0)
+        self._started = time.monotonic()
+        self._write()
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        self._shown.advance(units)
+        self._current = dataclasses.replace(self._current, done=self._current.done + units)
+        if time.monotonic() - self._written >= self._interval:
+            self._write()
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        self._shown.note(message)
+
+    def finish(self, complete: bool) -> None:
+        """See `Progress.finish`."""
+        self._shown.finish(complete)
+
+    def remove(self) -> None:
+        """Remove what was written, at the end of the run."""
+        storage.remove(self._path)
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
+        with storage.atomic_write(self._path, durable=False) as stream:
+            stream.write(json.dumps(dataclasses.asdict(current)).encode())
+
+
+def read_progress(folder: str) -> LiveProgress | None:
+    """Return the progress of the run that writes a folder, None if there is none."""
+    path = storage.join(folder, _PROGRESS)
+    try:
+        return LiveProgress(**storage.read_json(path)) if storage.exists(path) else None
+    except (InputError, StorageError):  # the run has ended meanwhile
+        return None
+
+
+def record_run(output: str, identity: Identity, seconds: float, manifest: Manifest | None, error: str | None) -> None:
+    """Append a line about a run that has ended to `runs.jsonl` in its corpus.
+
+    Nothing is written for an output that is not named like its stage, and so is not in a corpus. `manifest` is None if
+    the run failed.
+    """
+    if storage.basename(output) != identity.stage:
+        return
+    now = dt.datetime.now(dt.UTC)
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    line = {
+        "stage": identity.stage,
+        "started": (now - dt.timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "outcome": "done" if manifest else "failed",
+        "error": error and error[:_MAX_ERROR_CHARACTERS],
+        "command": sys.argv,
+        "version": importlib.metadata.version("webtext-kit"),
+        "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
+        "config": identity.config,
+        "inputs": identity.inputs,
+    }
+    if manifest:
+        figures = ("records_in", "records_out", "dropped", "counts")
+        line |= {name: getattr(manifest, name) for name in figures}
+    storage.append_line(storage.join(storage.parent(output), RUNS), json.dumps(line, ensure_ascii=False))

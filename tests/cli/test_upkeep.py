@@ -1,0 +1,172 @@
+"""`webtext status` of a run in progress, the log of runs, `clean`, `completion`, `help` and `--version --json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.core.errors import WebtextError
+from pipelines.core.folder_lock import folder_lock
+from pipelines.core.progress import Silent
+from pipelines.core.run import RunOptions
+from pipelines.core.run_record import RecordedProgress, read_progress
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.stage import dedup
+from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
+from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from webtext_cli.main import main
+
+
+def _dedup(corpus: Path, output: Path | None = None, texts: tuple[str, ...] = ("one text", "another text")) -> None:
+    corpus.mkdir(exist_ok=True)
+    rows = [{"id": str(number), "url": f"http://a.org/{number}", "text": text} for number, text in enumerate(texts)]
+    (corpus / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dedup(
+        DedupConfig(),
+        documents=str(corpus / "texts.jsonl"),
+        output=str(output or corpus / "dedup"),
+        options=RunOptions(),
+    )
+
+
+def test_status_shows_the_progress_of_a_running_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "dedup"
+    progress = RecordedProgress(Silent(), str(folder))
+    with folder_lock(str(folder)):
+        progress.start("dedup: signatures", 1000, "records")
+        progress._interval = 0.0
+        progress.advance(150)
+        progress.advance(100)
+        assert main(["status", "--corpus", str(tmp_path)]) == 0
+        shown = capsys.readouterr().out
+        assert "dedup: signatures: 250 of 1,000 records" in shown
+        assert f"(process {os.getpid()} on " in shown
+        assert main(["status", "--corpus", str(tmp_path), "--json"]) == 0
+        [stage] = [stage for stage in json.loads(capsys.readouterr().out)["stages"] if stage["stage"] == "dedup"]
+        assert (stage["progress"]["done"], stage["progress"]["total"]) == (250, 1000)
+        live = read_progress(str(folder))
+        assert live is not None
+        assert live.seconds_left is None or live.seconds_left >= 0
+    # The process has ended without removing the file, as a kill does: it is not running.
+    assert main(["status", "--corpus", str(tmp_path)]) == 0
+    assert "signatures" not in capsys.readouterr().out
+
+
+def test_watch_ends_with_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "dedup"
+    with folder_lock(str(folder)):
+        RecordedProgress(Silent(), str(folder)).start("dedup: signatures", None, "records")
+        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
+        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        assert "dedup: signatures: 0 records" in watching.stdout.readline()
+    output, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0
+    assert "stage" in output
+
+
+def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    _dedup(corpus, texts=("one text", "one text", "another text"))
+    _dedup(corpus, texts=("one text", "one text", "another text"))  # already complete: nothing was run
+    _dedup(corpus, output=tmp_path / "unique")  # not in a corpus
+    with pytest.raises(WebtextError, match="all 2 records were dropped"):
+        remove_wikipedia(
+            RemoveWikipediaConfig(domain=("a.org",)),
+            documents=str(corpus / "dedup"),
+            output=str(corpus / "remove-wikipedia"),
+            options=RunOptions(),
+        )
+    assert not (tmp_path / "runs.jsonl").exists()
+    done, failed = (json.loads(line) for line in (corpus / "runs.jsonl").read_text().splitlines())
+    assert (done["stage"], done["outcome"], done["error"]) == ("dedup", "done", None)
+    assert (done["records_in"], done["records_out"], done["dropped"]) == (3, 2, {"exact_duplicate": 1})
+    assert done["config"]["threshold"] == 0.8
+    assert done["seconds"] >= 0
+    assert done["peak_memory_bytes"] > 10 << 20
+    assert done["command"] == sys.argv
+    assert (failed["stage"], failed["outcome"]) == ("remove-wikipedia", "failed")
+    assert "all 2 records were dropped" in failed["error"]
+    assert not list(corpus.rglob(".progress.json"))
+
+
+def test_clean_removes_what_killed_runs_left_and_asks_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _dedup(tmp_path)
+    (tmp_path / "dedup" / "documents-00001.parquet.tmp-12-3").write_bytes(b"x" * 1000)
+    (tmp_path / "dedup" / "_next").mkdir()
+    (tmp_path / "extract" / "_journal").mkdir(parents=True)
+    (tmp_path / "extract" / "_journal" / "run.json").write_text("{}")
+    (tmp_path / "fetch" / "_journal").mkdir(parents=True)
+    (tmp_path / "fetch" / "_journal" / "run.json").write_text("{}")
+    assert main(["clean", "--corpus", str(tmp_path), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("tmp-12-3", "_next", "unfinished run", "can be removed"):
+        assert text in shown
+    assert "fetch" not in shown.replace("what is lost", "")
+    monkeypatch.setattr("click.confirm", lambda question: False)
+    assert main(["clean", "--corpus", str(tmp_path)]) == 1
+    assert (tmp_path / "extract").exists()
+    with folder_lock(str(tmp_path / "extract")):  # a stage that is running stays
+        assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
+    assert (tmp_path / "extract").exists()
+    assert not (tmp_path / "dedup" / "_next").exists()
+    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
+    assert not (tmp_path / "extract").exists()
+    assert (tmp_path / "fetch").exists()
+    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
+    capsys.readouterr()
+    assert main(["clean", "--corpus", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_clean_removes_documents_that_a_later_stage_has_read_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _dedup(tmp_path)
+    documents, output = str(tmp_path / "dedup"), str(tmp_path / "remove-wikipedia")
+    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
+    assert (tmp_path / "dedup").exists()  # the last stage that wrote documents
+    remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=output, options=RunOptions())
+    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
+    assert (tmp_path / "dedup").exists()
+    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
+    assert not (tmp_path / "dedup").exists()
+    assert "documents before remove-wikipedia" in capsys.readouterr().out
+    assert main(["show", "--corpus", str(tmp_path), "--limit", "1"]) == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_complete_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_WEBTEXT_COMPLETE" in capsys.readouterr().out
+    word = "ded" if shell == "fish" else "1"  # fish gives the word itself, not its number
+    complete = {"_WEBTEXT_COMPLETE": f"{shell}_complete", "COMP_WORDS": "webtext ded", "COMP_CWORD": word}
+    environment = {**os.environ, **complete}
+    command = [sys.executable, "-m", "webtext_cli"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "dedup" in result.stdout
+
+
+def test_help_shows_the_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "dedup"]) == 0
+    assert "Remove duplicate and near-duplicate documents." in capsys.readouterr().out
+    assert main(["help"]) == 0
+    assert "Commands:" in capsys.readouterr().out
+    assert main(["help", "dedupe"]) == 2
+    assert "no command 'dedupe'" in capsys.readouterr().err
+
+
+def test_the_version_as_json_has_those_of_the_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version", "--json"]) == 0
+    versions = json.loads(capsys.readouterr().out)
+    assert versions["python"] == sys.version.split()[0]
+    assert versions["libraries"]["pyarrow"]
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"webtext, version {versions['webtext']}\n"
