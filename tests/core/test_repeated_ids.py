@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pipelines.core.drops import Drops
-from pipelines.core.manifest import FileEntry, read_manifest
+from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
+from pipelines.core.records import DROPPED_SCHEMA
 from pipelines.core.repeated_ids import count_repeated_ids, hash_ids, write_id_hashes
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
-from pipelines.core.shards import write_file
+from pipelines.core.shards import write_shard
 from pipelines.pipeline import BY_NAME
 
 _READERS_OF_DOCUMENTS: dict[str, dict[str, Any]] = {
@@ -58,10 +59,10 @@ def _run(output: Path, ids: list[list[str]], stop_after: int | None = None) -> t
         number, ids = task
         if number == stop_after:
             raise KeyboardInterrupt
-        drops = Drops()
-        drops.check_ids(ids)
-        file: FileEntry = write_file(output, f"numbers-{number:05d}.txt", b"content")
-        return drops.task_result(len(ids), (file,))
+        with write_shard(output, f"dropped-{number:05d}.parquet", DROPPED_SCHEMA) as dropped:
+            drops = Drops(dropped.writer)
+            drops.check_ids(ids)
+        return drops.task_result(len(ids), (dropped.entry,))
 
     progress = _Notes()
     options = RunOptions(progress=progress)
