@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pipelines.core import storage
+from pipelines.core.run_record import RUNS
 from pipelines.core.compression import strip_compression
 from pipelines.core.data_card import DATA_CARD
 from pipelines.core.errors import InputError, UsageError, translate_format_errors
@@ -24,7 +25,8 @@ def files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | N
 
     Raises InputError if there are none, and UsageError if a stage wrote some of the files.
     """
-    files = storage.walk_files(folder)
+    # The log of the runs of a corpus stands next to the user's own files.
+    files = [file for file in storage.walk_files(folder) if storage.basename(file) != RUNS]
     _check_no_stage_inside(folder, files)
     described = _files_of_data_sets(files)
     files = [file for file in files if described.get(_parent(file), {file}) >= {file}]

@@ -24,6 +24,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.folder_files import files_in_folder
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
+from pipelines.core.run_record import RUNS
 from pipelines.core.stage import RunOptions
 from pipelines.core.table_readers import (
     TABLE_SUFFIXES,
@@ -180,7 +181,8 @@ def expand_globs(paths: Sequence[str]) -> list[str]:
     """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing."""
     expanded: list[str] = []
     for path in paths:
-        matches = storage.glob(path) if storage.is_glob(path) else [path]
+        is_glob = storage.is_glob(path)
+        matches = [match for match in storage.glob(path) if storage.basename(match) != RUNS] if is_glob else [path]
         if not matches:
             raise InputError(f"{path}: matches no files")
         expanded.extend(matches)

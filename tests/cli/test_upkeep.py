@@ -95,6 +95,17 @@ def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
     assert not list(corpus.rglob(".progress.json"))
 
 
+def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
+    _dedup(tmp_path)
+    assert (tmp_path / "runs.jsonl").exists()
+    for documents in (str(tmp_path / "*.jsonl"), str(tmp_path / "folder")):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        for name in ("texts.jsonl", "runs.jsonl"):
+            (tmp_path / "folder" / name).write_bytes((tmp_path / name).read_bytes())
+        output = tmp_path / f"out{len(documents)}"
+        assert dedup(DedupConfig(), documents=documents, output=str(output), options=RunOptions()).records_in == 2
+
+
 def test_clean_removes_what_killed_runs_left_and_asks_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

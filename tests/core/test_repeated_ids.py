@@ -93,7 +93,7 @@ def test_a_repaired_result_keeps_its_count(tmp_path: Path) -> None:
     ids = [["a", "b"], ["b"], ["a"]]
     _run(tmp_path / "out", ids)
     before = (tmp_path / "out" / "manifest.json").read_bytes()
-    (tmp_path / "out" / "numbers-00001.txt").unlink()
+    (tmp_path / "out" / "dropped-00001.parquet").unlink()
     _run(tmp_path / "out", ids)
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
 
