@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pipelines.core import storage
-from pipelines.core.run_record import RUNS
 from pipelines.core.compression import strip_compression
 from pipelines.core.data_card import DATA_CARD
 from pipelines.core.errors import InputError, UsageError, translate_format_errors
 from pipelines.core.format import plural
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE, read_manifest
+from pipelines.core.run_record import RUNS
 
 # One document per file: what is next to them does not describe tables.
 _PLAIN_SUFFIXES = (".txt", ".md")
