@@ -8,10 +8,11 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.config import CONFIG_FILE, check_known, make_config, read_tables
-from pipelines.core.errors import InputError, UsageError
+from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.folder_lock import writer_of
 from pipelines.core.journal import OutputFolder, is_unfinished
-from pipelines.core.manifest import check_file, has_manifest, read_manifest
+from pipelines.core.manifest import NEXT, check_file, has_manifest, read_manifest
+from pipelines.core.plan import DryRun, RunPlan
 from pipelines.core.run import RunOptions, Summary
 from pipelines.core.run_record import LiveProgress, read_progress
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
@@ -184,7 +185,7 @@ def build(
     """
     check_corpus(corpus)
     config = CorpusConfig(corpus)
-    runs = check_stages(config, stages)
+    runs = check_stages(config, stages, options)
     summaries = []
     for stage, stage_config in runs:
         summary = run_stage(config, stage, stage_config, options)
@@ -194,13 +195,24 @@ def build(
     return summaries
 
 
-def check_stages(config: CorpusConfig, stages: Sequence[str]) -> list[tuple[StageSpec, Any]]:
+def check_stages(config: CorpusConfig, stages: Sequence[str], options: RunOptions) -> list[tuple[StageSpec, Any]]:
     """Return stages with their options; raise UsageError or InputError if a stage cannot run."""
     runs = [(BY_NAME[name], config.options(name, BY_NAME[name].config_type())) for name in stages]
     for stage, stage_config in runs:
         _check_files(config, stage, stage_config)
         _check_sources(config, stage, stages)
+    if "scrape" in stages and not options.discard_pages:
+        _check_links_may_change(config, *runs[0])
     return runs
+
+
+def plan_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> RunPlan:
+    """Return what `run_stage` would do; all inputs of the stage must be there."""
+    try:
+        run_stage(config, stage, stage_config, dataclasses.replace(options, dry_run=True))
+    except DryRun as dry_run:
+        return dry_run.plan
+    raise WebtextError(f"{stage.name}: did not plan its run; this is a bug in webtext, please report it")
 
 
 def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:
@@ -275,6 +287,19 @@ def _closure(stage: str, reads: Callable[[str], Mapping[str, str]]) -> set[str]:
     """Return the stages that a stage reads, directly or through others."""
     direct = {*reads(stage).values()}
     return direct.union(*(_closure(source, reads) for source in direct))
+
+
+def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_config: Any) -> None:
+    """Raise InputError if scrape would change the links of an unfinished fetch, whose pages would be lost."""
+    fetch = storage.join(config.corpus, "fetch")
+    folder = storage.join(fetch, NEXT) if has_manifest(fetch) else fetch
+    if OutputFolder(folder).recorded_identity() is None or OutputFolder(folder).has_no_results():
+        return
+    if (plan := plan_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
+        raise InputError(
+            f"{folder}: fetch has not finished with the links that it reads, so scrape must not change them "
+            f"({plan.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
+        )
 
 
 def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> None:

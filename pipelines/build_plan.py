@@ -7,14 +7,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.build import CorpusConfig, check_corpus, check_stages, run_stage
+from pipelines.build import CorpusConfig, check_corpus, check_stages, plan_stage
 from pipelines.core import storage
 from pipelines.core.config import identity_of
-from pipelines.core.errors import WebtextError
 from pipelines.core.inputs import expand_globs
 from pipelines.core.journal import OutputFolder
 from pipelines.core.manifest import Manifest, has_manifest, read_manifest
-from pipelines.core.plan import DryRun, RunPlan, plan_run
+from pipelines.core.plan import RunPlan, plan_run
 from pipelines.core.run import RunOptions
 from pipelines.core.stage import Stage
 from pipelines.pipeline import StageSpec
@@ -59,7 +58,7 @@ def plan_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[
     config = CorpusConfig(corpus)
     expected: dict[str, _Expected] = {}
     plans = []
-    for spec, stage_config in check_stages(config, stages):
+    for spec, stage_config in check_stages(config, stages, options):
         changing = [
             source for source in config.upstream(spec.name).values() if _expect(config, source, expected).changes
         ]
@@ -85,11 +84,7 @@ def _plan(
     if (recorded := OutputFolder(output).recorded_identity()) is None:
         return RunPlan("run", "new")
     if not changing:
-        try:
-            run_stage(config, spec, stage_config, dataclasses.replace(options, dry_run=True))
-        except DryRun as dry_run:
-            return dry_run.plan
-        raise WebtextError(f"{spec.name}: did not plan its run; this is a bug in webtext, please report it")
+        return plan_stage(config, spec, stage_config, options)
     stage: Stage = importlib.import_module(f"pipelines.stages.{spec.function}.stage").STAGE
     names = {name for name, source in config.upstream(spec.name).items() if source in changing}
     # The options of a training are recorded in another form.

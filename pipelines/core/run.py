@@ -27,7 +27,6 @@ from pipelines.core.journal import WORK, OutputFolder
 from pipelines.core.manifest import (
     MANIFEST_FILE,
     NEXT,
-    FileEntry,
     Identity,
     Manifest,
     ShardEntry,
@@ -157,12 +156,6 @@ class StageRun:
             lambda _: function(), [name], name=str, phase=name, work=work, total=total, unit=unit, serial=True
         )
         return entry
-
-    def link_earlier(self, file: FileEntry) -> FileEntry:
-        """Make a file of the earlier result part of this one, without a copy where the file system has hard links."""
-        assert self.earlier is not None
-        storage.link(storage.join(self.earlier, file.name), storage.join(self.output, file.name))
-        return file
 
     def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
         """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
@@ -373,8 +366,7 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`, if `extends` confirms that the inputs contain all that it was built from. `reopen` starts such a run
-    also from the same inputs.
+    `run.earlier`, if `extends` confirms that the inputs contain all it was built from. `reopen` does so for equal inputs.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.

@@ -51,6 +51,7 @@ def run_fetch(
     workers: int = 1,
     overwrite: bool = False,
     discard_pages: bool = False,
+    retry: Iterable[str] = (),
     **config: Any,
 ) -> Fetched:
     """Fetch a list of URLs into `folder/fetch`; without one, the list of an earlier call."""
@@ -59,7 +60,7 @@ def run_fetch(
         source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
     options = RunOptions(executor=make_executor(workers), overwrite=overwrite, discard_pages=discard_pages)
     settings = FetchConfig(**{**QUICK, **config})
-    summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options)
+    summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options, retry=tuple(retry))
     return Fetched(folder / "fetch", summary)
 
 

@@ -13,17 +13,25 @@ from webtext_cli.options import Shared, config_options, discard_pages_option, st
 
 @click.command("fetch")
 @config_options(FetchConfig)
+@click.option(
+    "--retry",
+    metavar="REASON",
+    multiple=True,
+    help="Request the links again that a finished fetch dropped for this reason, such as timeout (repeatable).",
+)
 @discard_pages_option
 @stage_options("Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
-def command(shared: Shared, **flags: Any) -> None:
+def command(shared: Shared, retry: tuple[str, ...], **flags: Any) -> None:
     """Download the pages behind the links as WARC.
 
     Each link gets an outcome: ok, or dropped for a named reason. Obeys robots.txt, sends each host at most one request
-    per second, and refuses private addresses. Re-run the same command to resume an interrupted fetch.
+    per second, and refuses private addresses. Re-run the same command to resume an interrupted fetch, or to fetch links
+    that were added since.
 
     \b
     Examples:
       webtext fetch --corpus my-corpus --contact mailto:me@example.org
+      webtext fetch --corpus my-corpus --retry dns --retry timeout
       webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
     """
     from pipelines.stages.fetch.stage import fetch
@@ -34,5 +42,6 @@ def command(shared: Shared, **flags: Any) -> None:
         links=shared.input_of("fetch"),
         output=shared.stage_output("fetch"),
         options=shared.run_options(),
+        retry=retry,
     )
     print_summary(summary, shared.as_json)

@@ -18,8 +18,10 @@ from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
-from pipelines.stages.extract.sources import FetchedShard, Source, rows_with_links
+from pipelines.stages.extract.earlier import EarlierShard, is_current
+from pipelines.stages.extract.sources import FetchedShard, Row, Source, rows_with_links
 
+_NO_CONTENT = PageText()
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
@@ -40,21 +42,30 @@ class SourcePage:
     fetched_at: dt.datetime | None = None
     warc_file: str | None = None
     warc_offset: int | None = None
+    # The document or drop of an earlier result. If the page has other `content` than none, its document is replaced.
+    earlier: Row | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the document or drop of an earlier result is kept."""
+        return self.earlier is not None and self.content is _NO_CONTENT
 
 
-def read_pages(source: Source, only: str | None = None) -> Iterator[SourcePage]:
-    """Yield the pages of a source in order; of a fetch, `only` the one with this URL if that is given."""
+def read_pages(source: Source, only: str | None = None, earlier: EarlierShard | None = None) -> Iterator[SourcePage]:
+    """Yield the pages of a source in order; of a fetch, `only` the one with this URL if that is given.
+
+    The content of pages that an `earlier` result knows is not read.
+    """
     if isinstance(source, FetchedShard):
-        yield from _read_fetched(source, only)
+        yield from _read_fetched(source, only, earlier)
     elif isinstance(source, InputFile):
         yield from _read_warc(source)
     else:
         yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
 
 
-def _read_fetched(source: FetchedShard, only: str | None) -> Iterator[SourcePage]:
-    for file in (source.pages, *source.warcs):
-        file.verify()
+def _read_fetched(source: FetchedShard, only: str | None, earlier: EarlierShard | None) -> Iterator[SourcePage]:
+    source.pages.verify()
     warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
@@ -64,12 +75,16 @@ def _read_fetched(source: FetchedShard, only: str | None) -> Iterator[SourcePage
             name = row["warc_file"]
             if name not in warcs:
                 raise InputError(f"{source.pages.path}: names {name}, which the manifest of {source.folder} lacks")
-            if name not in streams:
+            known = earlier.take(row["url"]) if earlier else None
+            is_known = known is not None and is_current(known, link)
+            if name not in streams and not is_known:
+                warcs[name].verify()
                 streams[name] = open_files.enter_context(storage.open_read(warcs[name].path))
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
-                content=_record_at(streams[name], row["warc_offset"] or 0, row["final_url"] or row["url"], row["url"]),
+                content=_NO_CONTENT if is_known else _record(streams[name], row),
+                earlier=known,
                 link=link,
                 final_url=row["final_url"],
                 fetched_at=row["fetched_at"],
@@ -78,9 +93,10 @@ def _read_fetched(source: FetchedShard, only: str | None) -> Iterator[SourcePage
             )
 
 
-def _record_at(stream: BinaryIO, offset: int, url: str, requested_url: str) -> RawPage | PageText:
-    """Return the page in the response record at an offset, or the problem."""
-    stream.seek(offset)
+def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
+    """Return the page in the response record of a row, or the problem."""
+    url, requested_url = row["final_url"] or row["url"], row["url"]
+    stream.seek(row["warc_offset"] or 0)
     try:
         record = next(BoundedArchiveIterator(stream))
         if record.rec_type != "response":

@@ -28,11 +28,17 @@ _CANDIDATES_PER_SAMPLE = 10
 class PageTally:
     """What one task contributes: pages by type and outcome, by confidence, and the samples with the smallest hashes."""
 
-    def __init__(self, records: int | None) -> None:
+    def __init__(self, records: int | None, earlier: str | None = None) -> None:
+        """Start with the tally in the file `earlier`, of fewer pages, or with none."""
         self._below = min(1.0, _CANDIDATES_PER_SAMPLE * SAMPLES / records) if records else 1.0
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._confidences = [0] * CONFIDENCE_BINS
         self._samples: list[dict[str, Any]] = []
+        if earlier is not None:
+            tally = storage.read_json(earlier)
+            self._outcomes.update({(kind, reason): count for kind, reason, count in tally["outcomes"]})
+            self._confidences = tally["confidences"]
+            self._samples = [sample for sample in tally["samples"] if sample["order"] < self._below]
 
     def mark(self, page: SourcePage) -> RawPage | PageText:
         """Return the content of a page, marked if its blocks are wanted."""

@@ -22,12 +22,13 @@ from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.earlier import EarlierShard, contain_earlier
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
-from pipelines.stages.extract.sources import FetchedShard, Source
+from pipelines.stages.extract.sources import FetchedShard, Row, Source
 
-STAGE = Stage("extract", 5, (PAGE,))
+STAGE = Stage("extract", 5, (PAGE,), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
@@ -57,7 +58,11 @@ def extract(
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+
+    def extends(earlier: str) -> bool:
+        return contain_earlier(earlier, sources)
+
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, extends=extends) as run:
         if not run.finished:
             for note in notes:
                 run.note(note)
@@ -66,7 +71,7 @@ def extract(
                 run.map(
                     _extract_source,
                     items,
-                    (config, run.output, records),
+                    _Context(config, run.output, records, run.earlier),
                     name=lambda item: f"documents-{item[0]:05d}",
                     total=records,
                 )
@@ -125,7 +130,7 @@ def _fetched_shards(
         yield FetchedShard(
             folder=fetch.path,
             pages=file,
-            warcs=tuple(_with_number(warcs, file)),
+            warcs=tuple(warcs),
             links=tuple(_with_number(link_files, file) if in_order else link_files),
             in_order=in_order,
         )
@@ -160,21 +165,38 @@ def _page_reader(config: ExtractConfig) -> PageReader:
     return _reader_of_process(extractor, Limits(config.timeout, config.memory_mb))
 
 
-def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str, int | None]) -> TaskResult:
-    (index, source), (config, output, records) = item, context
+@dataclasses.dataclass(frozen=True)
+class _Context:
+    """What the tasks share; `earlier` is the folder of a result for some of the pages."""
+
+    config: ExtractConfig
+    output: str
+    records: int | None
+    earlier: str | None
+
+
+def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
+    (index, source), config, output = item, context.config, context.output
     reader = _page_reader(config)
+    earlier = EarlierShard(inputs.open_stage(context.earlier, [STAGE.name]), index) if context.earlier else None
     with (
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
-        drops, tally = Drops(dropped.writer), PageTally(records)
+        drops = Drops(dropped.writer)
+        tally = PageTally(context.records, earlier.report_path if earlier else None)
         without_link = 0
-        for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source)):
+        for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, earlier=earlier)):
             drops.check_ids([page.id])
             without_link += page.link is None
+            if page.earlier and page.is_known:
+                _keep_earlier(page, page.earlier, kept.writer, drops)
+                progress.advance()
+                continue
             words = len(extracted.text.split())
             reason, detail = drop_reason(extracted, words, config)
-            tally.add(page, extracted, words, reason)
+            if page.earlier is None:
+                tally.add(page, extracted, words, reason)
             if reason is None:
                 kept.writer.write(_document(page, extracted, words, config.extractor))
             else:
@@ -183,6 +205,14 @@ def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str,
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"without_link": without_link} if has_links else {}
     return drops.task_result(kept.writer.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
+
+
+def _keep_earlier(page: SourcePage, row: Row, kept: shards.ShardWriter, drops: Drops) -> None:
+    """Write the document or drop of an earlier result again; only where the page is stored can have changed."""
+    if "reason" in row:
+        drops.add(row["reason"], row["id"], row["url"], row["detail"])
+    else:
+        kept.write({**row, "warc_file": page.warc_file, "warc_offset": page.warc_offset})
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:

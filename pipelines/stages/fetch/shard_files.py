@@ -25,19 +25,35 @@ _SOURCE = "live"
 
 
 def write_shard_files(
-    output: str, index: int, *, segments: Sequence[Segment], links: Sequence[str], warcinfo: Mapping[str, str]
+    output: str,
+    index: int,
+    *,
+    segments: Sequence[Segment],
+    links: Sequence[str],
+    warcinfo: Mapping[str, str],
+    known: pa.Table | None = None,
+    warcs: Sequence[FileEntry] = (),
 ) -> TaskResult:
-    """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files."""
+    """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files.
+
+    The shard takes over the outcomes `known` and the files `warcs` of an earlier result; new pages are then in
+    `pages-N-00001.warc.gz` and so on.
+    """
     tables = [segment.read_outcomes() for segment in segments]
     started_at = min((time for table in tables if (time := pc.min(table["fetched_at"]).as_py())), default=None)
-    warc_name = shards.shard_name("pages", index, "warc.gz")
+    warc_name = _next_warc_name(index, warcs)
     info = warcinfo_record(warc_name, started_at or dt.datetime.now(dt.UTC), warcinfo)
-    warc = _write_warc(output, warc_name, info, segments)
-    outcomes = _sort_by_link(_with_final_offsets(tables, segments, len(info)), len(links))
+    if not warcs or any(segment.warc_path for segment in segments):
+        warcs = (*warcs, _write_warc(output, warc_name, info, segments))
+    outcomes = _with_final_offsets(tables, segments, len(info))
+    has_record = outcomes["warc_offset"].is_valid()
+    warc_files = pc.if_else(has_record, pa.scalar(warc_name), pa.scalar(None, pa.string()))
+    outcomes = outcomes.append_column("warc_file", warc_files)
+    outcomes = _sort_by_link(pa.concat_tables([outcomes, known]) if known else outcomes, len(links))
     outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
     failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
     reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
-    pages = _write_table(output, shards.shard_name("pages", index), PAGE_SCHEMA, _page_columns(outcomes, warc_name))
+    pages = _write_table(output, shards.shard_name("pages", index), PAGE_SCHEMA, _page_columns(outcomes))
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
     dropped = _write_table(output, shards.shard_name("dropped", index), DROPPED_SCHEMA, dropped_columns)
     return TaskResult(
@@ -45,8 +61,15 @@ def write_shard_files(
         records_out=len(links) - failed.num_rows,
         dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
         counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0)},
-        files=(warc, pages, dropped),
+        files=(*warcs, pages, dropped),
     )
+
+
+def _next_warc_name(index: int, warcs: Sequence[FileEntry]) -> str:
+    name = shards.shard_name("pages", index)
+    stem = name.removesuffix(".parquet")
+    number = sum(file.name.startswith(stem) for file in warcs)
+    return f"{stem}-{number:05d}.warc.gz" if number else f"{stem}.warc.gz"
 
 
 def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]) -> FileEntry:
@@ -82,13 +105,9 @@ def _sort_by_link(outcomes: pa.Table, count: int) -> pa.Table:
     return outcomes.take(pa.array(order))
 
 
-def _page_columns(outcomes: pa.Table, warc_name: str) -> dict[str, Any]:
-    has_record = outcomes["warc_offset"].is_valid()
-    added = {
-        "source": pa.repeat(pa.scalar(_SOURCE), outcomes.num_rows),
-        "warc_file": pc.if_else(has_record, pa.scalar(warc_name), pa.scalar(None, pa.string())),
-    }
-    return {name: added[name] if name in added else outcomes[name] for name in PAGE_SCHEMA.names}
+def _page_columns(outcomes: pa.Table) -> dict[str, Any]:
+    source = pa.repeat(pa.scalar(_SOURCE), outcomes.num_rows)
+    return {name: source if name == "source" else outcomes[name] for name in PAGE_SCHEMA.names}
 
 
 def _write_table(output: str, name: str, schema: pa.Schema, columns: dict[str, Any]) -> FileEntry:

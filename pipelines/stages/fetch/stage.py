@@ -2,46 +2,78 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipelines.core import progress, storage
+from pipelines.core.config import check_known
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import ShardEntry, check_file, read_entry
+from pipelines.core.manifest import FileEntry, ShardEntry, check_file, has_manifest, read_entry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
+from pipelines.stages.fetch.known import carry_over, earlier_warcs, find_known, known_file
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
+from pipelines.stages.fetch.outcomes import REASONS
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
 from pipelines.stages.fetch.shard_files import write_shard_files
 
 # Pages change and vanish from the web.
-STAGE = Stage("fetch", 1, is_irreplaceable=True)
+STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls"))
 
 # Links are dropped for these reasons without a request.
 _NO_REQUEST = frozenset({"bad_url", "duplicate_url"})
 
 
-def fetch(config: FetchConfig, *, links: str | Sequence[str], output: str, options: RunOptions) -> Summary:
+def fetch(
+    config: FetchConfig,
+    *,
+    links: str | Sequence[str],
+    output: str,
+    options: RunOptions,
+    retry: Sequence[str] = (),
+) -> Summary:
     """Fetch the page of every link and write it as WARC, with one row per link that holds its outcome.
 
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
-    without an outcome on disk are requested. Raises InputError if there are no links, WebtextError if no site responds.
-    Paper, section 2.1.
+    without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
+    those that it dropped for a reason in `retry`. Raises InputError if there are no links, WebtextError if no site
+    responds, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
+    for reason in retry:
+        check_known(reason, [name for name in REASONS if name not in _NO_REQUEST], "reason", "--retry")
+    if retry and not has_manifest(output):
+        raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
-    with stage_run(STAGE, config, inputs={source.name: source.fingerprint}, output=output, options=options) as run:
+    inputs = {source.name: source.fingerprint}
+    with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
-            entries = run.map(_fetch_shard, source.shards, (config, run.output), total=source.records)
+            warcs: Mapping[int, Sequence[FileEntry]] = {}
+            if run.earlier:
+                find_known(run, source.shards, retry, may_lose=options.overwrite)
+                warcs = earlier_warcs(run.earlier, len(source.shards))
+            context = _Context(config, run.output, run.earlier, warcs)
+            entries = run.map(_fetch_shard, source.shards, context, total=source.records)
             if _is_network_down(entries):
                 return _finish_unreached(run, entries)
         return run.finish()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Context:
+    """What the tasks share; `warcs` are the WARC files of the `earlier` result by the shard that takes them over."""
+
+    config: FetchConfig
+    output: str
+    earlier: str | None
+    warcs: Mapping[int, Sequence[FileEntry]]
 
 
 def _is_network_down(entries: Sequence[ShardEntry]) -> bool:
@@ -64,8 +96,8 @@ def _finish_unreached(run: StageRun, entries: Sequence[ShardEntry]) -> Summary:
         ) from error
 
 
-def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResult:
-    config, output = context
+def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
+    config, output = context.config, context.output
     work = storage.join(output, WORK)
     # The segments are removed as soon as the shard is complete, not at the end of the stage, because together they need
     # as much disk space as the result. The journal entry of the shard is written later, by another process; until then
@@ -76,11 +108,12 @@ def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResu
         progress.advance(finished.records_in)
         return finished
     links = read_links(shard)
+    known = carry_over(storage.join(output, known_file(shard)), links) if context.earlier else None
     folder = storage.join(work, shard.name)
     segments = open_segments(folder)
     done = bytearray(len(links))
-    for segment in segments:
-        for link in segment.read_outcomes()["link"].to_pylist():
+    for outcomes in (*(segment.read_outcomes() for segment in segments), *([known] if known else [])):
+        for link in outcomes["link"].to_pylist():
             done[link] = 1
     progress.advance(sum(done))
     with SegmentWriter(folder, segments[-1].number + 1 if segments else 0) as writer:
@@ -92,7 +125,13 @@ def _fetch_shard(shard: LinkShard, context: tuple[FetchConfig, str]) -> TaskResu
         "http-header-user-agent": user_agent(config),
         "robots": "rfc9309",
     }
-    result = write_shard_files(output, shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo)
+    warcs = context.warcs.get(shard.index, ())
+    for file in warcs:
+        assert context.earlier is not None
+        storage.link(storage.join(context.earlier, file.name), storage.join(output, file.name))
+    result = write_shard_files(
+        output, shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo, known=known, warcs=warcs
+    )
     storage.write_json(result_path, result.entry("shards", shard.name).to_json())
     storage.remove(folder)
     return result

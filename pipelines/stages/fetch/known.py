@@ -1,0 +1,140 @@
+"""What an earlier result knows about the links: their outcomes, and the WARC files with their pages.
+
+Pages that were fetched are not requested again. Their rows are copied, and their WARC files linked as they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.core import shards, storage
+from pipelines.core.errors import ChangedRunError
+from pipelines.core.format import plural
+from pipelines.core.inputs import StageFolder, open_stage
+from pipelines.core.journal import WORK
+from pipelines.core.manifest import FileEntry, require_files
+from pipelines.core.records import PAGE_SCHEMA
+from pipelines.core.run import StageRun, TaskResult
+from pipelines.stages.fetch.links import LinkShard, read_links
+from pipelines.stages.fetch.outcomes import OK
+from pipelines.stages.fetch.request_urls import BadUrlError, request_url
+from pipelines.stages.fetch.segments import SEGMENT_SCHEMA
+
+_COLUMNS = [name for name in SEGMENT_SCHEMA.names if name not in ("link", "detail")]
+_KNOWN_FIELDS = [field for field in SEGMENT_SCHEMA if field.name != "link"]
+_KNOWN_SCHEMA = pa.schema([pa.field("url", pa.string()), *_KNOWN_FIELDS, pa.field("warc_file", pa.string())])
+# These depend on the other links, and cost no request.
+_OF_OTHER_LINKS = ("dropped.bad_url", "dropped.duplicate_url")
+
+
+def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> None:
+    """Write the known outcomes of the links of each shard to the work folder; those to `retry` count as unknown.
+
+    Raises ChangedRunError if links of the earlier result are not among the links, unless it `may_lose` their rows.
+    """
+    assert run.earlier is not None
+    earlier = open_stage(run.earlier, ["fetch"])
+    tables = [file for file in earlier.manifest.files if file.name.endswith(".parquet")]
+    require_files(run.earlier, tables, "fetch")
+    suffix = "".join(f"-{reason}" for reason in sorted(retry))
+    if suffix and any(
+        run.resumed_entry("shards", shard.name) and not run.resumed_entry("known", shard.name + suffix)
+        for shard in link_shards
+    ):
+        raise ChangedRunError(
+            f"{run.output}: an unfinished run retries other reasons; complete it with its command, or delete this "
+            "folder"
+        )
+    entries = run.map(
+        _find_known_of_shard,
+        link_shards,
+        (earlier, frozenset(retry), run.output),
+        name=lambda shard: shard.name + suffix,
+        phase="known",
+        work=True,
+    )
+    lost = earlier.manifest.records_in - round(sum(entry.counts["known_links"] for entry in entries))
+    if lost and not may_lose:
+        raise run.refuse_addition(
+            f"{plural(lost, 'link was', 'links were')} fetched that {'is' if lost == 1 else 'are'} no longer among the "
+            "links",
+            "Use --overwrite to leave them out (the WARC files keep their pages)",
+        )
+
+
+def known_file(shard: LinkShard) -> str:
+    """Return the name of the work file with the known outcomes of a shard."""
+    return f"{WORK}/known-{shard.index:05d}.parquet"
+
+
+def earlier_warcs(folder: str, count: int) -> Mapping[int, list[FileEntry]]:
+    """Return the WARC files of an earlier result by the shard, of `count`, that takes them over."""
+    by_shard = defaultdict(list)
+    for file in open_stage(folder, ["fetch"]).manifest.files:
+        if file.name.endswith(".warc.gz"):
+            by_shard[warc_number(file.name) % count].append(file)
+    return by_shard
+
+
+def warc_number(name: str) -> int:
+    """Return the number of the shard that wrote `pages-00003.warc.gz` or `pages-00003-00001.warc.gz`."""
+    return int(name.split("-")[1].split(".")[0])
+
+
+def carry_over(path: str, links: Sequence[str]) -> pa.Table:
+    """Return the outcomes in a work file with the positions of their links, as a segment's with `warc_file`.
+
+    A link is known by its request, whose first link has the outcome: a new link may come before the known one.
+    """
+    known = pa.Table.from_batches(shards.read_batches(path), _KNOWN_SCHEMA)
+    rows = {request_url(url): row for row, url in enumerate(known["url"].to_pylist())}
+    positions, taken = [], []
+    for link, url in enumerate(links):
+        try:
+            row = rows.pop(request_url(url), None)
+        except BadUrlError:
+            continue
+        if row is not None:
+            positions.append(link)
+            taken.append(row)
+    table = known.take(pa.array(taken, pa.int64())).drop_columns(["url"])
+    return table.add_column(0, SEGMENT_SCHEMA.field("link"), pa.array(positions, pa.int32()))
+
+
+def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset[str], str]) -> TaskResult:
+    earlier, retry, output = context
+    links = pa.array(read_links(shard), pa.string())
+    unwanted = pa.array([*_OF_OTHER_LINKS, *(f"dropped.{reason}" for reason in sorted(retry))])
+    count = 0
+    with shards.write_shard(output, known_file(shard), _KNOWN_SCHEMA) as written:
+        for pages in earlier.files("pages-", ".parquet"):
+            urls = _read_columns(pages.path, ["url"])["url"]
+            is_known = pc.is_in(urls, value_set=links)
+            if known := pc.sum(is_known).as_py():
+                count += known
+                rows = _rows_with_details(pages.path).filter(is_known)
+                rows = rows.filter(pc.invert(pc.is_in(rows["outcome"], value_set=unwanted)))
+                for batch in rows.select(_KNOWN_SCHEMA.names).cast(_KNOWN_SCHEMA).combine_chunks().to_batches():
+                    written.writer.write_batch(batch)
+    return TaskResult(counts={"known_links": count}, files=(written.entry,))
+
+
+def _rows_with_details(pages_path: str) -> pa.Table:
+    """Return the rows of a shard with the details of its drops, which have a file of their own in the same order."""
+    folder, _, name = pages_path.rpartition("/")
+    pages = _read_columns(pages_path, [*_COLUMNS, "url", "warc_file"])
+    dropped_path = storage.join(folder, name.replace("pages-", "dropped-"))
+    details = [batch.column("detail") for batch in shards.read_batches(dropped_path, ["detail"])]
+    failed = pc.not_equal(pages["outcome"], OK).to_numpy()
+    rows = pa.array(np.cumsum(failed) - 1, mask=~failed)
+    return pages.append_column("detail", pa.chunked_array(details, pa.string()).take(rows))
+
+
+def _read_columns(path: str, names: list[str]) -> pa.Table:
+    schema = pa.schema([PAGE_SCHEMA.field(name) for name in names])
+    return pa.Table.from_batches((batch.select(names) for batch in shards.read_batches(path, names)), schema)
