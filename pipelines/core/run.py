@@ -366,7 +366,7 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`, if `extends` confirms that the inputs contain all it was built from. `reopen` does so for equal inputs.
+    `run.earlier`, if `extends` confirms that the inputs contain all of its own. `reopen` does so for equal inputs.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
