@@ -278,7 +278,7 @@ def test_an_unfinished_training_is_exported_with_a_note(tokens: str, exported: P
     assert ["training is not finished; exporting the checkpoint of step 2" in note for note in notes.notes] == [True]
     card = (output / "README.md").read_text()
     assert "Preset `tiny`, 2 of 6 steps" in card
-    assert "This is the checkpoint of step 2 of an unfinished training." in card
+    assert "These are the weights of the checkpoint of step 2." in card
     assert "Held-out loss at step 0: 5.7" in card
     train_small(tokens, tmp_path / "pretrain")
     with pytest.raises(ChangedRunError, match=r"its input 'model' has changed.*--overwrite"):

@@ -13,11 +13,16 @@ from webtext_cli.options import corpus_option, debug_option, json_option
 @click.command("export")
 @corpus_option
 @click.option("--model", metavar="DIR", help="Folder of pretrain. [default: the one in the corpus folder]")
+@click.option(
+    "--best",
+    is_flag=True,
+    help="Export the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
+)
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: export in the corpus folder]")
 @click.option("--overwrite", is_flag=True, help="Replace a different result in the output folder.")
 @json_option
 @debug_option
-def command(corpus: str, model: str | None, output: str | None, overwrite: bool, as_json: bool) -> None:
+def command(corpus: str, model: str | None, best: bool, output: str | None, overwrite: bool, as_json: bool) -> None:
     """Write a trained model as a Hugging Face folder.
 
     Writes weights, config, tokenizer and a model card; transformers load the folder and compute the same logits. Of an
@@ -26,6 +31,7 @@ def command(corpus: str, model: str | None, output: str | None, overwrite: bool,
     \b
     Examples:
       webtext export --corpus my-corpus
+      webtext export --corpus my-corpus --best
       webtext export --model my-corpus/pretrain --output my-gpt2
     """
     from pipelines.model.requirements import require_torch
@@ -34,7 +40,7 @@ def command(corpus: str, model: str | None, output: str | None, overwrite: bool,
     from pipelines.model.io.export import ExportConfig, export
 
     summary = export(
-        ExportConfig(),
+        ExportConfig(best=best),
         model=model or join(corpus, "pretrain"),
         output=output or join(corpus, "export"),
         options=RunOptions(overwrite=overwrite, progress=make_progress()),

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 @corpus_option
 @click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option(
+    "--best",
+    is_flag=True,
+    help="Use the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
+)
+@click.option(
     "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); without one: a new document."
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 def command(
     corpus: str,
     model: str | None,
+    best: bool,
     prompts: tuple[str, ...],
     prompt_file: str | None,
     samples: int,
@@ -72,7 +78,7 @@ def command(
     if output is not None:
         check_output(output, overwrite)  # before the model is loaded
     all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
-    sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, options, device)
+    sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, options, device, best=best)
     if output is not None:
         run_options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
         print_summary(write_samples(sampler, samples, output, run_options), as_json)

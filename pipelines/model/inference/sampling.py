@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,23 @@ class Batch:
 
 
 class Sampler:
-    """A model on its device, and the prompts that it continues.
+    """A model on its device, and the prompts that it continues; `best` as for `open_model`.
 
     Raises InputError if the folder has no model, UsageError for a prompt that is not valid UTF-8, longer than the
     context, or given twice.
     """
 
-    def __init__(self, folder: str, prompts: Sequence[str], options: SamplingOptions, device: str = "auto") -> None:
+    def __init__(
+        self,
+        folder: str,
+        prompts: Sequence[str],
+        options: SamplingOptions,
+        device: str = "auto",
+        *,
+        best: bool = False,
+    ) -> None:
         self.device = select_device(device)
-        self.trained = open_model(folder)
+        self.trained = open_model(folder, best=best)
         self.prompts = list(prompts)
         if repeated := [prompt for prompt, count in Counter(prompts).items() if count > 1]:
             raise UsageError(f"prompt {repeated[0][:30]!r} is given twice; use --samples for several samples")
@@ -113,12 +121,19 @@ def generate(
 
 @torch.no_grad()
 def sample_tokens(
-    model: GPT2, prompt: Sequence[int], options: SamplingOptions, seeds: Sequence[int], *, end_of_text: int
+    model: GPT2,
+    prompt: Sequence[int],
+    options: SamplingOptions,
+    seeds: Sequence[int],
+    *,
+    end_of_text: int,
+    advance: Callable[[int], None] = progress.advance,
 ) -> list[list[int]]:
     """Return the tokens that follow a prompt, one text per seed, at most `batch_rows` of the device.
 
     A text has at most `max_tokens` tokens; `end_of_text` ends it. Beyond the context the model sees only the latest
-    tokens, see `window_start`. Raises InputError if the logits are not finite.
+    tokens, see `window_start`. `advance` is called with the number of new tokens. Raises
+    InputError if the logits are not finite.
     """
     generators = [random.Random(seed) for seed in seeds]  # the same numbers on every platform
     texts: list[list[int]] = [[] for _ in seeds]
@@ -134,7 +149,7 @@ def sample_tokens(
             new = dict(zip(active, tokens, strict=True))
             for index, token in new.items():
                 texts[index].append(token)
-            progress.advance(len(new))
+            advance(len(new))
     return texts
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from pipelines.core import progress, shards
+from pipelines.core.config import option
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -34,7 +35,11 @@ _COMPARED_TEXT = "The cat, größer than 日本 in 1998 😀\n\n  two  spaces\ti
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
-    """Export has no options: the output is a function of the model."""
+    """Which weights of a training are exported."""
+
+    best: bool = option(
+        False, "Export the checkpoint with the lowest held-out loss (pretrain --keep-best), not the last weights."
+    )
 
 
 def export(config: ExportConfig, *, model: str, output: str, options: RunOptions) -> Summary:
@@ -43,14 +48,15 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     Raises InputError if the folder has no model, or an exported one, and WebtextError if the exported model computes
     different logits.
     """
-    trained = open_model(model)
+    trained = open_model(model, best=config.best)
     if is_exported(trained.config):
         raise InputError(f"{model}: already in Hugging Face format")
     trained.tokenizer()  # raises if its vocabulary does not fit
     with stage_run(STAGE, config, inputs={"model": trained.fingerprint()}, output=output, options=options) as run:
         if not run.finished:
             if trained.step is not None:
-                run.note(f"{model}: training is not finished; exporting the checkpoint of step {trained.step:,}")
+                reason = "" if config.best else "training is not finished; "
+                run.note(f"{model}: {reason}exporting the checkpoint of step {trained.step:,}")
             tensors = len(trained.model.state_dict())
             run.once("export", lambda: _export(trained, run.output), total=tensors, unit="tensors")
         return run.finish()

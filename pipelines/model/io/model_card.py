@@ -18,9 +18,7 @@ def model_card(trained: TrainedModel) -> str:
     steps = recipe["steps"] if trained.step is None else trained.step
     tokens = steps * recipe["batch_size"] * recipe["context"]
     unfinished = (
-        f"\nThis is the checkpoint of step {trained.step:,} of an unfinished training."
-        if trained.step is not None
-        else ""
+        f"\nThese are the weights of the checkpoint of step {trained.step:,}." if trained.step is not None else ""
     )
     return _CARD.format(
         size=size,

@@ -16,7 +16,13 @@ from pipelines.core.manifest import has_manifest, read_manifest
 from pipelines.model.io.hugging_face import from_hugging_face, read_config
 from pipelines.model.io.tensor_files import check_weights, load_weights, read_tensors
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, empty_weights
-from pipelines.model.training.checkpoint import METRICS_FILE, MODEL_FILE, find_checkpoints, read_json_lines
+from pipelines.model.training.checkpoint import (
+    METRICS_FILE,
+    MODEL_FILE,
+    best_checkpoint,
+    find_checkpoints,
+    read_json_lines,
+)
 
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -69,9 +75,10 @@ class TrainedModel:
         return tokenizer
 
 
-def open_model(path: str) -> TrainedModel:
+def open_model(path: str, *, best: bool = False) -> TrainedModel:
     """Load the model of a folder: a finished training, the latest checkpoint of an unfinished one, or an export.
 
+    `best` asks for the checkpoint with the lowest held-out loss, which `pretrain --keep-best` kept.
     Raises InputError if there is none, or if weights, tokenizer and config do not match, and DamagedShardError for a
     file with a wrong checksum.
     """
@@ -88,15 +95,17 @@ def open_model(path: str) -> TrainedModel:
     if not isinstance(config, dict) or not (is_exported(config) or config.get("format") == FORMAT):
         raise InputError(f"{config_path}: not the config of a GPT-2 of webtext or transformers")
     figures: dict[str, float] = {}
+    kept = _find_best(path) if best else None
     if is_exported(config):
         weights_path, step = storage.join(path, MODEL_FILE), None
         architecture, end_of_text = read_config(config, config_path)
         tensors = from_hugging_face(read_tensors(weights_path), weights_path)
     else:
-        weights_path, step = _find_weights(path)
+        weights_path, step = kept or _find_weights(path)
         architecture, end_of_text = _read_own_config(config, config_path)
         tensors = read_tensors(weights_path)
-        figures = dict(read_manifest(path).counts) if has_manifest(path) else _latest_figures(path, step)
+        is_final = has_manifest(path) and step is None
+        figures = dict(read_manifest(path).counts) if is_final else _latest_figures(path, step)
     check_weights(tensors, empty_weights(architecture, config_path), weights_path)
     model = empty_model(architecture)
     load_weights(model, tensors, weights_path)
@@ -136,6 +145,16 @@ def _find_weights(path: str) -> tuple[str, int | None]:
     if storage.exists(final):
         return final, None
     raise InputError(f"{path}: has no checkpoint yet; re-run `webtext pretrain` to continue the training")
+
+
+def _find_best(path: str) -> tuple[str, int]:
+    """Return the weights file and the step of the checkpoint that `pretrain --keep-best` kept."""
+    checkpoint = best_checkpoint(path)
+    if checkpoint is None:
+        raise InputError(f"{path}: has no best checkpoint; train with `webtext pretrain --keep-best`, or omit --best")
+    if problem := checkpoint.problem():
+        raise DamagedShardError(f"{problem}; omit --best to use the last weights")
+    return checkpoint.model_path, checkpoint.step
 
 
 def _latest_figures(path: str, step: int | None) -> dict[str, float]:

@@ -30,6 +30,7 @@ from pipelines.model.training.optimizer import load_optimizer, optimizer_tensors
 FOLDER = "checkpoints"
 MODEL_FILE = "model.safetensors"
 METRICS_FILE = "metrics.jsonl"
+BEST_FILE = "best.json"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
@@ -57,6 +58,15 @@ class Checkpoint:
         return self.damage or next(filter(None, (check_file(self.path, file) for file in self.files)), None)
 
 
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The step with the lowest held-out loss (nats per token) of those whose checkpoint was kept."""
+
+    step: int
+    held_out_loss: float
+    held_out_tokens: int
+
+
 def find_checkpoints(output: str) -> list[Checkpoint]:
     """Return the complete checkpoints of a training folder by step, including those with an unreadable state file."""
     folder = storage.join(output, FOLDER)
@@ -66,6 +76,21 @@ def find_checkpoints(output: str) -> list[Checkpoint]:
         if (match := _NAME.fullmatch(name)) and storage.exists(storage.join(folder, name, _STATE_FILE))
     ]
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
+
+
+def read_best(output: str) -> Best | None:
+    """Return what `best.json` says; None without an intact one."""
+    path = storage.join(output, BEST_FILE)
+    try:
+        return msgspec.convert(storage.read_json(path), Best) if storage.exists(path) else None
+    except (InputError, ValueError):
+        return None
+
+
+def best_checkpoint(output: str) -> Checkpoint | None:
+    """Return the checkpoint with the lowest held-out loss, if one was kept."""
+    best = read_best(output)
+    return next((checkpoint for checkpoint in find_checkpoints(output) if best and checkpoint.step == best.step), None)
 
 
 def latest_checkpoint(output: str, note: Callable[[str], None]) -> Checkpoint | None:

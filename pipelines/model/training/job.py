@@ -39,6 +39,8 @@ class TrainingJob:
     threads: int = 0
     checkpoint_every: int = 250
     keep_checkpoints: int = 2
+    keep_best: bool = False
+    sample_every: int = 0
     log_every: int = 10
     tensorboard: bool = False
 

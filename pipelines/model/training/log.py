@@ -22,12 +22,14 @@ from pipelines.reports.training import render_training_page
 
 TENSORBOARD_FOLDER = "tensorboard"
 TIMING_FILE = "timing.jsonl"
+SAMPLES_FILE = "samples.jsonl"
 PAGE_FILE = "training.html"
 # Between checkpoints the files are rewritten at most this often, and within this share of the time.
 _PUBLISH_EVERY_S = 30.0
 _PUBLISHING_SHARE = 0.01
 # The remaining time is estimated from the median of so many steps.
 _RECENT_STEPS = 20
+_SHOWN_CHARACTERS = 200
 
 
 class TrainingLog:
@@ -40,7 +42,8 @@ class TrainingLog:
         self._job, self._rows = job, rows
         self._publish_at = time.monotonic() + _PUBLISH_EVERY_S
         step = rows[-1]["step"]
-        self._timing = self._read_timing(step)
+        self._timing = self._read_rows(TIMING_FILE, step)
+        self._samples = self._read_rows(SAMPLES_FILE, step)
         self._tensorboard = (
             TensorBoardLog(storage.join(job.output, TENSORBOARD_FOLDER), step) if job.tensorboard else None
         )
@@ -70,6 +73,13 @@ class TrainingLog:
         self._log_to_tensorboard(row)
         self.publish()
 
+    def sampled(self, step: int, text: str) -> None:
+        """Log a text that the model sampled after a step."""
+        self._samples.append({"step": step, "text": text})
+        shards.write_file(self._job.output, SAMPLES_FILE, json_lines(self._samples))
+        shown = text[:_SHOWN_CHARACTERS] + ("..." if len(text) > _SHOWN_CHARACTERS else "")
+        self._job.note(f"step {step:,}: sample: {shown!r}")
+
     def publish(self) -> None:
         """Rewrite metrics, times and the page; each file is replaced atomically."""
         started = time.monotonic()
@@ -89,14 +99,15 @@ class TrainingLog:
             peak = torch.cuda.max_memory_allocated(self._job.device.device)
             self._job.note(f"peak GPU memory: {format_bytes(peak)}")
 
-    def _read_timing(self, step: int) -> list[Row]:
-        path = storage.join(self._job.output, TIMING_FILE)
+    def _read_rows(self, name: str, step: int) -> list[Row]:
+        """Return the rows that an interrupted run wrote, up to the step from which it resumes."""
+        path = storage.join(self._job.output, name)
         if not storage.exists(path):
             return []
         try:
             return [row for row in read_json_lines(path) if row["step"] <= step]
         except (InputError, KeyError, TypeError) as error:
-            self._job.note(f"{path}: is damaged ({error}); the times of earlier steps are lost")
+            self._job.note(f"{path}: is damaged ({error}); what it has of earlier steps is lost")
             return []
 
     def _timing_row(self, step: int, seconds: float) -> Row:

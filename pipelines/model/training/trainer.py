@@ -13,6 +13,7 @@ import math
 import time
 from typing import Any
 
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipelines.core import progress, shards, storage
@@ -23,17 +24,23 @@ from pipelines.model.device import reproducible, translate_memory_errors
 from pipelines.model.diagnostics.batch_documents import describe_blocks
 from pipelines.model.diagnostics.layer_norms import layer_norms
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
+from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.sampling import sample_tokens
 from pipelines.model.io.model_folder import CONFIG_FILE, FORMAT, TOKENIZER_FILE
 from pipelines.model.io.tensor_files import gather_on_rank_zero, load_weights, read_tensors, write_tensors
 from pipelines.model.network.gpt2 import GPT2, empty_model, initialize
 from pipelines.model.training.checkpoint import (
+    BEST_FILE,
     METRICS_FILE,
     MODEL_FILE,
+    Best,
     Checkpoint,
     Row,
+    best_checkpoint,
     find_checkpoints,
     json_lines,
     load_moments,
+    read_best,
     read_json_lines,
     save_checkpoint,
     send_checkpoint_shards,
@@ -49,6 +56,7 @@ from pipelines.model.training.stop_signals import StopSignals
 _MEMORY_ADVICE = (
     "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
 )
+_SAMPLE_TOKENS = 100
 
 
 def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
@@ -78,6 +86,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                 if log is not None:
                     log.step(row, time.perf_counter() - started)
                 progress.advance(recipe.batch_tokens)
+                if log is not None and trainer.is_sample_due():
+                    log.sampled(trainer.step, trainer.sample())
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
                 if stopping or trainer.step % job.checkpoint_every == 0 or trainer.step == recipe.steps:
@@ -159,6 +169,11 @@ class _Trainer:
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
             self.rows[-1] |= held_out_loss(loss_of, job, limit)
+            if job.keep_best and self.step > 0:
+                # On the same blocks every time: another part of the split has another loss.
+                is_on_blocks = limit is not None or not recipe.eval_blocks
+                row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, recipe.eval_blocks)
+                self._keep_if_best(row)
         if log is not None:
             log.evaluated(self.rows[-1])
 
@@ -172,6 +187,7 @@ class _Trainer:
         spikes = [row["step"] for row in self.rows if "spike" in row]
         checkpoints = find_checkpoints(self.job.output)
         before = [checkpoint.step for checkpoint in checkpoints if spikes and checkpoint.step < spikes[-1]]
+        best = best_checkpoint(self.job.output) if self.job.keep_best else None
         save_checkpoint(
             self.job.output,
             self.step,
@@ -179,9 +195,33 @@ class _Trainer:
             optimizer=self.engine.optimizer,
             rows=self.rows,
             keep_latest=self.job.keep_checkpoints,
-            keep_steps=before[-1:],
+            keep_steps=before[-1:] + ([best.step] if best else []),
         )
         log.publish()
+
+    def _keep_if_best(self, row: Row) -> None:
+        """Record in `best.json` that the checkpoint of this step has the lowest held-out loss so far, if it does."""
+        output = self.job.output
+        if not self.job.world.is_rank_zero:
+            return
+        new = Best(self.step, row["held_out_loss"], row["held_out_tokens"])
+        best = read_best(output) if best_checkpoint(output) else None
+        if best is None or best.held_out_tokens != new.held_out_tokens or best.held_out_loss > new.held_out_loss:
+            storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
+
+    def is_sample_due(self) -> bool:
+        """Return whether to sample after the last step."""
+        every = self.job.sample_every
+        return every > 0 and (self.step % every == 0 or self.step == self.job.recipe.steps)
+
+    def sample(self) -> str:
+        """Return a new document of the model, from the same random numbers at every step."""
+        end, seed = self.job.tokens.end_of_text, self.job.recipe.seed
+        options = SamplingOptions(max_tokens=_SAMPLE_TOKENS)
+        with self.engine.evaluating():
+            [ids] = sample_tokens(self.model, [end], options, [seed], end_of_text=end, advance=lambda _: None)
+        tokenizer = Tokenizer.from_buffer(self.job.tokens.tokenizer)
+        return str(tokenizer.decode([id for id in ids if id != end], skip_special_tokens=False))
 
     def report_spike(self, spike: Spike) -> dict[str, Any]:
         """Write the report of a spike and return its entry for the metrics; raise WebtextError if it is not finite."""

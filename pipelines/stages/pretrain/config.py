@@ -48,5 +48,9 @@ class PretrainConfig:
     threads: int = option(0, "CPU threads; 0 leaves the number to torch.", minimum=0, identity=False)
     checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1, identity=False)
     keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1, identity=False)
+    keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.", identity=False)
+    sample_every: int = option(
+        0, "Steps between samples of text, written to samples.jsonl; 0 disables them.", minimum=0, identity=False
+    )
     log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0, identity=False)
     tensorboard: bool = option(False, "Also write the metrics for TensorBoard.", identity=False)

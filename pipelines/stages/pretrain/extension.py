@@ -15,12 +15,19 @@ from pipelines.core.errors import ChangedRunError, InputError
 from pipelines.core.journal import OutputFolder
 from pipelines.core.manifest import NEXT, Identity, has_manifest
 from pipelines.core.run import RunOptions, Stage
-from pipelines.model.training.checkpoint import METRICS_FILE, Checkpoint, copy_checkpoint, find_checkpoints
+from pipelines.model.training.checkpoint import (
+    BEST_FILE,
+    METRICS_FILE,
+    Checkpoint,
+    best_checkpoint,
+    copy_checkpoint,
+    find_checkpoints,
+)
 from pipelines.model.training.optimizer import learning_rate
 from pipelines.model.training.recipe import Recipe
 
 # What a training writes next to its result, and continues when it is extended.
-_CONTINUED_FILE = "timing.jsonl"
+_CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")
 _CONTINUED_FOLDERS = ("spikes", "tensorboard")
 
 
@@ -70,8 +77,13 @@ def continue_training(finished: str, output: str, recipe: Recipe, note: Callable
         for name in storage.list_folder(storage.join(finished, folder)):
             data = storage.read_bytes(storage.join(finished, folder, name))
             storage.write_bytes(storage.join(output, folder, name), data)
-    if storage.exists(timing := storage.join(finished, _CONTINUED_FILE)):
-        storage.write_bytes(storage.join(output, _CONTINUED_FILE), storage.read_bytes(timing))
+    for name in _CONTINUED_FILES:
+        if storage.exists(path := storage.join(finished, name)):
+            storage.write_bytes(storage.join(output, name), storage.read_bytes(path))
+    if (best := best_checkpoint(finished)) is not None and best.problem() is None:
+        storage.write_bytes(storage.join(output, BEST_FILE), storage.read_bytes(storage.join(finished, BEST_FILE)))
+        if best.step != step:
+            copy_checkpoint(best, output)
     before, after = (learning_rate(number, recipe) for number in (step - 1, step))
     note(
         f"extending the training of {step:,} steps to {recipe.steps:,}: from here the learning rate is that of a "

@@ -15,7 +15,7 @@ STAGE = Stage(
     2,
     (
         *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl"),
-        *("timing.jsonl", "training.html", "checkpoints/", "spikes/", "tensorboard/"),
+        *("timing.jsonl", "training.html", "samples.jsonl", "best.json", "checkpoints/", "spikes/", "tensorboard/"),
     ),
     is_expensive=True,
 )

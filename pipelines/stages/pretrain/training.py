@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.core import storage
-from pipelines.core.errors import ChangedRunError, InputError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError
 from pipelines.core.manifest import NEXT
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.model.device import DeviceConfig, device_config, select_device
@@ -81,6 +81,7 @@ def run_rank_zero(
                 folder = open_tokens(tokens)
                 check_batch_filled(recipe, folder)
                 job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
+                _check_sampling(job)
                 _note_epochs(job)
                 _check_estimate(job)
                 _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step, subfolder=run.subfolder)))
@@ -195,6 +196,8 @@ def _make_job(
         threads=config.threads,
         checkpoint_every=config.checkpoint_every,
         keep_checkpoints=config.keep_checkpoints,
+        keep_best=config.keep_best,
+        sample_every=config.sample_every,
         log_every=config.log_every,
         tensorboard=config.tensorboard,
     )
@@ -238,6 +241,11 @@ def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> 
         listed = ", ".join(f"{name} was {trained.get(name)}, is now {requested.get(name)}" for name in different)
         raise ChangedRunError(f"{output}: trained with different options ({listed}); use the options of that run")
     return extended_from
+
+
+def _check_sampling(job: TrainingJob) -> None:
+    if job.sample_every and job.is_sharded:
+        raise UsageError("--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate")
 
 
 def _note_epochs(job: TrainingJob) -> None:
