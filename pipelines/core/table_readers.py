@@ -28,8 +28,9 @@ def document_fields(schema: pa.Schema, options: ReadOptions, path: str) -> pa.Sc
     Raises InputError if a column is missing, occurs twice, or is not of a type that can be read.
     """
     shards.require_distinct(path, schema.names)
-    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    return _documents(empty, path, "", 0, options).schema
+    with shards.damage_reported(path, "has columns that cannot be read"):
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        return _documents(empty, path, "", 0, options).schema
 
 
 def read_table(
@@ -38,9 +39,10 @@ def read_table(
     """Yield the documents of the batches of a table, the first of which begins at row `first_row`."""
     row = first_row
     for batch in batches:
-        documents = _documents(batch, path, name, row, options)
+        with shards.damage_reported(path, "has columns that cannot be read"):  # damaged, or of types without functions
+            documents = drop_invalid_text(_documents(batch, path, name, row, options), drops)
         row += batch.num_rows
-        yield drop_invalid_text(documents, drops)
+        yield documents
 
 
 def parquet_batches(
@@ -103,7 +105,11 @@ def _check_offsets(column: pa.Array) -> None:
 
 def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: ReadOptions) -> pa.RecordBatch:
     """Return a batch with the columns `id` and `text`; the texts may be missing, or not be UTF-8."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = {
+        # pyarrow cannot filter views.
+        name: column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
     texts = _pop_column(columns, options.text_field, path)
     if not _is_text(texts.type):
         raise InputError(

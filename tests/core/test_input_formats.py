@@ -152,6 +152,21 @@ def test_arrow_files(tmp_path: Path, form: str) -> None:
     assert rows == [{"id": "1", "text": "one", "n": 1.5}, {"id": f"{path.name}:2", "text": "three", "n": 3.5}]
 
 
+def test_columns_of_views_are_read_and_types_without_functions_refused(tmp_path: Path) -> None:
+    for name, kind in (("a.arrow", pa.string_view()), ("b.arrow", pa.dictionary(pa.int32(), pa.string_view()))):
+        values = (
+            pa.array(["one", None]).cast(kind)
+            if name == "a.arrow"
+            else pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), pa.array(["one"], pa.string_view()))
+        )
+        table = pa.table({"text": values, "other": values})
+        with pa.ipc.new_stream(str(tmp_path / name), table.schema) as writer:
+            writer.write_table(table)
+    assert _read(tmp_path / "a.arrow") == ([{"id": "a.arrow:0", "text": "one", "other": "one"}], {"missing_text": 1})
+    with pytest.raises(InputError, match=r"b\.arrow: has columns that cannot be read \("):
+        _read(tmp_path / "b.arrow")
+
+
 def test_damaged_arrow_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     with pa.ipc.new_stream(str(path), _arrow_table().schema) as writer:
