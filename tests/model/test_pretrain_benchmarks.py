@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from benchmark_scripts import load_script, run_script
+from tokenizers import Tokenizer
 
+from pipelines.core.run import RunOptions
 from pipelines.model.network.gpt2 import GPT2, Architecture
 from pipelines.model.training.data import open_tokens
+from pipelines.stages.tokenize.config import TokenizeConfig
+from pipelines.stages.tokenize.stage import tokenize
 
 bench_pretrain = load_script("bench_pretrain")
 bench_gpu = load_script("bench_pretrain_gpu")
@@ -24,6 +31,28 @@ def test_random_tokens_are_a_folder_of_tokenize(tmp_path: Path) -> None:
     ids = tokens.train.read(0, 5_000)
     assert 0 <= ids.min() < ids.max() < 300
     assert np.bincount(ids).argmax() == 0
+
+
+def test_the_loop_of_nanogpt_trains_on_a_folder_in_its_format(
+    tokenizer: Tokenizer, documents: list[str], tmp_path: Path
+) -> None:
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    lines = [json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(documents)]
+    (tmp_path / "docs.jsonl").write_text("".join(lines))
+    tokenize(
+        TokenizeConfig(format="nanogpt", held_out=0.1),
+        documents=str(tmp_path / "docs.jsonl"),
+        tokenizer=str(tmp_path / "tokenizer.json"),
+        output=str(tmp_path / "tokens"),
+        options=RunOptions(),
+    )
+    meta = pickle.loads((tmp_path / "tokens" / "meta.pkl").read_bytes())
+    sizes = nanogpt_training.Sizes(2, 32, 2, 16, meta["vocab_size"], 8)
+    torch.manual_seed(0)
+    steps = nanogpt_training.train_steps(str(tmp_path / "tokens" / "train.bin"), sizes, compiled=False)
+    assert [next(steps) for _ in range(5)] == pytest.approx([math.log(meta["vocab_size"])] * 5, abs=0.3)
+    x, y = nanogpt_training.get_batch(str(tmp_path / "tokens" / "val.bin"), sizes)
+    assert torch.equal(x[:, 1:], y[:, :-1])
 
 
 def test_nanogpt_has_the_same_parameters_except_biases() -> None:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from pipelines.core.errors import UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
+from pipelines.corpus.tables import CorpusTables
 from pipelines.model.training.data import open_tokens
 from pipelines.stages.tokenize.plan import ShardPlan
 from pipelines.stages.tokenize.token_shards import _merge_tokens, token_format
@@ -131,6 +132,30 @@ def test_a_folder_without_held_out_documents_says_that_val_is_missing(folder: Pa
     _run(folder, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
     assert any("no val.bin, which nanoGPT's train.py reads" in note for note in notes.notes)
     assert not (tmp_path / "out" / "val.bin").exists()
+
+
+def test_the_tokens_are_in_the_tables_of_the_corpus(folder: Path, tmp_path: Path) -> None:
+    _run(folder, tmp_path / "tokenize", shard_tokens=700)
+    rows = CorpusTables(str(tmp_path)).rows("SELECT split, shard, sum(tokens) AS n FROM tokens GROUP BY ALL ORDER BY n")
+    totals = described(tmp_path / "tokenize")["totals"]
+    assert rows == [
+        {"split": "held-out", "shard": "val", "n": totals["held-out"]["tokens"]},
+        {"split": "train", "shard": "train", "n": totals["train"]["tokens"]},
+    ]
+
+
+@pytest.mark.parametrize("name", ["train.bin", "val.bin"])
+def test_the_documented_loader_reads_random_windows(folder: Path, name: str) -> None:
+    """`get_batch` of nanoGPT's `train.py`, of which benchmarks/nanogpt_training.py is a reimplementation in torch."""
+    data = np.memmap(folder / "tokens" / name, dtype=np.uint16, mode="r")
+    chance = np.random.default_rng(1)
+    starts = [*chance.integers(len(data) - 16, size=8), len(data) - 17]
+    x = np.stack([data[i : i + 16].astype(np.int64) for i in starts])
+    y = np.stack([data[i + 1 : i + 1 + 16].astype(np.int64) for i in starts])
+    assert (x[:, 1:] == y[:, :-1]).all()
+    assert max(x.max(), y.max()) < 258
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert all("the " in tokenizer.decode(row.tolist()) for row in x)
 
 
 @pytest.mark.skipif("WEBTEXT_NANOGPT" not in os.environ, reason="WEBTEXT_NANOGPT names no checkout of nanoGPT")
