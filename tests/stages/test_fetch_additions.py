@@ -144,18 +144,28 @@ def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: py
         assert web.requests == []
 
 
-def test_a_list_that_lost_links_is_refused_and_overwrite_keeps_their_pages(tmp_path: Path) -> None:
+def test_a_list_that_lost_links_is_refused_and_overwrite_keeps_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LocalWeb(_pages(12)) as web:
         urls = [web.url(path) for path in web.pages]
         run_fetch(tmp_path, urls[:10])
         stored = read_records(tmp_path / "fetch" / "pages-00000.warc.gz")
         with pytest.raises(
-            ChangedRunError, match=r"2 links were fetched that are no longer among the links\. Use --over"
+            ChangedRunError, match=r"2 links that were fetched are missing from the links\. Use --overwrite to leave"
         ):
             run_fetch(tmp_path, urls[2:])
         assert len(run_fetch(tmp_path, urls[:10]).rows) == 10
         assert not (tmp_path / "fetch" / "_next").exists()
         web.requests.clear()
+
+        def stop(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stage, "write_shard_files", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run_fetch(tmp_path, urls[2:], overwrite=True)
         fetched = run_fetch(tmp_path, urls[2:], overwrite=True)
         assert sorted(set(web.paths())) == ["/10", "/11"]
         assert [row["url"] for row in fetched.rows] == urls[2:]

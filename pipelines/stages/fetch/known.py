@@ -5,6 +5,7 @@ Pages that were fetched are not requested again. Their rows are copied, and thei
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
@@ -28,48 +29,54 @@ from pipelines.stages.fetch.segments import SEGMENT_SCHEMA
 _COLUMNS = [name for name in SEGMENT_SCHEMA.names if name not in ("link", "detail")]
 _KNOWN_FIELDS = [field for field in SEGMENT_SCHEMA if field.name != "link"]
 _KNOWN_SCHEMA = pa.schema([pa.field("url", pa.string()), *_KNOWN_FIELDS, pa.field("warc_file", pa.string())])
+# Where links are divided as they were, the shard of a number has all links of that of the same number; otherwise all
+# shards are searched.
+_PHASES = ("known", "all-known")
 # These depend on the other links, and cost no request.
 _OF_OTHER_LINKS = ("dropped.bad_url", "dropped.duplicate_url")
 
 
-def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> None:
-    """Write the known outcomes of the links of each shard to the work folder; those to `retry` count as unknown.
+def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> str:
+    """Write the known outcomes of the links of each shard to work files, and return the phase that wrote them.
 
-    Raises ChangedRunError if links of the earlier result are not among the links, unless it `may_lose` their rows.
+    Outcomes to `retry` count as unknown. Raises ChangedRunError if links of the earlier result are not among the links,
+    unless it `may_lose` their rows.
     """
     assert run.earlier is not None
     earlier = open_stage(run.earlier, ["fetch"])
     tables = [file for file in earlier.manifest.files if file.name.endswith(".parquet")]
     require_files(run.earlier, tables, "fetch")
-    suffix = "".join(f"-{reason}" for reason in sorted(retry))
-    if suffix and any(
-        run.resumed_entry("shards", shard.name) and not run.resumed_entry("known", shard.name + suffix)
-        for shard in link_shards
-    ):
+    suffix = f"-retry-{zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
+    phases = [f"{name}{suffix}" for name in _PHASES]
+    is_begun = any(run.resumed_entry("shards", shard.name) for shard in link_shards)
+    if retry and is_begun and not any(run.resumed_entry(phase, link_shards[0].name) for phase in phases):
         raise ChangedRunError(
             f"{run.output}: an unfinished run retries other reasons; complete it with its command, or delete this "
             "folder"
         )
-    entries = run.map(
-        _find_known_of_shard,
-        link_shards,
-        (earlier, frozenset(retry), run.output),
-        name=lambda shard: shard.name + suffix,
-        phase="known",
-        work=True,
-    )
-    lost = earlier.manifest.records_in - round(sum(entry.counts["known_links"] for entry in entries))
-    if lost and not may_lose:
-        raise run.refuse_addition(
-            f"{plural(lost, 'link was', 'links were')} fetched that {'is' if lost == 1 else 'are'} no longer among the "
-            "links",
-            "Use --overwrite to leave them out (the WARC files keep their pages)",
-        )
+    if len(link_shards) != len(earlier.files("pages-", ".parquet")):
+        phases = phases[1:]
+    for phase in phases:
+        context = (earlier, frozenset(retry), run.output, phase)
+        run.map(_find_known_of_shard, link_shards, context, phase=phase, work=True)
+        counts = (storage.read_json(storage.join(run.output, _count_file(shard, phase))) for shard in link_shards)
+        if not (lost := earlier.manifest.records_in - sum(counts)):
+            return phase
+    problem = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
+    advice = "Use --overwrite to leave out their rows (the WARC files keep their pages)"
+    if not may_lose:
+        raise run.refuse_addition(f"{problem} from the links", advice)
+    run.note(f"{problem} from the links: their rows are left out; the WARC files keep their pages")
+    return phase
 
 
-def known_file(shard: LinkShard) -> str:
-    """Return the name of the work file with the known outcomes of a shard."""
-    return f"{WORK}/known-{shard.index:05d}.parquet"
+def known_file(shard: LinkShard, phase: str) -> str:
+    """Return the name of the work file with the known outcomes of a shard that a phase found."""
+    return f"{WORK}/{phase}-{shard.index:05d}.parquet"
+
+
+def _count_file(shard: LinkShard, phase: str) -> str:
+    return f"{WORK}/{phase}-{shard.index:05d}.json"
 
 
 def earlier_warcs(folder: str, count: int) -> Mapping[int, list[FileEntry]]:
@@ -92,27 +99,34 @@ def carry_over(path: str, links: Sequence[str]) -> pa.Table:
     A link is known by its request, whose first link has the outcome: a new link may come before the known one.
     """
     known = pa.Table.from_batches(shards.read_batches(path), _KNOWN_SCHEMA)
-    rows = {request_url(url): row for row, url in enumerate(known["url"].to_pylist())}
+    row_of_url = {url: row for row, url in enumerate(known["url"].to_pylist())}
+    requests = [_request(url) for url in links]
+    rows = {request: row_of_url[url] for url, request in zip(links, requests, strict=True) if url in row_of_url}
     positions, taken = [], []
-    for link, url in enumerate(links):
-        try:
-            row = rows.pop(request_url(url), None)
-        except BadUrlError:
-            continue
-        if row is not None:
+    for link, request in enumerate(requests):
+        if (row := rows.pop(request, None)) is not None:
             positions.append(link)
             taken.append(row)
     table = known.take(pa.array(taken, pa.int64())).drop_columns(["url"])
     return table.add_column(0, SEGMENT_SCHEMA.field("link"), pa.array(positions, pa.int32()))
 
 
-def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset[str], str]) -> TaskResult:
-    earlier, retry, output = context
+def _request(url: str) -> str | None:
+    try:
+        return request_url(url)
+    except BadUrlError:
+        return None
+
+
+def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset[str], str, str]) -> TaskResult:
+    """Write the known outcomes of a shard's links, and the number of the earlier result's rows with such a link."""
+    earlier, retry, output, phase = context
+    number = f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
     links = pa.array(read_links(shard), pa.string())
     unwanted = pa.array([*_OF_OTHER_LINKS, *(f"dropped.{reason}" for reason in sorted(retry))])
     count = 0
-    with shards.write_shard(output, known_file(shard), _KNOWN_SCHEMA) as written:
-        for pages in earlier.files("pages-", ".parquet"):
+    with shards.write_shard(output, known_file(shard, phase), _KNOWN_SCHEMA) as written:
+        for pages in earlier.files(f"pages-{number}", ".parquet"):
             urls = _read_columns(pages.path, ["url"])["url"]
             is_known = pc.is_in(urls, value_set=links)
             if known := pc.sum(is_known).as_py():
@@ -121,7 +135,7 @@ def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset
                 rows = rows.filter(pc.invert(pc.is_in(rows["outcome"], value_set=unwanted)))
                 for batch in rows.select(_KNOWN_SCHEMA.names).cast(_KNOWN_SCHEMA).combine_chunks().to_batches():
                     written.writer.write_batch(batch)
-    return TaskResult(counts={"known_links": count}, files=(written.entry,))
+    return TaskResult(files=(written.entry, shards.write_file(output, _count_file(shard, phase), str(count).encode())))
 
 
 def _rows_with_details(pages_path: str) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from pipelines.core import progress, storage
 from pipelines.core.config import check_known
@@ -55,11 +56,11 @@ def fetch(
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
-            warcs: Mapping[int, Sequence[FileEntry]] = {}
+            known, warcs = "", cast(Mapping[int, Sequence[FileEntry]], {})
             if run.earlier:
-                find_known(run, source.shards, retry, may_lose=options.overwrite)
+                known = find_known(run, source.shards, retry, may_lose=options.overwrite)
                 warcs = earlier_warcs(run.earlier, len(source.shards))
-            context = _Context(config, run.output, run.earlier, warcs)
+            context = _Context(config, run.output, run.earlier, known, warcs)
             entries = run.map(_fetch_shard, source.shards, context, total=source.records)
             if _is_network_down(entries):
                 return _finish_unreached(run, entries)
@@ -68,11 +69,15 @@ def fetch(
 
 @dataclasses.dataclass(frozen=True)
 class _Context:
-    """What the tasks share; `warcs` are the WARC files of the `earlier` result by the shard that takes them over."""
+    """What the tasks share; the phase `known` found what the `earlier` result knows.
+
+    `warcs` are its WARC files, by the shard that takes them over.
+    """
 
     config: FetchConfig
     output: str
     earlier: str | None
+    known: str
     warcs: Mapping[int, Sequence[FileEntry]]
 
 
@@ -108,7 +113,7 @@ def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
         progress.advance(finished.records_in)
         return finished
     links = read_links(shard)
-    known = carry_over(storage.join(output, known_file(shard)), links) if context.earlier else None
+    known = carry_over(storage.join(output, known_file(shard, context.known)), links) if context.earlier else None
     folder = storage.join(work, shard.name)
     segments = open_segments(folder)
     done = bytearray(len(links))
