@@ -20,6 +20,8 @@ DEFAULT_COLUMN = "url"
 TOO_LONG = "too_long"
 PLAIN_SUFFIX = ".txt"
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
+JSON_SUFFIXES = (".json", ".ndjson", ".jsonl")
+URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 _SHOWN_BYTES = 200
 _SURROGATES = re.compile(r"[\ud800-\udfff]")

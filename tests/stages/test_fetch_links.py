@@ -137,16 +137,24 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="column 'url' is int64, not text"):
         read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
-    for name in ("urls.csv", "urls"):
+    for name in ("urls.html", "urls"):
         (tmp_path / name).write_text("http://e.example/\n")
-        with pytest.raises(InputError, match=r"urls\S*: is not a list of URLs; use \.txt .* or \.parquet"):
+        with pytest.raises(InputError, match=r"urls\S*: is not a list of URLs; use \.txt .* \.jsonl"):
             open_links(str(tmp_path / name))
-    with pytest.raises(InputError, match=r"urls\.csv: unknown format; lists of URLs are \.txt"):
-        read_links(open_links(str(tmp_path / "*.csv")).shards[0])
+    with pytest.raises(InputError, match=r"urls\.html: unknown format; lists of URLs are \.txt"):
+        read_links(open_links(str(tmp_path / "*.html")).shards[0])
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "a.json").write_text("{}")
-    with pytest.raises(InputError, match=r"contains no \*.parquet, \*.txt"):
+    (tmp_path / "other" / "a.html").write_text("{}")
+    with pytest.raises(InputError, match=r"contains no \*.txt, \*.parquet"):
         open_links(str(tmp_path / "other"))
+
+
+def test_lists_are_those_of_scrape(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title,url\nOne,http://a.example/1\n")
+    (tmp_path / "b.tsv").write_text("url\ttitle\nhttp://b.example/1\tOne\n")
+    (tmp_path / "c.jsonl").write_text('{"url": "http://c.example/1"}\n')
+    for name, host in (("a.csv", "a"), ("b.tsv", "b"), ("c.jsonl", "c")):
+        assert read_links(open_links(str(tmp_path / name)).shards[0]) == [f"http://{host}.example/1"]
 
 
 def test_a_long_list_is_split_by_registered_domain(tmp_path: Path) -> None:

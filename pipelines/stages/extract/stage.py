@@ -15,6 +15,7 @@ from typing import Any
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, progress, shards, storage
 from pipelines.core.compression import strip_compression
+from pipelines.core.data_card import DATA_CARD, write_data_card
 from pipelines.core.drops import Drops
 from pipelines.core.errors import UsageError
 from pipelines.core.manifest import has_manifest, read_manifest
@@ -28,7 +29,7 @@ from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.stages.extract.sources import FetchedShard, Row, Source
 
-STAGE = Stage("extract", 5, (PAGE,), grows=("pages", "links"))
+STAGE = Stage("extract", 5, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
@@ -76,6 +77,7 @@ def extract(
                     total=records,
                 )
             run.once("report", lambda: write_report(run.output, config.extractor, len(items)))
+            run.once("card", lambda: write_data_card(run.output, STAGE.name))
         return run.finish()
 
 
@@ -89,7 +91,8 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     folders, others = inputs.separate_stages(paths)
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
     scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
-    files = inputs.expand_paths(others, (*_HTML_SUFFIXES, *_ARCHIVE_SUFFIXES))
+    passed_over: list[str] = []
+    files = inputs.expand_paths(others, (*_HTML_SUFFIXES, *_ARCHIVE_SUFFIXES), notes=passed_over)
     fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
     all_names = storage.names_below_common_folder([*fetched, *files])
     names = dict(zip([*fetched, *files], all_names, strict=True))
@@ -104,7 +107,8 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
         pages.append(hashlib.sha256(json.dumps(all_names).encode()).hexdigest())
     fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.fingerprint} if scrape else {})
     records = None if warcs else len(html) + sum(fetch.manifest.records_out for fetch in fetches)
-    return sources, fingerprints, records, [note for fetch in fetches for note in _notes(fetch, scrape)]
+    notes = [note for fetch in fetches for note in _notes(fetch, scrape)]
+    return sources, fingerprints, records, [*passed_over, *notes]
 
 
 def _html_tasks(files: list[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:

@@ -16,13 +16,12 @@ from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import has_manifest
-from pipelines.core.url_lists import TOO_LONG, BadRow, read_urls
+from pipelines.core.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
 
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 8 << 20
 _MAX_LIST_SHARDS = 256
-_SUFFIXES = (".parquet", ".txt")
-_FORMATS = ".txt (one URL per line, also compressed) or .parquet (a column url)"
+_FORMATS = ".txt (one URL per line), .csv, .tsv or .parquet (a column url), .jsonl (a field url), also compressed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
-    paths = inputs.expand_paths(paths, _SUFFIXES, check_types=False)
+    paths = inputs.expand_paths(paths, URL_LIST_SUFFIXES, check_types=False)
     lists = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
     parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in lists) // shard_bytes)))
     link_shards = tuple(LinkShard(index, lists, parts) for index in range(parts))
@@ -90,7 +89,7 @@ def read_links(shard: LinkShard) -> list[str]:
 
 
 def _has_list_name(path: str) -> bool:
-    return storage.is_glob(path) or strip_compression(path).endswith(_SUFFIXES)
+    return storage.is_glob(path) or strip_compression(path).endswith(URL_LIST_SUFFIXES)
 
 
 def _is_list(path: str) -> bool:
@@ -101,7 +100,7 @@ def _is_list(path: str) -> bool:
 
 
 def _read_file(path: str) -> Iterator[str]:
-    if not strip_compression(path).endswith(_SUFFIXES):
+    if not strip_compression(path).endswith(URL_LIST_SUFFIXES):
         raise InputError(f"{path}: unknown format; lists of URLs are {_FORMATS}")
     for url in read_urls(path):
         # A URL that is missing or not UTF-8 is a link like any other, whose outcome says what is wrong with it.

@@ -18,14 +18,12 @@ from pipelines.core.errors import InputError
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
-from pipelines.core.url_lists import PLAIN_SUFFIX, TABLE_SUFFIXES
+from pipelines.core.url_lists import JSON_SUFFIXES, URL_LIST_SUFFIXES
 
 STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"
 
 _CHUNK_BYTES = 1 << 20
-_LINE_SUFFIXES = (".json", ".ndjson", ".jsonl")
-_URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *_LINE_SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +90,12 @@ def _is_dump(path: str) -> bool:
     # Dumps of comments are next to those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
     if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments"):
         return False
-    return name.endswith((*SUFFIXES, *_LINE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
+    return name.endswith((*SUFFIXES, *JSON_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
 
 
 def _is_url_list(path: str) -> bool:
     name = storage.basename(path)
-    return not name.startswith(".") and strip_compression(name).endswith(_URL_LIST_SUFFIXES)
+    return not name.startswith(".") and strip_compression(name).endswith(URL_LIST_SUFFIXES)
 
 
 @contextlib.contextmanager

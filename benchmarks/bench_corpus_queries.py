@@ -1,0 +1,166 @@
+"""How long `webtext explain`, `show`, `stats` and `sql` take on a large corpus.
+
+    python benchmarks/bench_corpus_queries.py [--documents 8000000] [--folder DIR]
+
+Writes a synthetic corpus from `scrape` to `tokenize`, with texts of 20 to 99 words, in shards as the stages write them;
+the three stages that write documents have the same files, of which one in ten documents is listed as dropped by dedup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.algorithms.web.urls import id_of_url
+from pipelines.core import shards
+from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manifest
+from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
+
+SHARD_DOCUMENTS, BATCH = 100_000, 10_000
+TOKEN_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("url", pa.string()),
+        ("offset", pa.int64()),
+        ("tokens", pa.int64()),
+        ("document_offset", pa.int64()),
+    ]
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=8_000_000)
+    parser.add_argument("--folder", type=Path, help="keep the corpus here, and use it if it is there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        corpus = options.folder or Path(temporary, "corpus")
+        if not corpus.exists():
+            write_corpus(corpus, options.documents)
+        size = sum(path.stat().st_size for path in corpus.rglob("*") if path.is_file() and path.stat().st_nlink == 1)
+        print(
+            f"{options.documents:,} documents, {size / 1e9:.1f} GB without their copies; load {os.getloadavg()[0]:.1f}"
+        )
+        measure(corpus, options.documents)
+
+
+def measure(corpus: Path, documents: int) -> None:
+    urls = [url_of(number) for number in (documents // 3, documents // 7 * 5)]
+    for name, arguments in (
+        ("explain URL", ["explain", urls[0]]),
+        ("explain ID", ["explain", id_of_url(urls[1])]),
+        ("explain a URL that is not there", ["explain", urls[0] + "/none"]),
+        ("show URL", ["show", urls[0]]),
+        ("show --random 5", ["show", "--random", "5"]),
+        ("show --dropped near_duplicate --random 5", ["show", "--dropped", "near_duplicate", "--random", "5"]),
+        ("stats", ["stats"]),
+        (
+            "sql, documents by domain",
+            ["sql", "SELECT domain, count(*) FROM documents GROUP BY ALL ORDER BY 2 DESC LIMIT 5"],
+        ),
+    ):
+        seconds = sorted(_seconds([*arguments, "--corpus", str(corpus)]) for _ in range(1 if name == "stats" else 3))
+        print(f"{name}: {seconds[len(seconds) // 2]:.2f} s", flush=True)
+
+
+def _seconds(arguments: list[str]) -> float:
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "webtext_cli", *arguments]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def url_of(number: int) -> str:
+    return f"https://site{number // 800:05d}.example/articles/{number:08d}.html"
+
+
+def write_corpus(corpus: Path, documents: int) -> None:
+    entries: dict[str, list[ShardEntry]] = {}
+    for shard, first in enumerate(range(0, documents, SHARD_DOCUMENTS)):
+        count = min(SHARD_DOCUMENTS, documents - first)
+        for stage, name, schema in (
+            ("scrape", "links", LINK_SCHEMA),
+            ("fetch", "pages", PAGE_SCHEMA),
+            ("extract", "documents", DOCUMENT_SCHEMA),
+            ("dedup", "dropped", DROPPED_SCHEMA),
+            ("tokenize", "train", TOKEN_SCHEMA),
+        ):
+            suffix = "-documents.parquet" if stage == "tokenize" else ".parquet"
+            file = f"{name}-{shard:05d}{suffix}"
+            with shards.write_shard(str(corpus / stage), file, schema) as written:
+                for batch in _batches(first, count):
+                    written.writer.write_batch(_select(batch, schema, dropped=name == "dropped"))
+            entry = ShardEntry("shards", file, count, count, files=(written.entry,))
+            entries.setdefault(stage, []).append(entry)
+            if stage == "extract":
+                for copy in ("dedup", "remove-wikipedia"):
+                    (corpus / copy).mkdir(exist_ok=True)
+                    os.link(corpus / stage / file, corpus / copy / file)
+                    entries.setdefault(copy, []).append(entry)
+    for stage, listed in entries.items():
+        write_manifest(str(corpus / stage), Manifest(Identity(stage, 1, {}, {}), tuple(listed)))
+
+
+def _batches(first: int, count: int) -> Iterator[pa.Table]:
+    """Yield batches with the columns of all tables."""
+    chance = np.random.default_rng(first)
+    vocabulary = np.array([f"word{number:x}" for number in range(30_000)])
+    for start in range(first, first + count, BATCH):
+        numbers = range(start, min(start + BATCH, first + count))
+        rows = len(numbers)
+        urls = [url_of(number) for number in numbers]
+        lengths = chance.integers(20, 100, rows)
+        words = vocabulary[chance.integers(0, len(vocabulary), int(lengths.sum()))]
+        texts = [" ".join(part) for part in np.split(words, np.cumsum(lengths)[:-1])]
+        scores = chance.integers(3, 500, rows)
+        yield pa.table(
+            {
+                "id": [id_of_url(url) for url in urls],
+                "url": urls,
+                "original_url": urls,
+                "final_url": urls,
+                "domain": [url[8:25] for url in urls],
+                "text": texts,
+                "title": [f"Title {number}" for number in numbers],
+                "language": np.array(["en", "en", "en", "de", "fr"])[scores % 5],
+                "score": scores,
+                "submission_ids": [[f"t{number}"] for number in numbers],
+                "subreddits": [[f"sub{number % 5000}"] for number in numbers],
+                "created_utc": 1262304000 + 31 * np.arange(numbers.start, numbers.stop),
+                "over_18": np.zeros(rows, bool),
+                "status": np.full(rows, 200, np.int32),
+                "outcome": ["ok"] * rows,
+                "source": ["live"] * rows,
+                "fetched_at": pa.array(np.full(rows, 1_700_000_000_000), pa.int64()),
+                "bytes": scores * 100,
+                "words": lengths,
+                "offset": np.arange(rows) * 100,
+                "tokens": lengths,
+                "document_offset": np.zeros(rows, np.int64),
+                "reason": ["near_duplicate"] * rows,
+            }
+        )
+
+
+def _select(table: pa.Table, schema: pa.Schema, dropped: bool) -> pa.RecordBatch:
+    if dropped:
+        table = table.take(pa.array(range(0, table.num_rows, 10)))
+    missing = pa.nulls(table.num_rows)
+    names = set(table.schema.names)
+    columns = [
+        (table[field.name].combine_chunks() if field.name in names else missing).cast(field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+if __name__ == "__main__":
+    main()
