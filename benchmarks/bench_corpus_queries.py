@@ -9,6 +9,7 @@ the three stages that write documents have the same files, of which one in ten d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -34,6 +35,14 @@ TOKEN_SCHEMA = pa.schema(
         ("tokens", pa.int64()),
         ("document_offset", pa.int64()),
     ]
+)
+
+TABLES = (
+    ("scrape", "links-{:05d}.parquet", LINK_SCHEMA),
+    ("fetch", "pages-{:05d}.parquet", PAGE_SCHEMA),
+    ("extract", "documents-{:05d}.parquet", DOCUMENT_SCHEMA),
+    ("dedup", "dropped-{:05d}.parquet", DROPPED_SCHEMA),
+    ("tokenize", "train-{:05d}-documents.parquet", TOKEN_SCHEMA),
 )
 
 
@@ -87,25 +96,24 @@ def write_corpus(corpus: Path, documents: int) -> None:
     entries: dict[str, list[ShardEntry]] = {}
     for shard, first in enumerate(range(0, documents, SHARD_DOCUMENTS)):
         count = min(SHARD_DOCUMENTS, documents - first)
-        for stage, name, schema in (
-            ("scrape", "links", LINK_SCHEMA),
-            ("fetch", "pages", PAGE_SCHEMA),
-            ("extract", "documents", DOCUMENT_SCHEMA),
-            ("dedup", "dropped", DROPPED_SCHEMA),
-            ("tokenize", "train", TOKEN_SCHEMA),
-        ):
-            suffix = "-documents.parquet" if stage == "tokenize" else ".parquet"
-            file = f"{name}-{shard:05d}{suffix}"
-            with shards.write_shard(str(corpus / stage), file, schema) as written:
-                for batch in _batches(first, count):
-                    written.writer.write_batch(_select(batch, schema, dropped=name == "dropped"))
-            entry = ShardEntry("shards", file, count, count, files=(written.entry,))
+        with contextlib.ExitStack() as stack:
+            files = {
+                stage: stack.enter_context(shards.write_shard(str(corpus / stage), name.format(shard), schema))
+                for stage, name, schema in TABLES
+            }
+            for batch in _batches(first, count):
+                for stage, _, schema in TABLES:
+                    files[stage].writer.write_batch(_select(batch, schema, dropped=stage == "dedup"))
+        for stage, name, _ in TABLES:
+            entry = ShardEntry("shards", name.format(shard), count, count, files=(files[stage].entry,))
             entries.setdefault(stage, []).append(entry)
-            if stage == "extract":
-                for copy in ("dedup", "remove-wikipedia"):
-                    (corpus / copy).mkdir(exist_ok=True)
-                    os.link(corpus / stage / file, corpus / copy / file)
-                    entries.setdefault(copy, []).append(entry)
+        for copy in ("dedup", "remove-wikipedia"):
+            name = files["extract"].entry.name
+            (corpus / copy).mkdir(exist_ok=True)
+            os.link(corpus / "extract" / name, corpus / copy / name)
+            entries.setdefault(copy, []).append(
+                ShardEntry("shards", name, count, count, files=(files["extract"].entry,))
+            )
     for stage, listed in entries.items():
         write_manifest(str(corpus / stage), Manifest(Identity(stage, 1, {}, {}), tuple(listed)))
 
