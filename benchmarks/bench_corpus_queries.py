@@ -55,9 +55,9 @@ def main() -> None:
         corpus = options.folder or Path(temporary, "corpus")
         if not corpus.exists():
             write_corpus(corpus, options.documents)
-        size = sum(path.stat().st_size for path in corpus.rglob("*") if path.is_file() and path.stat().st_nlink == 1)
+        size = sum({path.stat().st_ino: path.stat().st_size for path in corpus.rglob("*.parquet")}.values())
         print(
-            f"{options.documents:,} documents, {size / 1e9:.1f} GB without their copies; load {os.getloadavg()[0]:.1f}"
+            f"{options.documents:,} documents, {size / 1e9:.1f} GB (the copies of documents are links); load {os.getloadavg()[0]:.1f}"
         )
         measure(corpus, options.documents)
 

@@ -56,7 +56,7 @@ def remove(removable: Sequence[Removable]) -> int:
 
 def _leftovers(stage: str, folder: str) -> Iterator[Removable]:
     replacement = storage.join(folder, NEXT)
-    if storage.is_folder(replacement):
+    if storage.is_folder(replacement) and stage not in _IRREPLACEABLE:
         size = storage.folder_bytes(replacement)
         yield Removable(stage, replacement, size, "unfinished replacement of the result", "its finished tasks")
     if is_unfinished(folder) and not has_manifest(folder) and stage not in _IRREPLACEABLE:

@@ -80,6 +80,8 @@ def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
 def _nothing(tables: CorpusTables, choice: Choice) -> str:
     if not choice.reason:
         return "no document meets these conditions"
+    if choice.where or choice.domain:
+        return f"no document that was dropped for {choice.reason} meets these conditions"
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
     reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts)
     return f"no document was dropped for {choice.reason}; the reasons are {reasons or 'none: nothing was dropped'}"

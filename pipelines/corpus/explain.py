@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
+from pipelines.corpus.tables import CorpusTables, documents_of, is_url_id, place_of, resolve
 
 KEPT, DROPPED, ABSENT = "kept", "dropped", "absent"
 _OK, _DROPPED_OUTCOME = "ok", "dropped."
@@ -87,6 +87,8 @@ def _document_step(tables: CorpusTables, stage: str, id: str, url: str | None) -
     where, values = place_of(id, url)
     row = _first(tables, documents_of(stage), where, values, "* EXCLUDE (text), strlen(text) AS bytes")
     step = _step(stage, row, "") if row else _dropped_step(tables, stage, id, url)
+    if row and (other := _dropped_step(tables, stage, id, url)).outcome == DROPPED:
+        step = dataclasses.replace(step, fields={**row, "another_of_this_id": f"dropped, {other.reason}"})
     if stage == "dedup" and "clusters" in tables.views:
         cluster = _first(tables, "clusters", "id = ?", [id], "cluster AS kept_document, kind, jaccard, documents")
         if cluster:
@@ -122,7 +124,11 @@ def _url_of(tables: CorpusTables, id: str) -> str | None:
         )
         if row:
             return None if row["url"] is None else str(row["url"])
-    return None
+    if "links" not in tables.views or not is_url_id(id):
+        return None
+    # Of a page that was dropped by fetch only the URL is known: all are hashed.
+    row = _first(tables, "links", "left(sha256(url), 32) = ?", [id], "url")
+    return str(row["url"]) if row else None
 
 
 def _similar_urls(tables: CorpusTables, url: str) -> tuple[str, ...]:

@@ -48,12 +48,14 @@ class Statistics:
 def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> Statistics:
     """Return the counts of all documents, and of the `limit` largest groups (None: all) of each kind in `by`.
 
-    A kind is one of `GROUPS` or a column. Raises UsageError if the documents have no such column.
+    A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is known. Raises UsageError
+    if the documents have no such column.
     """
     columns = tables.columns("documents")
-    values = {name: _value(name, columns) for name in by}
+    usual = [name for name in GROUPS if name == "length" or _COLUMNS[name] in columns]
+    values = {name: _value(name, columns) for name in by or usual}
     words = f"coalesce(words, {_WORDS})" if "words" in columns else _WORDS
-    needed = sorted({_COLUMNS.get(name, name) for name in by if name != "length"} & set(columns))
+    needed = sorted({_COLUMNS.get(name, name) for name in by or usual if name != "length"} & set(columns))
     # The texts are read once, whatever the number of groups.
     tables.rows(
         "CREATE OR REPLACE TEMP TABLE measured AS "
@@ -61,6 +63,9 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     )
     [total] = _counts(tables, "NULL", 1)
     groups = {name: _counts(tables, value, limit) for name, value in values.items()}
+    if not by:  # of the usual kinds, those of which something is known
+        groups = {name: counts for name, counts in groups.items() if any(count.value is not None for count in counts)}
+        values = {name: values[name] for name in groups}
     sizes = {
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {value} AS value FROM measured)")[0]["size"]
         for name, value in values.items()
@@ -94,9 +99,3 @@ def _counts(tables: CorpusTables, value: str, limit: int | None) -> list[Counts]
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def default_groups(tables: CorpusTables) -> list[str]:
-    """Return the kinds of groups whose columns the documents have."""
-    columns = tables.columns("documents")
-    return [name for name in GROUPS if name == "length" or _COLUMNS[name] in columns]

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 1024
+_URL_ID = re.compile("[0-9a-f]{32}")
 # Split and name of its files, of which `val` is nanoGPT's.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -69,6 +71,18 @@ class CorpusTables:
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return all rows of a query; raise UsageError if there is no such table or column."""
         return [row for batch in self.batches(query, parameters) for row in batch.to_pylist()]
+
+    def select(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
+        import duckdb
+
+        try:
+            kinds = [statement.type for statement in duckdb.extract_statements(query)]
+        except duckdb.Error as error:
+            raise UsageError(self._explain(str(error))) from error
+        if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
+            raise UsageError("the query is not one SELECT (or FROM, DESCRIBE, SUMMARIZE); the corpus is only read")
+        return self.batches(query)
 
     def columns(self, view: str) -> list[str]:
         """Return the names of the columns of a table; raise UsageError if it is not there."""
@@ -116,10 +130,15 @@ class CorpusTables:
             self.views.append(view)
 
     def _explain(self, message: str) -> str:
-        """Return DuckDB's message in one line, and which stage is missing if it is about an absent table."""
-        line = message.split("\n", maxsplit=1)[0]
+        """Return DuckDB's message in one line; about an absent table with those that there are, and why it is not."""
+        line, _, rest = message.partition("\n")
+        candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
+        if candidates:
+            return f"{line} {candidates}"
+        if "Table with name" not in line:
+            return line
         for view in {*_FILES, *_UNIONS, *map(documents_of, DOCUMENT_STAGES)} - {*self.views}:
-            if f"Table with name {view} does not exist" in message:
+            if f"Table with name {view} does not exist" in line:
                 stage = _FILES[view][0] if view in _FILES else _UNIONS.get(view, view.removesuffix("_documents"))
                 line = f"{self.corpus}: no table {view}, because {stage.replace('_', '-')} has not finished"
         return f"{line}; the tables are {', '.join(self.views)}"
@@ -136,11 +155,20 @@ def resolve(target: str) -> tuple[str, str | None]:
     Raises UsageError for a URL that is not http(s).
     """
     if "://" not in target:
-        return target, None
+        if canonical_url(f"http://{target}") and "." in target.partition("/")[0] and "/" in target:
+            raise UsageError(f"{target}: is neither an id nor a complete URL; begin it with http:// or https://")
+        if not target:
+            raise UsageError("the id or URL is empty")
+        return target.lower() if is_url_id(target.lower()) else target, None
     url = canonical_url(target)
     if url is None:
         raise UsageError(f"{target}: is not an http(s) URL; give a URL or the id of a document")
     return id_of_url(url), url
+
+
+def is_url_id(id: str) -> bool:
+    """Return whether an id looks like those that are made of URLs."""
+    return _URL_ID.fullmatch(id) is not None
 
 
 def place_of(id: str, url: str | None) -> tuple[str, list[str]]:

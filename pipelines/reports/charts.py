@@ -156,7 +156,8 @@ def bar_chart(title: str, caption: str, series: Sequence[Series], groups: Sequen
                 y, width = top + row * _BAR_HEIGHT, scale * value
                 tooltip = f"{group.label}, {curve.name}: {value:.3f}"
                 shapes.append(_rect(_LABEL_WIDTH, y, width, _BAR_HEIGHT - 2, style=curve.style, tooltip=tooltip))
-                shapes.append(_text(_LABEL_WIDTH + width + 6, y + 10, f"{value:.2f}", "value"))
+                label = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+                shapes.append(_text(_LABEL_WIDTH + width + 6, y + 10, label, "value"))
     height = 8 + group_height * len(groups)
     legend = series if len(series) > 1 else ()
     return Chart(title, caption, shapes, legend, width=_BAR_CHART_WIDTH, height=height, style="wide")

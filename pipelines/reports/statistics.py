@@ -20,5 +20,5 @@ def render_statistics(total: Any, groups: Mapping[str, Sequence[tuple[str, Any]]
 
 
 def _chart(kind: str, rows: Sequence[tuple[str, Any]]) -> Chart:
-    bars = [Bars(name, [float(counts.documents)]) for name, counts in rows]
+    bars = [Bars(name, [counts.documents]) for name, counts in rows]
     return bar_chart(f"Documents by {kind}", "The largest groups.", [Series("documents", [])], bars)

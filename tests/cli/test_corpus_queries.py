@@ -19,6 +19,8 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build
 from pipelines.core.run import RunOptions
 from pipelines.corpus.tables import CorpusTables
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.stage import dedup
 from webtext_cli.main import main
 
 _STAGES = ["scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize"]
@@ -88,8 +90,8 @@ def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
             if stage == "dedup":
                 kept = next(kept for kept in _rows(corpus, "dedup", "documents") if kept["id"] == row["detail"])
                 assert last["fields"]["kept_url"] == kept["url"]
-            if stage != "fetch":
-                assert _json(capsys, "explain", row["id"], "--corpus", str(corpus), code=1) == history
+            by_id = id_of_url(row["url"])
+            assert _json(capsys, "explain", by_id, "--corpus", str(corpus), code=1) == history
             explained += 1
     assert explained > 10
     text = _run(capsys, "explain", row["url"], "--corpus", str(corpus), code=1)
@@ -101,6 +103,12 @@ def test_what_is_nowhere_is_said_with_similar_links(corpus: Path, capsys: pytest
     history = _json(capsys, "explain", url.replace("http:", "https:"), "--corpus", str(corpus), code=1)
     assert [(step["stage"], step["outcome"]) for step in history["steps"]] == [("scrape", "absent")]
     assert history["similar_urls"] == [url]
+    for page in _rows(corpus, "fetch", "pages"):  # also of one that fetch dropped, of which only the URL is known
+        if page["outcome"] != "ok":
+            by_id = _json(capsys, "explain", id_of_url(page["url"]).upper(), "--corpus", str(corpus), code=1)
+            assert by_id["url"] == page["url"]
+    assert "begin it with http://" in _run(capsys, "explain", "alpha.com/page-3.html", "--corpus", str(corpus), code=2)
+    assert "is empty" in _run(capsys, "explain", "", "--corpus", str(corpus), code=2)
     text = _run(capsys, "explain", "0" * 32, "--corpus", str(corpus), code=1)
     assert "no document with a URL has this id" in text
     assert "is not an http(s) URL" in _run(capsys, "explain", "ftp://x.org/a", "--corpus", str(corpus), code=2)
@@ -131,7 +139,9 @@ def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsy
     assert "exclude each other" in _run(capsys, "show", "x", "--random", "2", "--corpus", str(corpus), code=2)
     assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
     assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
-    assert 'column "nix" not found' in _run(capsys, "show", "--where", "nix = 1", "--corpus", str(corpus), code=2)
+    assert 'column "nix" not found in FROM clause! Candidate bindings: ' in _run(
+        capsys, "show", "--where", "nix = 1", "--corpus", str(corpus), code=2
+    )
 
 
 def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,6 +230,17 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     assert "has no finished stage" in _run(capsys, "explain", "x", "--corpus", str(tmp_path), code=1)
 
 
+@pytest.mark.parametrize(
+    "query", ["", "SELECT 1; SELECT 2", "COPY (SELECT 1) TO 'x.csv'", "CREATE TABLE t AS SELECT 1", "DROP VIEW links"]
+)
+def test_a_query_changes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str], query: str) -> None:
+    assert "is not one SELECT" in _run(capsys, "sql", query, "--corpus", str(corpus), code=2)
+    assert "Parser Error" in _run(capsys, "sql", "SELECT FROM", "--corpus", str(corpus), code=2)
+    assert (
+        _run(capsys, "sql", "FROM links SELECT count(*) AS n", "--format", "csv", "--corpus", str(corpus))[:2] == "n\n"
+    )
+
+
 def test_queries_need_duckdb(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.corpus.tables.find_spec", lambda name: None)
     assert "pip install '.[sql]'" in _run(capsys, "sql", "SELECT 1", "--corpus", str(corpus), code=1)
@@ -269,3 +290,12 @@ def test_the_corpus_may_be_in_an_object_store(corpus: Path) -> None:
 
 def test_ids_are_those_of_urls(corpus: Path) -> None:
     assert all(row["id"] == id_of_url(row["url"]) for row in _rows(corpus, "extract", "documents"))
+
+
+def test_another_record_of_an_id_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": "same", "text": "one text of these"}, {"id": "same", "text": "one text of these"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dedup(DedupConfig(), documents=str(tmp_path / "rows.jsonl"), output=str(tmp_path / "dedup"), options=RunOptions())
+    [step] = _json(capsys, "explain", "same", "--corpus", str(tmp_path))["steps"]
+    assert (step["outcome"], step["fields"]["another_of_this_id"]) == ("kept", "dropped, exact_duplicate")
+    assert list(_json(capsys, "stats", "--corpus", str(tmp_path))["groups"]) == ["length"]

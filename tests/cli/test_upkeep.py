@@ -171,7 +171,7 @@ def test_help_shows_the_help_of_a_command(capsys: pytest.CaptureFixture[str]) ->
     assert main(["help"]) == 0
     assert "Commands:" in capsys.readouterr().out
     assert main(["help", "dedupe"]) == 2
-    assert "no command 'dedupe'" in capsys.readouterr().err
+    assert "no command 'dedupe'; did you mean dedup?" in capsys.readouterr().err
 
 
 def test_the_version_as_json_has_those_of_the_libraries(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,11 @@ def command(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
     if dry_run:
         say(f"{total} can be removed")
         return 0
-    if not yes and not click.confirm(f"Remove {total}?"):
+    try:
+        if not yes and not click.confirm(f"Remove {total}?"):
+            return 1
+    except click.Abort:  # there is nobody to ask
+        say("nothing removed; --yes removes without asking")
         return 1
     say(f"{format_bytes(remove(removable))} removed")
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from pipelines.core.errors import UsageError
 from webtext_cli.console import say
 from webtext_cli.options import debug_option
 
@@ -27,5 +26,6 @@ def command(context: click.Context, name: str | None) -> None:
         return
     shown = root.command.get_command(root, name)
     if shown is None:
-        raise UsageError(f"no command {name!r}; see `webtext --help`")
+        root.command.resolve_command(root, [name])  # raises the error of a wrong command
+    assert shown is not None
     say(shown.get_help(click.Context(shown, info_name=name, parent=root)))

@@ -24,7 +24,7 @@ def command(query: str, corpus: str, kind: str) -> None:
 
     The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
     dedup_documents and remove_wikipedia_documents are the documents of one stage. docs/formats.md lists the columns.
-    Nothing in the corpus is changed.
+    Only queries are allowed: nothing is changed.
 
     \b
     Examples:
@@ -35,4 +35,4 @@ def command(query: str, corpus: str, kind: str) -> None:
     from pipelines.corpus.tables import CorpusTables
     from webtext_cli.tables.corpus import print_query
 
-    print_query(CorpusTables(corpus).batches(query), kind)
+    print_query(CorpusTables(corpus).select(query), kind)

@@ -16,7 +16,7 @@ from webtext_cli.options import corpus_option, debug_option, json_option
     multiple=True,
     metavar="NAME",
     help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; "
-    "default: those five that the documents have).",
+    "default: those five of which something is known).",
 )
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Largest groups to show.")
 @click.option("--html", metavar="FILE", help="Also write the tables as a page.")
@@ -33,12 +33,12 @@ def command(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_j
       webtext stats --corpus my-corpus --by domain --limit 100 --json
       webtext stats --corpus my-corpus --html stats.html
     """
-    from pipelines.corpus.statistics import count_documents, default_groups
+    from pipelines.corpus.statistics import count_documents
     from pipelines.corpus.tables import CorpusTables
     from webtext_cli.tables.corpus import print_statistics
 
     tables = CorpusTables(corpus)
-    statistics = count_documents(tables, by or default_groups(tables), limit)
+    statistics = count_documents(tables, by, limit)
     if html:
         from pipelines.reports.statistics import render_statistics
 
