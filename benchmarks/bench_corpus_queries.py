@@ -56,9 +56,7 @@ def main() -> None:
         if not corpus.exists():
             write_corpus(corpus, options.documents)
         size = sum({path.stat().st_ino: path.stat().st_size for path in corpus.rglob("*.parquet")}.values())
-        print(
-            f"{options.documents:,} documents, {size / 1e9:.1f} GB (the copies of documents are links); load {os.getloadavg()[0]:.1f}"
-        )
+        print(f"{options.documents:,} documents, {size / 1e9:.1f} GB; load {os.getloadavg()[0]:.1f}")
         measure(corpus, options.documents)
 
 
