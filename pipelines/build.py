@@ -308,6 +308,8 @@ def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> N
     if stage.files and not files and getattr(stage_config, "needs_files", True):
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"
+        if not storage.exists(config.path):
+            raise UsageError(f"{config.path}: no such file; run `webtext init`, or name another folder with --corpus")
         raise UsageError(f"{config.path}: [{stage.name}] has no {key}; add {key} = {example}")
     for path in filter(None, (*files.values(), *config.own_input(stage.name))):
         if path != "-" and not (storage.glob(path) if storage.is_glob(path) else storage.exists(path)):

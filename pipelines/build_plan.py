@@ -82,6 +82,8 @@ def _plan(
 ) -> RunPlan:
     output = storage.join(config.corpus, spec.name)
     if (recorded := OutputFolder(output).recorded_identity()) is None:
+        if config.own_input(spec.name):
+            return plan_stage(config, spec, stage_config, options)  # so that the files are looked into
         return RunPlan("run", "new")
     if not changing:
         return plan_stage(config, spec, stage_config, options)

@@ -271,11 +271,11 @@ def damage_reported(path: str, problem: str = "cannot be read as Parquet") -> It
         raise InputError(f"{path}: {problem} ({first_line})") from error
 
 
-def require_columns(path: str, present: list[str], required: list[str]) -> None:
+def require_columns(path: str, present: list[str], required: list[str], advice: str = "") -> None:
     """Raise InputError for a column that a file lacks, naming those that it has."""
     for name in required:
         if name not in present:
-            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}")
+            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}{advice}")
     require_distinct(path, [name for name in present if name in required])
 
 

@@ -14,7 +14,7 @@ from pipelines.core import shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.text_columns import drop_invalid_text
-from pipelines.core.text_readers import ReadOptions
+from pipelines.core.text_readers import TEXT_FIELD_ADVICE, ReadOptions
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 _BATCH_BYTES = 16 << 20
@@ -110,7 +110,7 @@ def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: R
         name: column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
-    texts = _pop_column(columns, options.text_field, path)
+    texts = _pop_column(columns, options.text_field, path, TEXT_FIELD_ADVICE)
     if not _is_text(texts.type):
         raise InputError(
             f"{path}: column {options.text_field!r} is {texts.type}, not text; choose another with --text-field"
@@ -149,15 +149,15 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _pop_column(columns: dict[str, pa.Array], field: str, path: str) -> pa.Array:
+def _pop_column(columns: dict[str, pa.Array], field: str, path: str, advice: str = "") -> pa.Array:
     """Remove a column, or a field of a struct (`doc.content`), and return it; raise InputError if it is absent."""
     name, _, rest = field.partition(".")
     if field in columns or not rest or name not in columns or not pa.types.is_struct(columns[name].type):
-        shards.require_columns(path, list(columns), [field])
+        shards.require_columns(path, list(columns), [field], advice)
         return columns.pop(field)
     struct = columns.pop(name)
     children = {struct.type.field(index).name: struct.field(index) for index in range(struct.type.num_fields)}
-    value = _pop_column(children, rest, f"{path}: {name}")
+    value = _pop_column(children, rest, f"{path}: {name}", advice)
     if children:
         columns[name] = pa.StructArray.from_arrays(
             list(children.values()), names=list(children), mask=struct.is_null() if struct.null_count else None

@@ -59,6 +59,8 @@ class ReadOptions:
         return self.max_bytes or MAX_LINE_BYTES
 
 
+TEXT_FIELD_ADVICE = " (--text-field chooses another column)"
+
 # Reads the rows of one file, given its path, the name with which generated ids begin, what it drops, and the options;
 # yields each row with the bytes that it was read from.
 RowReader = Callable[[str, str, Drops, ReadOptions], Iterator[tuple[Row, int]]]
@@ -280,7 +282,8 @@ def _read_csv(
 
 def _check_header(path: str, names: list[str], options: ReadOptions) -> list[str]:
     names = [replace_surrogates(name.strip()) for name in names]
-    shards.require_columns(path, names, [field for field in (options.text_field, options.id_field) if field])
+    shards.require_columns(path, names, [options.text_field], TEXT_FIELD_ADVICE)
+    shards.require_columns(path, names, [options.id_field] if options.id_field else [])
     shards.require_distinct(path, names)
     return names
 

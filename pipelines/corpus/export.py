@@ -26,7 +26,9 @@ _KINDS = ("jsonl", "txt")
 _HASHES = float(1 << 64)
 
 
-def export_text(documents: Sequence[str], output: str, kind: str | None, share: float, limit: int | None) -> int:
+def export_text(
+    documents: Sequence[str], output: str, kind: str | None, share: float, limit: int | None, text_field: str = "text"
+) -> int:
     """Write documents in their order to a file, or to standard output (`-`); return how many.
 
     `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
@@ -36,7 +38,7 @@ def export_text(documents: Sequence[str], output: str, kind: str | None, share: 
     kind = kind or _kind_of(output)
     written = 0
     with _open(output) as stream:
-        for batch in _sample(documents, share):
+        for batch in _sample(documents, text_field, share):
             batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
             for row in batch.to_pylist():
                 stream.write(_text(row, is_first=written == 0) if kind == "txt" else _line(row))
@@ -83,8 +85,8 @@ def _open(output: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, raw)
 
 
-def _sample(documents: Sequence[str], share: float) -> Iterator[pa.RecordBatch]:
-    for shard in inputs.open_documents(documents).shards:
+def _sample(documents: Sequence[str], text_field: str, share: float) -> Iterator[pa.RecordBatch]:
+    for shard in inputs.open_documents(documents, text_field).shards:
         for batch in inputs.read_documents(shard, Drops()):
             if share < 1:
                 batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))

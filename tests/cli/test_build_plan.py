@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.build import CorpusConfig
@@ -180,3 +182,14 @@ def test_a_build_rebuilds_what_reads_a_changed_stage(corpus: Path, capsys: pytes
     notes = capsys.readouterr().err
     assert "note: remove-wikipedia: is rebuilt as a whole (its input 'documents' has changed)" in notes
     assert read_manifest(str(corpus / "tokenize")).records_in == 50
+
+
+def test_a_dry_run_refuses_what_the_build_would_refuse(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"Body": ["a text"]}), corpus / "own.parquet")
+    write_toml(corpus, '[dedup]\ninput = ["own.parquet"]\n')
+    for command in (["build", "--dry-run", "--corpus", "corpus"], ["build", *_QUIET]):
+        assert main(command) == 1
+        assert "own.parquet: has no column 'text'" in capsys.readouterr().err
+    (corpus / "webtext.toml").unlink()
+    assert main(["build", "--dry-run", "--corpus", "corpus"]) == 2
+    assert "webtext.toml: no such file; run `webtext init`" in capsys.readouterr().err

@@ -275,6 +275,10 @@ def test_documents_are_exported_whole_or_as_a_sample(
     assert "neither .jsonl nor .txt" in _run(
         capsys, "export-text", "--corpus", str(corpus), "-o", str(tmp_path / "x.csv"), code=2
     )
+    (tmp_path / "own.csv").write_text("Title,Body\nOne,the first text\n")
+    own = ("export-text", "--input", str(tmp_path / "own.csv"))
+    assert json.loads(_run(capsys, *own, "--text-field", "Body"))["text"] == "the first text"
+    assert "(--text-field chooses another" in _run(capsys, *own, code=1)
     assert "no stage has written documents" in _run(capsys, "export-text", "--corpus", str(tmp_path), code=1)
 
 

@@ -103,7 +103,7 @@ def test_the_generated_docs_are_current() -> None:
         (["build", "--workers", "0"], 2, "error: Invalid value for '--workers'"),
         (["build", "--from", "extrct"], 2, "unknown stage 'extrct'; did you mean extract?"),
         (["build", "--from", "tokenize", "--to", "fetch"], 2, "error: no stage between tokenize and fetch"),
-        (["build"], 2, "webtext.toml: [scrape] has no dumps; add dumps = [...]"),
+        (["build"], 2, "webtext.toml: no such file; run `webtext init`"),
         (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
         (["build", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
         (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),

@@ -13,6 +13,13 @@ from webtext_cli.options import corpus_option, debug_option
 @corpus_option
 @click.option("--input", "-i", metavar="PATH", multiple=True, help="Documents, instead of the corpus's (repeatable).")
 @click.option(
+    "--text-field",
+    default="text",
+    show_default=True,
+    metavar="NAME",
+    help="Of --input: the column or field of the text.",
+)
+@click.option(
     "--output",
     "-o",
     metavar="FILE",
@@ -32,7 +39,13 @@ from webtext_cli.options import corpus_option, debug_option
 )
 @debug_option
 def command(
-    corpus: str, input: tuple[str, ...], output: str, kind: str | None, limit: int | None, sample: float
+    corpus: str,
+    input: tuple[str, ...],
+    text_field: str,
+    output: str,
+    kind: str | None,
+    limit: int | None,
+    sample: float,
 ) -> None:
     """Write documents as JSONL or plain text.
 
@@ -48,6 +61,6 @@ def command(
     from pipelines.corpus.export import export_text, last_documents
 
     documents = list(input) or [last_documents(corpus)]
-    written = export_text(documents, output, kind, sample, limit)
+    written = export_text(documents, output, kind, sample, limit, text_field)
     click.echo(f"{written:,} documents written", err=True)
     sys.stdout.flush()
