@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from pipelines.core import storage
 from pipelines.core.compression import strip_compression
@@ -29,7 +28,7 @@ def files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | N
     files = [file for file in storage.walk_files(folder) if storage.basename(file) != RUNS]
     _check_no_stage_inside(folder, files)
     described = _files_of_data_sets(files)
-    files = [file for file in files if described.get(_parent(file), {file}) >= {file}]
+    files = [file for file in files if described.get(storage.parent(file), {file}) >= {file}]
     matches = [file for file in files if strip_compression(file).endswith(suffixes)]
     if any(not strip_compression(file).endswith(_PLAIN_SUFFIXES) for file in matches):
         # Next to tables, it describes them.
@@ -46,7 +45,8 @@ def files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | N
 
 def _type_of(file: str) -> str:
     name = storage.basename(file)
-    return name if name == DATA_CARD else PurePosixPath(strip_compression(name)).suffix or "no suffix"
+    _, dot, suffix = strip_compression(name).rpartition(".")
+    return name if name == DATA_CARD else f".{suffix}" if dot else "no suffix"
 
 
 def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
@@ -55,8 +55,8 @@ def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
         path, is_journal, _ = file.partition(f"/{JOURNAL}/")
         if is_journal:
             raise UsageError(f"{path}: is an unfinished output of webtext; finish it and name it, or leave it out")
-        if storage.basename(file) == MANIFEST_FILE and _parent(file) != folder.rstrip("/"):
-            path = _parent(file)
+        if storage.basename(file) == MANIFEST_FILE and storage.parent(file) != folder.rstrip("/"):
+            path = storage.parent(file)
             with contextlib.suppress(InputError):  # a manifest of another program
                 stage = read_manifest(path).identity.stage
                 raise UsageError(f"{path}: is the output of webtext {stage}; name it, not {folder}, or leave it out")
@@ -66,7 +66,7 @@ def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:
     """Return the files to read of each folder that `datasets.save_to_disk` wrote, which can contain a cache as well."""
     listed: dict[str, set[str]] = {}
     for file in files:
-        folder = _parent(file)
+        folder = storage.parent(file)
         if storage.basename(file) == "dataset_dict.json":
             listed.setdefault(folder, set())
         elif storage.basename(file) == "state.json" and storage.join(folder, "dataset_info.json") in files:
@@ -74,7 +74,3 @@ def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:
                 names = [part["filename"] for part in storage.read_json(file)["_data_files"]]
             listed[folder] = {storage.join(folder, str(name)) for name in names}
     return listed
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0]

@@ -86,8 +86,7 @@ class RecordedProgress:
     def _write(self) -> None:
         self._written = time.monotonic()
         current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
-        with storage.atomic_write(self._path, durable=False) as stream:
-            stream.write(json.dumps(dataclasses.asdict(current)).encode())
+        storage.write_in_place(self._path, json.dumps(dataclasses.asdict(current)).encode())
 
 
 def read_progress(folder: str) -> LiveProgress | None:

@@ -1,4 +1,4 @@
-"""A build that is killed several times ends like an undisturbed one: the short version of `kill_build.py`."""
+"""A build that is killed ends like an undisturbed one: the short version of `kill_build.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def _run(kills: int, seed: int) -> str:
     return result.stdout
 
 
-def test_a_build_killed_three_times_ends_with_the_same_bytes() -> None:
-    assert "differing stages: none" in _run(3, seed=1)
+def test_a_killed_build_ends_with_the_same_bytes() -> None:
+    assert "differing stages: none" in _run(1, seed=1)
 
 
 @pytest.mark.slow

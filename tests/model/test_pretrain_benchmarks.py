@@ -108,6 +108,7 @@ def _bench_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_dry_run_fills_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     printed = _bench_gpu(monkeypatch, capsys, "--dry-run", "--steps", "4")
     rows = [line for line in printed.splitlines() if line.startswith("| tiny")]

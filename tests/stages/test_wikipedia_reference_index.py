@@ -109,7 +109,7 @@ def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bytes(
         journals |= {path.name.split("-")[0] for path in (tmp_path / "out" / "_journal").iterdir()}
         assert kills < 50
     phases = {entry.phase for entry in read_manifest(str(tmp_path / "out")).shards}
-    assert phases == {"reference", "titles", "index", "shards"}
+    assert phases == {"reference", "titles", "index", "shards", "card"}
     assert kills > 8
     assert journals >= {"reference", "titles", "index", "shards"}
     assert files(tmp_path / "out") == files(tmp_path / "whole")

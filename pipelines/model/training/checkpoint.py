@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -170,7 +169,8 @@ def read_json_lines(path: str) -> list[Row]:
 
 def _copy_file(source: str, target: str, name: str) -> FileEntry:
     with storage.open_read(storage.join(source, name)) as read, storage.atomic_write(storage.join(target, name)) as out:
-        shutil.copyfileobj(read, out, _COPIED_BYTES)
+        while block := read.read(_COPIED_BYTES):
+            out.write(block)
     return FileEntry(name, out.size_bytes, out.checksum)
 
 
