@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import json
 import math
 from collections.abc import Collection
 from typing import Any
@@ -81,3 +84,16 @@ def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
         return text
     unprintable = (character for character in set(text) if not (character.isprintable() or character in keep))
     return text.translate({ord(character): character.encode("unicode_escape").decode() for character in unprintable})
+
+
+def to_json(value: Any) -> str:
+    """Return rows or dataclasses as JSON on one line; times as ISO 8601, bytes as hexadecimal digits."""
+    return json.dumps(value, ensure_ascii=False, default=_plain_value)
+
+
+def _plain_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, dt.date | dt.datetime | dt.time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)

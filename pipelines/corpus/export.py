@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, cast
@@ -17,6 +16,7 @@ from pipelines.core.compression import strip_compression
 from pipelines.core.document_split import hash_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.format import to_json
 from pipelines.core.manifest import has_manifest
 from pipelines.pipeline import DOCUMENT_STAGES
 
@@ -99,9 +99,4 @@ def _text(row: dict[str, Any], is_first: bool) -> bytes:
 
 def _line(row: dict[str, Any]) -> bytes:
     values = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(values, ensure_ascii=False, default=_plain).encode() + b"\n"
-
-
-def _plain(value: Any) -> str:
-    """Return a time as ISO 8601, bytes as hexadecimal digits."""
-    return value.hex() if isinstance(value, bytes) else str(value.isoformat())
+    return to_json(values).encode() + b"\n"

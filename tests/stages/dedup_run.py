@@ -56,11 +56,11 @@ def random_corpus(seed: int, documents: int = 120) -> list[Row]:
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("score", pa.int64()), ("created_utc", pa.int64())])
 
 
-def write_corpus(folder: Path, rows: list[Row], shards: int = 3) -> Path:
+def write_corpus(folder: Path, rows: list[Row], shards: int = 3, schema: pa.Schema = SCHEMA) -> Path:
     folder.mkdir()
     for index in range(shards):
         part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
-        pq.write_table(pa.Table.from_pylist(part, schema=SCHEMA), folder / f"part-{index}.parquet")
+        pq.write_table(pa.Table.from_pylist(part, schema=schema), folder / f"part-{index}.parquet")
     return folder
 
 

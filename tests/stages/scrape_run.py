@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import zstandard
 
 from pipelines.core.run import RunOptions, Summary
+from pipelines.stages.scrape import stage
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 
@@ -107,3 +109,16 @@ def result_bytes(output: Path) -> dict[str, bytes]:
     found = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file() and path.name[0] != "."}
     assert "manifest.json" in found
     return found
+
+
+def recorded_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the labels of the files that are read, in a list that grows."""
+    seen: list[str] = []
+    partition_file = stage.partition_file
+
+    def recorded(item: Any, context: Any) -> Any:
+        seen.append(item.file.label)
+        return partition_file(item, context)
+
+    monkeypatch.setattr(stage, "partition_file", recorded)
+    return seen

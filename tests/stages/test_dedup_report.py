@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,12 +34,7 @@ def row(id: str, text: str, host: str, score: int) -> Row:
     return {"id": id, "text": text, "score": score, "created_utc": 1, "url": f"https://{host}/{id}"}
 
 
-def write(folder: Path, rows: list[Row], shards: int = 3) -> Path:
-    folder.mkdir()
-    for index in range(shards):
-        part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
-        pq.write_table(pa.Table.from_pylist(part, schema=WITH_URL), folder / f"part-{index}.parquet")
-    return folder
+write = functools.partial(write_corpus, schema=WITH_URL)
 
 
 @pytest.fixture

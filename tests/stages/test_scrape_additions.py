@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
-from scrape_run import Notes, records, result_bytes, run_scrape, write_dump
+from scrape_run import Notes, recorded_reads, records, result_bytes, run_scrape, write_dump
 
 from pipelines.core.errors import ChangedRunError
 from pipelines.core.run import RunOptions
@@ -32,15 +31,7 @@ def dumps(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were read, by label."""
-    seen: list[str] = []
-    partition_file = stage.partition_file
-
-    def recorded(item: Any, context: Any) -> Any:
-        seen.append(item.file.label)
-        return partition_file(item, context)
-
-    monkeypatch.setattr(stage, "partition_file", recorded)
-    return seen
+    return recorded_reads(monkeypatch)
 
 
 @pytest.mark.parametrize("karma", ["max", "sum", "first"])

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrape_run import Notes, read_links, read_table, records, result_bytes, run_scrape, write_dump
+from scrape_run import Notes, read_links, read_table, recorded_reads, records, result_bytes, run_scrape, write_dump
 
 from pipelines.core.errors import ChangedRunError, InputError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.run import RunOptions
-from pipelines.stages.scrape import stage
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -46,15 +45,7 @@ def dumps(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were read, by label."""
-    seen: list[str] = []
-    partition_file = stage.partition_file
-
-    def recorded(item: Any, context: Any) -> Any:
-        seen.append(item.file.label)
-        return partition_file(item, context)
-
-    monkeypatch.setattr(stage, "partition_file", recorded)
-    return seen
+    return recorded_reads(monkeypatch)
 
 
 def _cut(path: Path, share: float = 0.6) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.format import format_bytes, format_count, format_percent
+from pipelines.core.format import format_bytes, format_count, format_percent, to_json
 from pipelines.corpus.explain import ABSENT, History
 from pipelines.corpus.statistics import Counts, Statistics
 from webtext_cli.console import print_table, say
@@ -20,19 +19,6 @@ _INDENT = "  "
 _MAX_TABLE_ROWS = 200
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
-
-
-def to_json(value: Any) -> str:
-    """Return rows as JSON on one line; times as ISO 8601, bytes as hexadecimal digits."""
-    return json.dumps(value, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, dt.date | dt.datetime | dt.time):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def print_history(history: History, as_json: bool) -> None:
