@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shlex
 import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from pipelines.core.errors import UsageError
 from pipelines.core.format import format_duration, format_number, format_quantity
 from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import Summary
@@ -22,15 +26,32 @@ _MAX_DROP_REASONS = 30
 _MIN_FIRST_COLUMN = 8
 
 
+# Written by `--log-file`.
+_log = logging.getLogger("webtext")
+_log.propagate = False
+_log.addHandler(logging.NullHandler())
+
+
+def complain(line: str, error: BaseException | None = None) -> None:
+    """Write a line to standard error, and to the log file, which also gets the traceback of an error."""
+    click.echo(line, err=True)
+    _log.info(line, exc_info=error)
+
+
+def _echo(line: str) -> None:
+    click.echo(line, err=True)
+
+
 class QuietProgress(Silent):
     """Shows notes but no progress; `brief` shortens them to one line."""
 
-    def __init__(self, brief: bool = False) -> None:
+    def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
         self._brief = brief
+        self._write = write
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""
-        click.echo(self._note_line(message), err=True)
+        self._write(self._note_line(message))
 
     def _note_line(self, message: str) -> str:
         return "note: " + (textwrap.shorten(message, _BRIEF_WIDTH, placeholder=" ...") if self._brief else message)
@@ -39,8 +60,8 @@ class QuietProgress(Silent):
 class PlainProgress(QuietProgress):
     """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last."""
 
-    def __init__(self, brief: bool = False) -> None:
-        super().__init__(brief)
+    def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
+        super().__init__(brief, write)
         self._label = ""
         self._unit = ""
         self._total: int | None = None
@@ -53,7 +74,7 @@ class PlainProgress(QuietProgress):
         self._label, self._total, self._unit, self._done, self._printed_done = label, total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
         if not self._brief:
-            click.echo(f"{label} ...", err=True)
+            self._write(f"{label} ...")
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -69,7 +90,7 @@ class PlainProgress(QuietProgress):
         seconds = time.monotonic() - self._started_at
         if not complete:
             so_far = f", {format_done(self._done, self._total, self._unit)} done" if self._done else ""
-            click.echo(f"{self._label}: stopped after {format_duration(seconds)}{so_far}", err=True)
+            self._write(f"{self._label}: stopped after {format_duration(seconds)}{so_far}")
         elif self._brief:
             pass
         elif self._done:
@@ -77,7 +98,7 @@ class PlainProgress(QuietProgress):
             self._total = self._total and self._done
             self._print(self._done / seconds if seconds > 0 else 0.0)
         else:
-            click.echo(f"{self._label}: done in {format_duration(seconds)}", err=True)
+            self._write(f"{self._label}: done in {format_duration(seconds)}")
 
     def _print(self, rate: float) -> None:
         seconds = time.monotonic() - self._started_at
@@ -86,7 +107,7 @@ class PlainProgress(QuietProgress):
         line += f", {format_quantity(rate, self._unit)}/s"
         if self._total and rate > 0 and self._done < self._total:
             line += f", {format_duration((self._total - self._done) / rate)} left"
-        click.echo(line, err=True)
+        self._write(line)
 
 
 class BarProgress(QuietProgress):
@@ -143,11 +164,52 @@ class BarProgress(QuietProgress):
         self._bar = None
 
 
+class _LoggedProgress:
+    """Shows progress, and writes it in plain lines to the log file."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._displays = (shown, PlainProgress(write=_log.info))
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        for display in self._displays:
+            display.start(label, total, unit)
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        for display in self._displays:
+            display.advance(units)
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        for display in self._displays:
+            display.note(message)
+
+    def finish(self, complete: bool) -> None:
+        """See `Progress.finish`."""
+        for display in self._displays:
+            display.finish(complete)
+
+
 def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     """Return a bar if standard error is a terminal, else plain lines; `brief` shows only work in progress."""
     if quiet:
-        return QuietProgress()
-    return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
+        shown: Progress = QuietProgress()
+    else:
+        shown = BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
+    return _LoggedProgress(shown) if _log.isEnabledFor(logging.INFO) else shown
+
+
+def open_log(path: str) -> None:
+    """Append what this process shows to a file, with the time of every line; raise UsageError if it cannot be."""
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--log-file {path}: {error.strerror}") from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    _log.info(f"$ {shlex.join(sys.argv)}")
 
 
 def format_done(done: float, total: float | None, unit: str) -> str:
@@ -159,6 +221,7 @@ def format_done(done: float, total: float | None, unit: str) -> str:
 
 def say(text: str) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
+    _log.info(text)
     try:
         click.echo(text)
         sys.stdout.flush()

@@ -110,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in exception_chain(error)):
             return _explain_failure(error, argv)
         _ignore_further_interrupts()
-        click.echo("interrupted; completed work is kept: re-run the same command to resume", err=True)
+        from webtext_cli.console import complain
+
+        complain("interrupted; completed work is kept: re-run the same command to resume")
         return 130
     return result if isinstance(result, int) else 0
 
@@ -132,6 +134,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
 
 def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     from pipelines.core.errors import WebtextError, shorten_message
+    from webtext_cli.console import complain
 
     if os.environ.get("WEBTEXT_DEBUG"):
         import traceback
@@ -140,17 +143,17 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
         option = "--corpus" if argv[0] in ("build", "demo") else "--output"
-        click.echo(f"error: {str(error).replace('another --output', f'another {option}')}", err=True)
+        complain(f"error: {str(error).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):
-        click.echo("error: out of memory; try fewer --workers", err=True)
+        complain("error: out of memory; try fewer --workers")
         return 1
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO):
         # Of files this is a WebtextError already.
-        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
+        complain(f"error: cannot write the output: {error.strerror}")
         return 1
     message = shorten_message(f"error: {type(error).__name__}: {error}")
-    click.echo(f"{message}; re-run with --debug for a traceback, and report it", err=True)
+    complain(f"{message}; re-run with --debug for a traceback, and report it", error)
     return 1
 
 

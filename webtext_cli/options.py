@@ -21,7 +21,7 @@ from pipelines.core.run import RunOptions
 from pipelines.core.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.core.storage import basename, is_folder, join, size_bytes, temporary_folder
 from pipelines.pipeline import BY_NAME
-from webtext_cli.console import make_progress
+from webtext_cli.console import make_progress, open_log
 
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -118,6 +118,21 @@ discard_pages_option = click.option(
     is_flag=True,
     help="With --overwrite, also delete fetched pages, which may no longer be on the web.",
 )
+
+
+def _open_log(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
+    if path:
+        open_log(path)
+
+
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
+log_file_option = click.option(
+    "--log-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=_open_log,
+    help="Append what is shown to a file, with times, whatever the terminal shows.",
+)
 # `webtext_cli.main` handles it.
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 
@@ -173,7 +188,8 @@ def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> lis
             "that is up to date is kept.",
         ),
         json_option,
-        click.option("--quiet", "-q", is_flag=True, help="Hide progress."),
+        quiet_option,
+        log_file_option,
         debug_option,
     ]
 

@@ -40,7 +40,7 @@ from pipelines.core.manifest import (
 from pipelines.core.plan import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
 from pipelines.core.progress import show_progress
 from pipelines.core.repeated_ids import count_repeated_ids, write_id_hashes
-from pipelines.core.run_record import RecordedProgress, record_run
+from pipelines.core.run_record import RecordedProgress
 from pipelines.core.stage import RunOptions, Stage, Summary, TaskResult
 
 __all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
@@ -375,7 +375,7 @@ def stage_run(
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     if options.dry_run:
         raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
-    recorded = RecordedProgress(options.progress, output)
+    recorded = RecordedProgress(options.progress, output, identity)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
@@ -387,14 +387,15 @@ def stage_run(
             complete_replacement(output)
         run.open(config, global_phases, extends, reopen)
         if not run.lock_error:
+            recorded.begin()
             stack.callback(recorded.remove)
-        started, was_finished = time.monotonic(), run.finished
+        was_finished = run.finished
         try:
             yield run
         except BaseException as error:
             if isinstance(error, InputError):
                 run.mark_refused()
-            record_run(output, identity, time.monotonic() - started, None, str(error) or type(error).__name__)
+            recorded.end(None, str(error) or type(error).__name__)
             raise
         if not was_finished:
-            record_run(output, identity, time.monotonic() - started, run.written, None)
+            recorded.end(run.written, None)

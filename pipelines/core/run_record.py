@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import time
+from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, StorageError
@@ -48,13 +49,19 @@ class LiveProgress:
 
 
 class RecordedProgress:
-    """A `Progress` that shows what another one shows, and writes it into the folder of the run."""
+    """A `Progress` that shows what another one shows, and writes it into the folder of the run.
 
-    def __init__(self, shown: Progress, folder: str) -> None:
+    With it stands what the run is, so that the next run can tell of one that was killed.
+    """
+
+    def __init__(self, shown: Progress, folder: str, identity: Identity) -> None:
         self._shown = shown
+        self._folder = folder
         self._path = storage.join(folder, _PROGRESS)
         self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
         self._current = LiveProgress("", 0, None, "", 0.0)
+        self._run = _describe_run(identity)
+        self._run_started = time.monotonic()
         self._started = self._written = 0.0
 
     def start(self, label: str, total: int | None, unit: str) -> None:
@@ -79,48 +86,72 @@ class RecordedProgress:
         """See `Progress.finish`."""
         self._shown.finish(complete)
 
+    def begin(self) -> None:
+        """Record a run of this folder that was killed, as its file shows; to be called under the lock of the folder."""
+        if (killed := _read(self._path)) is not None:
+            progress = LiveProgress(**killed["progress"])
+            error = f"killed during {progress.label} ({progress.done:,} {progress.unit} done)"
+            _append(self._folder, {**killed["run"], "outcome": "killed", "error": error})
+
+    def end(self, manifest: Manifest | None, error: str | None) -> None:
+        """Record the end of the run; `manifest` is None if it failed."""
+        line = self._run | {
+            "seconds": round(time.monotonic() - self._run_started, 1),
+            "outcome": "done" if manifest else "failed",
+            "error": error and error[:_MAX_ERROR_CHARACTERS],
+            "peak_memory_bytes": _peak_memory(),
+        }
+        if manifest:
+            figures = ("records_in", "records_out", "dropped", "counts")
+            line |= {name: getattr(manifest, name) for name in figures}
+        _append(self._folder, line)
+
     def remove(self) -> None:
-        """Remove what was written, at the end of the run."""
+        """Remove the file of the progress, at the end of the run."""
         storage.remove(self._path)
 
     def _write(self) -> None:
         self._written = time.monotonic()
         current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
-        storage.write_in_place(self._path, json.dumps(dataclasses.asdict(current)).encode())
+        run = self._run | {
+            "seconds": round(self._written - self._run_started, 1),
+            "peak_memory_bytes": _peak_memory(),
+        }
+        content = {"run": run, "progress": dataclasses.asdict(current)}
+        storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
 
 
 def read_progress(folder: str) -> LiveProgress | None:
     """Return the progress of the run that writes a folder, None if there is none."""
-    path = storage.join(folder, _PROGRESS)
+    content = _read(storage.join(folder, _PROGRESS))
+    return LiveProgress(**content["progress"]) if content else None
+
+
+def _read(path: str) -> dict[str, Any] | None:
     try:
-        return LiveProgress(**storage.read_json(path)) if storage.exists(path) else None
-    except (InputError, StorageError):  # the run has ended meanwhile
+        return storage.read_json(path) if storage.exists(path) else None
+    except (InputError, StorageError):  # the run has ended meanwhile, or was killed while it wrote
         return None
 
 
-def record_run(output: str, identity: Identity, seconds: float, manifest: Manifest | None, error: str | None) -> None:
-    """Append a line about a run that has ended to `runs.jsonl` in its corpus.
-
-    Nothing is written for an output that is not named like its stage, and so is not in a corpus. `manifest` is None if
-    the run failed.
-    """
-    if storage.basename(output) != identity.stage:
-        return
-    now = dt.datetime.now(dt.UTC)
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    line = {
+def _describe_run(identity: Identity) -> dict[str, Any]:
+    return {
         "stage": identity.stage,
-        "started": (now - dt.timedelta(seconds=seconds)).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 1),
-        "outcome": "done" if manifest else "failed",
-        "error": error and error[:_MAX_ERROR_CHARACTERS],
+        "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "version": importlib.metadata.version("webtext-kit"),
-        "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
         "config": identity.config,
         "inputs": identity.inputs,
     }
-    if manifest:
-        figures = ("records_in", "records_out", "dropped", "counts")
-        line |= {name: getattr(manifest, name) for name in figures}
-    storage.append_line(storage.join(storage.parent(output), RUNS), json.dumps(line, ensure_ascii=False))
+
+
+def _peak_memory() -> int:
+    """Return the peak memory of the largest process, in bytes."""
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def _append(folder: str, line: dict[str, Any]) -> None:
+    """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
+    if storage.basename(folder) == line["stage"]:
+        storage.append_line(storage.join(storage.parent(folder), RUNS), json.dumps(line, ensure_ascii=False))

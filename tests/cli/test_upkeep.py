@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from pipelines.core.errors import WebtextError
 from pipelines.core.folder_lock import folder_lock
+from pipelines.core.manifest import Identity
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.run_record import RecordedProgress, read_progress
@@ -20,6 +24,8 @@ from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from webtext_cli.main import main
+
+_IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
 
 
 def _dedup(corpus: Path, output: Path | None = None, texts: tuple[str, ...] = ("one text", "another text")) -> None:
@@ -36,7 +42,7 @@ def _dedup(corpus: Path, output: Path | None = None, texts: tuple[str, ...] = ("
 
 def test_status_shows_the_progress_of_a_running_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "dedup"
-    progress = RecordedProgress(Silent(), str(folder))
+    progress = RecordedProgress(Silent(), str(folder), _IDENTITY)
     with folder_lock(str(folder)):
         progress.start("dedup: signatures", 1000, "records")
         progress._interval = 0.0
@@ -60,7 +66,7 @@ def test_status_shows_the_progress_of_a_running_stage(tmp_path: Path, capsys: py
 def test_watch_ends_with_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "dedup"
     with folder_lock(str(folder)):
-        RecordedProgress(Silent(), str(folder)).start("dedup: signatures", None, "records")
+        RecordedProgress(Silent(), str(folder), _IDENTITY).start("dedup: signatures", None, "records")
         command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
         watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert watching.stdout is not None
@@ -68,6 +74,17 @@ def test_watch_ends_with_the_run(tmp_path: Path) -> None:
     output, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert "stage" in output
+
+
+def test_ctrl_c_ends_only_the_watching(tmp_path: Path) -> None:
+    with folder_lock(str(tmp_path / "dedup")):
+        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
+        watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=60)
+    assert (watching.returncode, errors) == (130, "")
 
 
 def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
@@ -93,6 +110,44 @@ def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
     assert (failed["stage"], failed["outcome"]) == ("remove-wikipedia", "failed")
     assert "all 2 records were dropped" in failed["error"]
     assert not list(corpus.rglob(".progress.json"))
+
+
+def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "dedup").mkdir()
+    progress = RecordedProgress(Silent(), str(tmp_path / "dedup"), _IDENTITY)
+    progress.start("dedup: signatures", 1000, "records")
+    progress._interval = 0.0
+    progress.advance(250)
+    _dedup(tmp_path)
+    killed, done = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines())
+    assert (killed["stage"], killed["outcome"]) == ("dedup", "killed")
+    assert killed["error"] == "killed during dedup: signatures (250 records done)"
+    assert (killed["config"], killed["command"]) == ({"threshold": 0.8}, sys.argv)
+    assert killed["started"] <= done["started"]
+    assert done["outcome"] == "done"
+
+
+def test_the_log_file_has_all_that_is_shown_and_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "webtext.log"
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "one text"}\n{"text": "one text"}\n')
+    arguments = ["dedup", "--input", str(texts), "--output", str(tmp_path / "dedup"), "-q", "--log-file", str(log)]
+    try:
+        assert main(arguments) == 0
+        assert main([*arguments, "--threshold", "0.7"]) != 0
+        assert main([*arguments[:-1], str(tmp_path / "missing" / "webtext.log")]) == 2
+    finally:
+        for handler in logging.getLogger("webtext").handlers[1:]:
+            logging.getLogger("webtext").removeHandler(handler)
+            handler.close()
+        logging.getLogger("webtext").setLevel(logging.NOTSET)
+    shown = capsys.readouterr()
+    assert "missing" in shown.err
+    lines = log.read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", line) for line in lines)
+    for text in ("dedup: signatures", "dropped.exact_duplicate", "threshold"):
+        assert any(text in line for line in lines)
+    assert "dedup: signatures" not in shown.err  # it is quiet
 
 
 def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:

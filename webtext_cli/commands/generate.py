@@ -12,7 +12,7 @@ from pipelines.core.run import RunOptions
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.prompts import read_prompts
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.options import config_options, corpus_option, debug_option
+from webtext_cli.options import config_options, corpus_option, debug_option, log_file_option, quiet_option
 
 if TYPE_CHECKING:
     from pipelines.model.inference.sampling import Sample
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 @click.option("--output", "-o", metavar="FILE", help="Write the samples to a JSONL file instead of standard output.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing --output, or the parts of a different run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per sample; with --output, the summary.")
-@click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
+@quiet_option
+@log_file_option
 @debug_option
 def command(
     corpus: str,

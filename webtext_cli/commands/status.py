@@ -36,12 +36,15 @@ def command(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
       webtext status --corpus my-corpus --verify
     """
     stages = status(corpus, verify)
-    while watch and any(stage.writer for stage in stages):
-        for stage in stages:
-            if stage.writer:
-                say(_describe_run(stage))
-        time.sleep(_WATCH_S)
-        stages = status(corpus, verify=False)
+    try:
+        while watch and any(stage.writer for stage in stages):
+            for stage in stages:
+                if stage.writer:
+                    say(_describe_run(stage))
+            time.sleep(_WATCH_S)
+            stages = status(corpus, verify=False)
+    except KeyboardInterrupt:  # not the end of a run, of which the message would speak
+        return 130
     if as_json:
         say(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
     else:
