@@ -21,6 +21,8 @@ from pipelines.core.progress import Progress, Silent
 from pipelines.core.run import Summary
 
 _PLAIN_INTERVAL_S = 10.0
+# A phase that counts nothing and ends within this time is not worth a line.
+_SHORT_S = 1.0
 _BRIEF_WIDTH = 110
 _MAX_DROP_REASONS = 30
 _MIN_FIRST_COLUMN = 8
@@ -58,7 +60,10 @@ class QuietProgress(Silent):
 
 
 class PlainProgress(QuietProgress):
-    """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last."""
+    """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last.
+
+    Of a phase without a total there is no line at the start, and if it is short, none at the end.
+    """
 
     def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
         super().__init__(brief, write)
@@ -73,7 +78,7 @@ class PlainProgress(QuietProgress):
         """See `Progress.start`."""
         self._label, self._total, self._unit, self._done, self._printed_done = label, total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
-        if not self._brief:
+        if not self._brief and total is not None:
             self._write(f"{label} ...")
 
     def advance(self, units: int) -> None:
@@ -97,7 +102,7 @@ class PlainProgress(QuietProgress):
             # The total may have been an estimate.
             self._total = self._total and self._done
             self._print(self._done / seconds if seconds > 0 else 0.0)
-        else:
+        elif seconds >= _SHORT_S:
             self._write(f"{self._label}: done in {format_duration(seconds)}")
 
     def _print(self, rate: float) -> None:
@@ -158,6 +163,7 @@ class BarProgress(QuietProgress):
         done = task.completed
         if complete:
             self._bar.update(self._task, total=done or 1, completed=done or 1, counted=bool(done))
+            self._bar.live.transient |= not done and task.elapsed < _SHORT_S
         else:
             self._bar.update(self._task, description=f"{task.description}: stopped")
         self._bar.stop()

@@ -181,6 +181,8 @@ def _describe_record(line: bytes, text_field: str) -> str:
     if not isinstance(record, dict):
         return "is not a JSON object"
     if (value := pop_field(dict(record), text_field)) is not None or text_field in record:
+        if isinstance(value, dict) and value:
+            return f"has an object there, with {', '.join(repr(f'{text_field}.{name}') for name in value)}"
         return f"has {json.dumps(value)[:80]} there"
     return f"has the fields {', '.join(map(repr, record))}"
 

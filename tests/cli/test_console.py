@@ -59,6 +59,19 @@ def test_failed_work_is_not_reported_as_done(
     ]
 
 
+def test_short_phases_that_count_nothing_leave_no_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    progress = PlainProgress()
+    for label, seconds in (("dedup: plan", 0.1), ("dedup: kept", 60.0)):
+        progress.start(label, None, "records")
+        now[0] += seconds
+        progress.finish(complete=True)
+    assert capsys.readouterr().err.splitlines() == ["dedup: kept: done in 1 min 00 s"]
+
+
 def test_finished_work_is_100_percent_of_any_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
     progress.start("scrape: merge", 837, "submissions")

@@ -215,7 +215,13 @@ def test_queries_are_printed_in_three_formats(corpus: Path, capsys: pytest.Captu
     )
     assert "+00:00" in cells
     long = _run(capsys, "sql", "SELECT * FROM range(500)", "--corpus", str(corpus))
-    assert "the first 200 rows" in long
+    assert "at most 200 rows" in long
+    exact = _run(capsys, "sql", "SELECT * FROM range(200)", "--corpus", str(corpus))
+    assert "at most" not in exact
+    assert "199" in exact
+    wide = _run(capsys, "sql", "SELECT repeat('ab ', 500) AS text", "--corpus", str(corpus))
+    assert "80 characters of a cell" in wide
+    assert max(map(len, wide.splitlines())) < 100
 
 
 def test_a_wrong_query_names_the_tables_and_a_missing_stage(

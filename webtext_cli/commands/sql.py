@@ -16,7 +16,7 @@ from webtext_cli.options import corpus_option, debug_option
     type=click.Choice(["table", "csv", "jsonl"]),
     default="table",
     show_default=True,
-    help="A table has at most 200 rows.",
+    help="A table has at most 200 rows, and 80 characters of a cell.",
 )
 @debug_option
 def command(query: str, corpus: str, kind: str) -> None:

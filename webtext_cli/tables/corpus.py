@@ -13,10 +13,11 @@ import pyarrow as pa
 from pipelines.core.format import format_bytes, format_count, format_percent, to_json
 from pipelines.corpus.explain import ABSENT, History
 from pipelines.corpus.statistics import Counts, Statistics
-from webtext_cli.console import print_table, say
+from webtext_cli.console import print_table, say, shorten
 
 _INDENT = "  "
 _MAX_TABLE_ROWS = 200
+_MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
 
@@ -82,7 +83,7 @@ def _count_row(name: str, counts: Counts, total: Counts | None) -> list[str]:
 
 
 def print_query(batches: Iterable[pa.RecordBatch], kind: str) -> None:
-    """Print the rows of a query as a table (the first 200), CSV or JSONL."""
+    """Print the rows of a query as CSV, JSONL, or a table of the first 200 with long texts shortened."""
     if kind == "csv":
         _write_csv(batches)
     elif kind == "jsonl":
@@ -109,19 +110,17 @@ def _write_csv(batches: Iterable[pa.RecordBatch]) -> None:
 def _print_rows(batches: Iterable[pa.RecordBatch]) -> None:
     names: list[str] = []
     rows: list[list[str]] = []
-    more = False
     for batch in batches:
         names = batch.schema.names
-        rows += [
-            [_cell(value) for value in row.values()] for row in batch.slice(0, _MAX_TABLE_ROWS - len(rows)).to_pylist()
-        ]
-        if len(rows) == _MAX_TABLE_ROWS:
-            more = True
+        cells = (map(_cell, row.values()) for row in batch.slice(0, _MAX_TABLE_ROWS + 1 - len(rows)).to_pylist())
+        rows += [[" ".join(cell.split()) for cell in row] for row in cells]
+        if len(rows) > _MAX_TABLE_ROWS:
             break
+    shown = [[shorten(cell, _MAX_CELL) for cell in row] for row in rows[:_MAX_TABLE_ROWS]]
     if names:
-        print_table(names, rows)
-    if more:
-        say(f"the first {_MAX_TABLE_ROWS} rows; --format csv and jsonl print all")
+        print_table(names, shown)
+    if shown != rows:
+        say(f"at most {_MAX_TABLE_ROWS} rows, and {_MAX_CELL} characters of a cell; --format csv and jsonl print all")
 
 
 def _cell(value: Any) -> str:
