@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, ClassVar, cast
 
 from isal import isal_zlib
@@ -11,6 +12,8 @@ from warcio.bufferedreaders import DecompressingBufferedReader
 from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
+from pipelines.core import storage
+from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
 
 # Crawlers accept at most a quarter of this; every line becomes an object of a few hundred bytes.
@@ -23,6 +26,14 @@ RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, _
 
 # warcio warns of spaces in a URL, which it replaces by %20.
 logging.getLogger("warcio").addHandler(logging.NullHandler())
+
+
+def open_archive(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open an archive for `BoundedArchiveIterator`, which decompresses gzip itself: offsets are those of its members.
+
+    The offsets in an archive of another compression are those in the decompressed data.
+    """
+    return open_decompressed(path) if path.lower().endswith((".zst", ".bz2", ".xz")) else storage.open_read(path)
 
 
 def damaged_archive(path: str, offset: int, error: Exception) -> InputError:
@@ -69,6 +80,12 @@ class _HeaderLineReader(DecompressingBufferedReader):  # type: ignore[misc]
     # ISA-L decompresses in less than half the time of zlib.
     DECOMPRESSORS: ClassVar = {"gzip": lambda: isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)}
     header_bytes = 0
+
+    def _fillbuff(self, block_size: int | None = None) -> None:
+        try:
+            super()._fillbuff(block_size)
+        except EOFError as error:  # of a decoder of `open_archive`; warcio would take it for the end of the file
+            raise ArchiveLoadFailed(str(error)) from error
 
     def _process_read(self, data: bytes) -> None:
         if not data and self.decompressor and self.num_read and not self.decompressor.eof:

@@ -306,10 +306,10 @@ def _read_wet(path: str, name: str, drops: Drops, options: ReadOptions) -> Itera
     """Yield the conversion records of a WET file; raise InputError, with the offset, if the file is damaged."""
     # Deferred, since only this format needs them.
     from pipelines.algorithms.web.urls import id_of_url, registered_domain
-    from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive
+    from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, open_archive
 
     limit, offset, count = options.max_line_bytes, 0, 0
-    with storage.open_read(path) as stream:
+    with open_archive(path) as stream:
         records = BoundedArchiveIterator(stream)
         while True:
             try:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from compressed_files import write_compressed
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import inputs, json_arrays
@@ -314,6 +315,21 @@ def test_the_output_of_a_stage_inside_a_folder_is_named(tmp_path: Path) -> None:
 
 def test_a_categorical_text_is_read(tmp_path: Path) -> None:
     texts = pa.array(["one", "two", None, "one"]).dictionary_encode()
+@pytest.mark.parametrize("suffix", ["", ".zst", ".bz2", ".xz"])
+def test_wet_files_of_other_compressions(tmp_path: Path, suffix: str) -> None:
+    _write_wet(tmp_path / "a.wet.gz", {"http://a.org/": b"one", "http://b.org/": b"two"})
+    data = gzip.decompress((tmp_path / "a.wet.gz").read_bytes())
+    path = write_compressed(tmp_path, f"b.wet{suffix}", data)
+    rows, _ = _read(path)
+    assert [row["text"] for row in rows] == ["one", "two"]
+    # In the decompressed file; there are no members to begin at.
+    assert data[rows[1]["warc_offset"] :].startswith(b"WARC/1.0\r\nWARC-Type: conversion")
+    if suffix:
+        path.write_bytes(path.read_bytes()[:-30])
+        with pytest.raises(InputError, match=rf"b\.wet{suffix}: is (damaged|truncated)"):
+            _read(path)
+
+
     pq.write_table(pa.table({"text": texts, "lang": texts}), tmp_path / "a.parquet")
     assert [(row["text"], row["lang"]) for row in _read(tmp_path)[0]] == [
         (text, text) for text in ("one", "two", "one")

@@ -10,6 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from compressed_files import write_compressed
 
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
@@ -70,6 +71,17 @@ def _response(number: int, *, length_error: int = 0, size: int = 99) -> bytes:
     return (
         _RECORD.replace(b"a.com/", b"a.com/a %d" % number) + f"Content-Length: {length}\r\n\r\n{body}\r\n\r\n".encode()
     )
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".bz2", ".xz"])
+def test_other_compressions_than_gzip(tmp_path: Path, suffix: str) -> None:
+    records = [_response(number, size=9000) for number in range(3)]
+    path = write_compressed(tmp_path, f"crawl.warc{suffix}", b"".join(records))
+    pages = list(read_pages(InputFile(str(path), 0)))
+    assert [page.warc_offset for page in pages] == [0, len(records[0]), len(records[0] + records[1])]
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match=rf"crawl\.warc{suffix}: is (damaged|truncated)"):
+        list(read_pages(InputFile(str(path), 0)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from warcio.exceptions import ArchiveLoadFailed
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import storage
-from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive
+from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, open_archive
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
@@ -141,7 +141,7 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
         with open_decompressed(path) as start:
             if start.read(len(_ARC_START)) != _ARC_START:
                 raise InputError(f"{path}: is not an ARC file (it does not begin with {_ARC_START.decode()})")
-    with storage.open_read(path) as stream:
+    with open_archive(path) as stream:
         records = BoundedArchiveIterator(stream, is_arc)
         offset, is_cut = 0, False
         while True:
