@@ -14,7 +14,7 @@ from pipelines.core import shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.text_columns import drop_invalid_text
-from pipelines.core.text_readers import TEXT_FIELD_ADVICE, ReadOptions
+from pipelines.core.text_readers import ID_COLUMNS_TO_KEEP, TEXT_FIELD_ADVICE, ReadOptions
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 _BATCH_BYTES = 16 << 20
@@ -115,13 +115,15 @@ def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: R
         raise InputError(
             f"{path}: column {options.text_field!r} is {texts.type}, not text; choose another with --text-field"
         )
-    given_ids = None
+    given_ids, id_field = None, options.id_field or "id"
     if options.id_field or "id" in columns:
-        given_ids = _pop_column(columns, options.id_field or "id", path)
+        given_ids = _pop_column(columns, id_field, path)
+    checked = columns if given_ids is None else {**columns, id_field: given_ids}
+    if id_field in ID_COLUMNS_TO_KEEP:
+        columns = checked
     rest = {key: column for key, column in columns.items() if key not in ("id", "text")}
-    checked = rest if given_ids is None else {**rest, options.id_field or "id": given_ids}
     shards.check_values(path, pa.RecordBatch.from_pydict(checked), row)
-    ids = _ids(given_ids, options.id_field or "id", path, [f"{name}:{row + offset}" for offset in range(len(texts))])
+    ids = _ids(given_ids, id_field, path, [f"{name}:{row + offset}" for offset in range(len(texts))])
     output = {"id": (pa.field("id", pa.string(), nullable=False), ids)}
     for key in batch.schema.names:
         if key == _first_name(batch.schema, options.text_field):

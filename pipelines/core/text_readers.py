@@ -37,6 +37,9 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 
 # JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
 JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
+# Of --id-field: later stages read these columns.
+ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
+
 
 Row = dict[str, Any]
 
@@ -204,7 +207,8 @@ def json_row(line: bytes, default_id: str, drops: Drops, options: ReadOptions) -
 
 def _record_row(record: dict[str, Any], default_id: str, drops: Drops, options: ReadOptions) -> Row | None:
     text = pop_field(record, options.text_field)
-    id = pop_field(record, options.id_field or "id")
+    id_field = options.id_field or "id"
+    id = record.get(id_field) if id_field in ID_COLUMNS_TO_KEEP else pop_field(record, id_field)
     row: Row = {"id": default_id if id is None else str(id), "text": text}
     if not isinstance(text, str):
         drops.add("missing_text", row["id"])

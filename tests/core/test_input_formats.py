@@ -259,6 +259,18 @@ def _write_wet(path: Path, texts: dict[str, bytes]) -> None:
 
 
 def _record(kind: str, header: str, content: bytes) -> bytes:
+def test_an_id_that_is_a_column_of_documents_stays_one(tmp_path: Path) -> None:
+    record = {"url": "http://a.org/", "text": "one", "key": "k"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "b.csv").write_text("url,text,key\nhttp://a.org/,one,k\n")
+    pq.write_table(pa.Table.from_pylist([record]), tmp_path / "c.parquet")
+    for name in ("a.jsonl", "b.csv", "c.parquet"):
+        [row], _ = _read(tmp_path / name, id_field="url")
+        assert (row["id"], row["url"], row["text"]) == ("http://a.org/", "http://a.org/", "one")
+        [row], _ = _read(tmp_path / name, id_field="key")
+        assert (row["id"], "key" in row, row.get("metadata")) == ("k", False, None)
+
+
     lines = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Date: 2024-05-01T10:00:00Z", "Content-Type: text/plain", header]
     return "\r\n".join([*lines, f"Content-Length: {len(content)}", "", ""]).encode() + content + b"\r\n\r\n"
 
