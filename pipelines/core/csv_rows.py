@@ -1,10 +1,12 @@
-"""Rows of CSV from numbered lines; a bad row costs only its first line."""
+"""Rows of CSV and TSV from numbered lines; a bad row costs only its first line."""
 
 from __future__ import annotations
 
 import csv
 from collections import deque
 from collections.abc import Iterator
+
+from pipelines.core.compression import strip_compression
 
 # The numbered lines of a row of a table, and its cells or the error that prevents parsing them. A plain tuple, since a
 # named one makes reading a third slower.
@@ -16,13 +18,17 @@ class LongRowError(csv.Error):
     """A row has more lines or bytes than allowed, as it has after a quote that is never closed."""
 
 
-def csv_rows(
-    lines: Iterator[tuple[int, bytes]], max_lines: int, max_bytes: int | None = None, delimiter: str = ","
+def table_rows(
+    path: str, lines: Iterator[tuple[int, bytes]], max_lines: int, max_bytes: int | None = None
 ) -> Iterator[TableRow]:
-    """Yield the rows of CSV; after a row with an error, the lines behind its first one are read again."""
+    """Yield the rows of CSV; after a row with an error, the lines behind its first one are read again.
+
+    TSV, by the name of the file, has no quotes, so that a row is a line.
+    """
     feed = _Lines(lines, max_lines, max_bytes)
+    is_tsv = strip_compression(path).endswith(".tsv")
     # Strict, so that an unclosed quote is an error and does not swallow the rows after it.
-    reader = csv.reader(feed, strict=True, delimiter=delimiter)
+    reader = map(_tsv_cells, feed) if is_tsv else csv.reader(feed, strict=True)
     while True:
         feed.row, feed.row_bytes = [], 0
         try:
@@ -34,6 +40,11 @@ def csv_rows(
             yield feed.row, error
         else:
             yield feed.row, cells
+
+
+def _tsv_cells(line: str) -> list[str]:
+    line = line.rstrip("\r\n")
+    return line.split("\t") if line else []
 
 
 class _Lines:

@@ -61,7 +61,7 @@ def split_array(stream: BinaryIO, path: str, max_bytes: int) -> Iterator[tuple[i
 
 
 def _check_end(path: str, rest: bytes, stream: BinaryIO) -> None:
-    while rest:
-        if rest.strip():
-            raise InputError(f"{path}: has content after its JSON array; write one array, or one record per line")
-        rest = stream.read(_READ_BYTES)
+    while not rest.strip():
+        if not (rest := stream.read(_READ_BYTES)):
+            return
+    raise InputError(f"{path}: has content after its JSON array; write one array, or one record per line")

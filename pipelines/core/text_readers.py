@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime as dt
-import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ import pyarrow as pa
 from pipelines.core import shards, storage
 from pipelines.core.bounded import BYTE_ORDER_MARK, MAX_LINE_BYTES, max_text_bytes, numbered_lines, read_at_most
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.csv_rows import LongRowError, csv_rows
+from pipelines.core.csv_rows import LongRowError, table_rows
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.json_arrays import split_array
@@ -37,9 +36,9 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 
 # JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
 JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
+
 # Of --id-field: later stages read these columns.
 ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
-
 
 Row = dict[str, Any]
 
@@ -260,16 +259,14 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) and isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _read_csv(
-    path: str, name: str, drops: Drops, options: ReadOptions, delimiter: str = ","
-) -> Iterator[tuple[Row, int]]:
+def _read_table(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[tuple[Row, int]]:
     """Yield the rows below the header, which must have the text field, as records of texts."""
     limit = options.max_line_bytes
     csv.field_size_limit(1 << 31)  # of this process; lines and rows are limited already
     header: list[str] | None = None
     with open_decompressed(path) as stream:
         lines = numbered_lines(stream, limit, keep_blank=True)
-        for row_lines, cells in csv_rows(lines, _MAX_LINES_PER_CSV_ROW, limit, delimiter):
+        for row_lines, cells in table_rows(path, lines, _MAX_LINES_PER_CSV_ROW, limit):
             id = f"{name}:{row_lines[0][0]}"
             if isinstance(cells, csv.Error):
                 if header is None or (isinstance(cells, LongRowError) and len(row_lines) > 1):
@@ -353,8 +350,8 @@ ROW_READERS: dict[str, RowReader] = {
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
     ".json": _read_json,
-    ".csv": _read_csv,
-    ".tsv": functools.partial(_read_csv, delimiter="\t"),
+    ".csv": _read_table,
+    ".tsv": _read_table,
     ".txt": _read_text_or_lines,
     ".md": _read_text,
     ".wet": _read_wet,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipelines.core import progress, shards, storage
 from pipelines.core.bounded import numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.csv_rows import NumberedLines, TableRow, csv_rows
+from pipelines.core.csv_rows import NumberedLines, TableRow, table_rows
 from pipelines.core.errors import InputError
 
 DEFAULT_COLUMN = "url"
@@ -75,12 +75,8 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         return
     with open_decompressed(path, report_bytes=report_bytes) as stream:
         lines = numbered_lines(stream, _MAX_LINE_BYTES)
-        if name.endswith(".csv"):
-            yield from _table_urls(path, column, csv_rows(lines, _MAX_LINES_PER_ROW))
-        elif name.endswith(".tsv"):
-            # TSV has no quotes, so a row is a line.
-            rows = (([line], line[1].decode("utf-8", "surrogateescape").rstrip("\r\n").split("\t")) for line in lines)
-            yield from _table_urls(path, column, rows)
+        if name.endswith((".csv", ".tsv")):
+            yield from _table_urls(path, column, table_rows(path, lines, _MAX_LINES_PER_ROW))
         else:
             yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, lines)
 
