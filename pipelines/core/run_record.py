@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import importlib.metadata
@@ -9,6 +10,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.core import storage
@@ -51,7 +53,8 @@ class LiveProgress:
 class RecordedProgress:
     """A `Progress` that shows what another one shows, and writes it into the folder of the run.
 
-    With it stands what the run is, so that the next run can tell of one that was killed.
+    With it stands what the run is, so that the next run can tell of one that was killed. What cannot be
+    written is noted, once, and does not end the run.
     """
 
     def __init__(self, shown: Progress, folder: str, identity: Identity) -> None:
@@ -63,6 +66,7 @@ class RecordedProgress:
         self._run = _describe_run(identity)
         self._run_started = time.monotonic()
         self._started = self._written = 0.0
+        self._is_noted = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
@@ -91,7 +95,7 @@ class RecordedProgress:
         if (killed := _read(self._path)) is not None:
             progress = LiveProgress(**killed["progress"])
             error = f"killed during {progress.label} ({progress.done:,} {progress.unit} done)"
-            _append(self._folder, {**killed["run"], "outcome": "killed", "error": error})
+            self._append({**killed["run"], "outcome": "killed", "error": error})
 
     def end(self, manifest: Manifest | None, error: str | None) -> None:
         """Record the end of the run; `manifest` is None if it failed."""
@@ -104,11 +108,12 @@ class RecordedProgress:
         if manifest:
             figures = ("records_in", "records_out", "dropped", "counts")
             line |= {name: getattr(manifest, name) for name in figures}
-        _append(self._folder, line)
+        self._append(line)
 
     def remove(self) -> None:
         """Remove the file of the progress, at the end of the run."""
-        storage.remove(self._path)
+        with self._noted():
+            storage.remove(self._path)
 
     def _write(self) -> None:
         self._written = time.monotonic()
@@ -118,7 +123,24 @@ class RecordedProgress:
             "peak_memory_bytes": _peak_memory(),
         }
         content = {"run": run, "progress": dataclasses.asdict(current)}
-        storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
+        with self._noted():
+            storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
+
+    def _append(self, line: dict[str, Any]) -> None:
+        """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
+        if storage.basename(self._folder) == line["stage"]:
+            with self._noted():
+                path = storage.join(storage.parent(self._folder), RUNS)
+                storage.append_line(path, json.dumps(line, ensure_ascii=False))
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            if not self._is_noted:
+                self._shown.note(f"cannot record the run ({error})")
+            self._is_noted = True
 
 
 def read_progress(folder: str) -> LiveProgress | None:
@@ -149,9 +171,3 @@ def _peak_memory() -> int:
     """Return the peak memory of the largest process, in bytes."""
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return peak * (1 if sys.platform == "darwin" else 1024)
-
-
-def _append(folder: str, line: dict[str, Any]) -> None:
-    """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
-    if storage.basename(folder) == line["stage"]:
-        storage.append_line(storage.join(storage.parent(folder), RUNS), json.dumps(line, ensure_ascii=False))

@@ -272,3 +272,30 @@ def test_nothing_is_written_without_the_lock(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(StorageError, match="Permission denied"):
             run_numbers(tmp_path / "out", version=version, options=RunOptions(overwrite=True))
     assert top_files(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_that_cannot_be_recorded_ends_as_it_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    (tmp_path / "runs.jsonl").mkdir()
+    notes = Notes()
+
+    def refuse(path: str, data: bytes) -> None:
+        raise StorageError(f"{path}: cannot write: no space left on device")
+
+    monkeypatch.setattr(storage, "write_in_place", refuse)
+    options = RunOptions(progress=notes)
+    if is_stopped:  # the error of the stage is the one that is shown
+        with pytest.raises(KeyboardInterrupt):
+            run_numbers(tmp_path / "numbers", stop_after=2, options=options)
+    else:
+        assert run_numbers(tmp_path / "numbers", options=options)[0].records_out == 40
+        assert (tmp_path / "numbers" / "manifest.json").exists()
+    assert [note for note in notes.notes if "cannot record" in note] == [
+        f"cannot record the run ({tmp_path}/numbers/.progress.json: cannot write: no space left on device)"
+    ]
+    notes.notes.clear()
+    monkeypatch.undo()
+    run_numbers(tmp_path / "numbers", options=RunOptions(overwrite=True, progress=notes), version=2)
+    assert len([note for note in notes.notes if "runs.jsonl" in note]) == 1
