@@ -119,6 +119,22 @@ def test_pages_that_are_gone_or_were_fetched_again_are_refused(tmp_path: Path, e
         run(again, tmp_path / "out", links)
 
 
+def test_a_shard_of_drops_is_extracted_again(tmp_path: Path) -> None:
+    """Drops have no time of request, by which pages that were fetched again are known."""
+    urls = ["http://a.org/1", "http://b.org/1"]
+    text, empty = (html_page("x", sentences=count).encode() for count in (6, 0))
+
+    def write(name: str, *payloads: bytes) -> Path:
+        parts = [[(url, page, HTML_HEADERS)] for url, page in zip(urls, payloads, strict=True)]
+        return write_pages(tmp_path / name, parts)
+
+    run(write("before", text, empty), tmp_path / "out")
+    after = write("after", text, text)
+    assert run(after, tmp_path / "out").records_out == 2
+    run(after, tmp_path / "at once")
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
+
+
 def test_pages_in_files_of_other_shards_are_read(tmp_path: Path) -> None:
     """As after links were added to a list that is divided into more shards."""
     pages, links = _write(tmp_path / "corpus", range(8))

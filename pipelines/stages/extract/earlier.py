@@ -28,6 +28,11 @@ class EarlierShard:
         self._rows = [_Ahead(shards.read_rows(paths[0].path, [*columns] if columns else None))]
         self._rows.append(_Ahead(shards.read_rows(paths[1].path)))
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether documents are left to take."""
+        return self._rows[0].row is not None
+
     def take(self, url: str) -> Row | None:
         """Return the document, or the drop, of the next page if it has this URL."""
         return next((rows.take() for rows in self._rows if rows.row and rows.row["url"] == url), None)

@@ -183,6 +183,8 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     (index, source), config, output = item, context.config, context.output
     reader = _page_reader(config)
     earlier = EarlierShard(inputs.open_stage(context.earlier, [STAGE.name]), index) if context.earlier else None
+    if earlier and not earlier.has_documents:
+        earlier = None  # Only documents have the time of the request, by which pages that were fetched again are known.
     with (
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
