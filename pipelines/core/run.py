@@ -157,9 +157,16 @@ class StageRun:
         )
         return entry
 
+    def discard(self) -> None:
+        """Discard what this run has done, so that the next one starts again; an earlier result stays."""
+        if self._replaced is None:
+            self._folder.discard_all_entries()
+        else:
+            storage.remove(self.output)
+
     def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
         """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
-        storage.remove(self.output)
+        self.discard()
         return ChangedRunError(f"{self.earlier}: {problem}. {advice}, or choose another --output to keep both")
 
     def declare_outputs(self, names: Sequence[str]) -> None:
@@ -195,7 +202,7 @@ class StageRun:
         if not self.finished:
             if not manifest.records_out:
                 # Nothing is worth keeping, and the cause (a network that was down) may have passed.
-                self._folder.discard_all_entries()
+                self.discard()
             manifest.check_records()
             if self._replaced is None:
                 write_manifest(self.output, manifest)

@@ -10,7 +10,7 @@ import pytest
 from fetch_run import Fetched, read_records, run_fetch
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
-from pipelines.core.errors import ChangedRunError, UsageError
+from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.manifest import read_manifest
 from pipelines.stages.fetch import links, stage
 
@@ -76,13 +76,12 @@ def test_links_whose_shard_changes_keep_their_outcome(tmp_path: Path, monkeypatc
         hosts = [f"http://127.0.0.{number}:{web.port}" for number in range(1, 9)]
         urls = [f"{host}{path}" for host in hosts for path in list(web.pages)[:3]]
         monkeypatch.setattr(stage, "open_links", lambda paths: opened(paths, 200))
-        run_fetch(tmp_path, urls[: len(urls) // 2])
+        run_fetch(tmp_path, urls[1::2])
         assert len(list((tmp_path / "fetch").glob("pages-*.parquet"))) == 2
-        known = len(web.requests)
+        web.requests.clear()
         fetched = run_fetch(tmp_path, urls)
-        added = len(web.requests) - known
+        assert sorted(web.paths()) == ["/00", "/02"]
         at_once = run_fetch(tmp_path / "all", urls)
-    assert added <= known
     assert len(list((tmp_path / "fetch").glob("pages-*.parquet"))) == 4
     assert _comparable(fetched) == _comparable(at_once)
     assert _totals(fetched) == _totals(at_once)
@@ -112,6 +111,26 @@ def test_dropped_links_are_retried_by_reason(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="--retry needs a finished fetch; run the command without it first"):
             run_fetch(tmp_path / "new", urls, retry=["dns"])
         assert not (tmp_path / "new" / "fetch").exists()
+
+
+def test_links_that_are_added_while_the_network_is_down_are_not_dropped(tmp_path: Path) -> None:
+    with LocalWeb(_pages(3)) as web:
+        urls = [web.url(path) for path in web.pages]
+        first = run_fetch(tmp_path, urls)
+        closed = [web.url("/03"), web.url("/04")]
+    assert list(first.outcomes.values()) == ["http_not_found", "ok", "ok"]
+    with pytest.raises(
+        WebtextError, match=r"no site could be reached \(bad_url 1, connection 2\).* all 3 links will be retried"
+    ):
+        run_fetch(tmp_path, [*urls, *closed, "ftp://x.org/"])
+    assert not (tmp_path / "fetch" / "_next").exists()
+    assert run_fetch(tmp_path, urls).rows == first.rows
+    with LocalWeb(_pages(8)) as web:
+        fetched = run_fetch(tmp_path, [*urls, *closed, web.url("/06")])
+    assert list(fetched.outcomes.values())[3:] == ["connection", "connection", "ok"]
+    with pytest.raises(WebtextError, match=r"no site could be reached \(connection 2\)"):
+        run_fetch(tmp_path, retry=["connection"])
+    assert fetched.rows == run_fetch(tmp_path).rows
 
 
 def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

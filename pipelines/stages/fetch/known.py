@@ -6,7 +6,7 @@ Pages that were fetched are not requested again. Their rows are copied, and thei
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -73,6 +73,15 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collectio
 def known_file(shard: LinkShard, phase: str) -> str:
     """Return the name of the work file with the known outcomes of a shard that a phase found."""
     return f"{WORK}/{phase}-{shard.index:05d}.parquet"
+
+
+def known_outcomes(output: str, link_shards: Sequence[LinkShard], phase: str) -> Counter[str]:
+    """Return how many links have a known outcome that a phase found: `ok`, or the reason of the drop."""
+    counts = Counter[str]()
+    for shard in link_shards:
+        for batch in shards.read_batches(storage.join(output, known_file(shard, phase)), ["outcome"]):
+            counts.update(outcome.removeprefix("dropped.") for outcome in batch.column("outcome").to_pylist())
+    return counts
 
 
 def _count_file(shard: LinkShard, phase: str) -> str:

@@ -11,11 +11,11 @@ from pipelines.core import progress, storage
 from pipelines.core.config import check_known
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, ShardEntry, check_file, has_manifest, read_entry
+from pipelines.core.manifest import FileEntry, check_file, has_manifest, read_entry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.known import carry_over, earlier_warcs, find_known, known_file
+from pipelines.stages.fetch.known import carry_over, earlier_warcs, find_known, known_file, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import REASONS
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
@@ -62,8 +62,12 @@ def fetch(
                 warcs = earlier_warcs(run.earlier, len(source.shards))
             context = _Context(config, run.output, run.earlier, known, warcs)
             entries = run.map(_fetch_shard, source.shards, context, total=source.records)
-            if _is_network_down(entries):
-                return _finish_unreached(run, entries)
+            outcomes = sum(
+                (Counter(entry.dropped) for entry in entries), Counter(ok=sum(entry.records_out for entry in entries))
+            )
+            if run.earlier:
+                outcomes -= known_outcomes(run.output, source.shards, known)
+            _check_network(run, +outcomes)
         return run.finish()
 
 
@@ -81,24 +85,18 @@ class _Context:
     warcs: Mapping[int, Sequence[FileEntry]]
 
 
-def _is_network_down(entries: Sequence[ShardEntry]) -> bool:
-    """Return whether every link that needed the network failed as if the local network were down."""
-    reasons = {reason for entry in entries for reason in entry.dropped}
-    kept = sum(entry.records_out for entry in entries)
-    return not kept and bool(reasons & UNREACHED) and reasons <= UNREACHED | _NO_REQUEST
+def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
+    """Raise WebtextError if all links that needed the network failed as if the local network were down.
 
-
-def _finish_unreached(run: StageRun, entries: Sequence[ShardEntry]) -> Summary:
-    """Raise the error that `finish` raises if all records were dropped, with the likely cause."""
-    try:
-        return run.finish()
-    except WebtextError as error:
-        drops = sum((Counter(entry.dropped) for entry in entries), Counter())
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
+    `outcomes` are those of this run. It is discarded then, so that a re-run requests these links again.
+    """
+    if outcomes.keys() & UNREACHED and outcomes.keys() <= UNREACHED | _NO_REQUEST:
+        run.discard()
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
         raise WebtextError(
             f"{STAGE.name}: no site could be reached ({reasons}); this machine's network, name server or proxy is the "
-            f"likely cause. Check it, then re-run the same command: all {drops.total()} links will be retried"
-        ) from error
+            f"likely cause. Check it, then re-run the same command: all {outcomes.total()} links will be retried"
+        )
 
 
 def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
