@@ -238,6 +238,13 @@ def status(corpus: str, verify: bool) -> list[StageStatus]:
     return [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in PIPELINE]
 
 
+def finished_stages(corpus: str) -> list[str]:
+    """Return the finished stages of a corpus in order; without those of `[build] skip`, whose results nothing reads."""
+    skipped = CorpusConfig(corpus).skipped()
+    names = [stage.name for stage in PIPELINE if stage.name not in skipped]
+    return [name for name in names if has_manifest(storage.join(corpus, name))]
+
+
 def check_corpus(corpus: str) -> None:
     """Raise InputError if a corpus folder does not exist."""
     if storage.exists(corpus) and not storage.is_folder(corpus):

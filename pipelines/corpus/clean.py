@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from pipelines.build import finished_stages
 from pipelines.core import storage
+from pipelines.core.errors import LockedError
 from pipelines.core.folder_lock import folder_lock, writer_of
 from pipelines.core.journal import is_unfinished
-from pipelines.core.manifest import NEXT, has_manifest
+from pipelines.core.manifest import NEXT, complete_replacement, has_manifest
 from pipelines.pipeline import DOCUMENT_STAGES, PIPELINE
 
 # A page may be gone from the web, and a training may have taken weeks.
@@ -32,26 +35,35 @@ def find_removable(corpus: str, stages: bool) -> list[Removable]:
     A stage that another process writes is left alone, as are fetched pages and trained models.
     """
     removable: list[Removable] = []
-    finished = [name for name in DOCUMENT_STAGES if has_manifest(storage.join(corpus, name))]
     for spec in PIPELINE:
         folder = storage.join(corpus, spec.name)
-        if not storage.is_folder(folder) or writer_of(folder):
-            continue
-        removable += _leftovers(spec.name, folder)
-        if stages and spec.name in finished[:-1]:
-            what = f"documents before {finished[finished.index(spec.name) + 1]}"
-            loss = f"what explain, show and sql read of it; `webtext {spec.name}` rebuilds it"
-            removable.append(Removable(spec.name, folder, storage.folder_bytes(folder), what, loss))
+        if storage.is_folder(folder) and not writer_of(folder):
+            has_manifest(folder)  # completes a replacement that was killed while it moved its files
+            removable += _removable(corpus, spec.name, stages)
     return removable
 
 
-def remove(removable: Sequence[Removable]) -> int:
-    """Remove files and folders under the locks of their stages; return how many bytes they had."""
+def remove(corpus: str, removable: Sequence[Removable]) -> list[Removable]:
+    """Remove files and folders under the locks of their stages; return those that nothing has changed meanwhile."""
+    removed = []
     for item in removable:
-        folder = item.path if storage.basename(item.path) == item.stage else storage.parent(item.path)
-        with folder_lock(folder):
-            storage.remove(item.path)
-    return sum(item.size_bytes for item in removable)
+        folder = storage.join(corpus, item.stage)
+        with contextlib.suppress(LockedError), folder_lock(folder):
+            complete_replacement(folder)
+            if (item.path, item.what) in {(now.path, now.what) for now in _removable(corpus, item.stage, stages=True)}:
+                storage.remove(item.path)
+                removed.append(item)
+    return removed
+
+
+def _removable(corpus: str, stage: str, stages: bool) -> Iterator[Removable]:
+    folder = storage.join(corpus, stage)
+    yield from _leftovers(stage, folder)
+    finished = [name for name in finished_stages(corpus) if name in DOCUMENT_STAGES]
+    if stages and stage in finished[:-1]:
+        what = f"documents before {finished[finished.index(stage) + 1]}"
+        loss = f"what explain, show and sql read of it; `webtext {stage}` rebuilds it"
+        yield Removable(stage, folder, storage.folder_bytes(folder), what, loss)
 
 
 def _leftovers(stage: str, folder: str) -> Iterator[Removable]:

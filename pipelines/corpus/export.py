@@ -11,13 +11,13 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import zstandard
 
+from pipelines.build import finished_stages
 from pipelines.core import inputs, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.document_split import hash_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.format import to_json
-from pipelines.core.manifest import has_manifest
 from pipelines.pipeline import DOCUMENT_STAGES
 
 # Between the texts of a .txt file.
@@ -54,10 +54,9 @@ def export_text(
 
 def last_documents(corpus: str) -> str:
     """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none."""
-    for stage in reversed(DOCUMENT_STAGES):
-        folder = storage.join(corpus, stage)
-        if has_manifest(folder):
-            return folder
+    for stage in reversed(finished_stages(corpus)):
+        if stage in DOCUMENT_STAGES:
+            return storage.join(corpus, stage)
     raise InputError(f"{corpus}: no stage has written documents; run `webtext extract`, or name them with --input")
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from pipelines.core.errors import WebtextError
 from pipelines.core.folder_lock import folder_lock
-from pipelines.core.manifest import Identity
+from pipelines.core.manifest import Identity, has_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.run_record import RecordedProgress, read_progress
@@ -23,6 +24,8 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
 _IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
@@ -206,6 +209,61 @@ def test_clean_removes_documents_that_a_later_stage_has_read_on_request(
     assert not (tmp_path / "dedup").exists()
     assert "documents before remove-wikipedia" in capsys.readouterr().out
     assert main(["show", "--corpus", str(tmp_path), "--limit", "1"]) == 0
+
+
+def test_clean_completes_a_replacement_that_was_killed_in_its_move(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("some words of a text, and some more of these words")
+    output = tmp_path / "train-bpe"
+    config = TrainBpeConfig(vocab_size=260)
+    train_bpe(config, documents=str(tmp_path / "own.txt"), output=str(output), options=RunOptions())
+    result = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    _move_into_next(output)
+    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
+    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == result
+
+
+def _move_into_next(output: Path) -> None:
+    """Undo the move of a complete result that replaces another."""
+    names = [path.name for path in output.iterdir()]
+    (output / "_next").mkdir()
+    for name in names:
+        (output / name).rename(output / "_next" / name)
+
+
+def test_clean_keeps_what_was_finished_while_the_question_was_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wikipedia = tmp_path / "remove-wikipedia"
+    (tmp_path / "dedup" / "_journal").mkdir(parents=True)
+    for stage in ("extract", "tokenize"):
+        (tmp_path / stage / "_journal").mkdir(parents=True)
+    (wikipedia / "_next").mkdir(parents=True)
+    running = folder_lock(str(tmp_path / "tokenize"))
+
+    def confirm(question: str) -> bool:
+        for folder in (tmp_path / "dedup", wikipedia):
+            shutil.rmtree(folder)
+        _dedup(tmp_path)
+        options = RunOptions()
+        documents = str(tmp_path / "dedup")
+        remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=str(wikipedia), options=options)
+        _move_into_next(wikipedia)
+        running.__enter__()
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    assert main(["clean", "--corpus", str(tmp_path), "--stages"]) == 0
+    running.__exit__(None, None, None)
+    shown = capsys.readouterr().out
+    for folder in (tmp_path / "dedup", wikipedia / "_next", tmp_path / "tokenize"):
+        assert f"{folder}: is in use or has changed meanwhile, and stays" in shown
+    assert (tmp_path / "tokenize" / "_journal").exists()
+    assert not (tmp_path / "extract").exists()
+    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
+    assert {name: has_manifest(str(tmp_path / name)) for name in ("dedup", "remove-wikipedia")} == {
+        "dedup": True,
+        "remove-wikipedia": True,
+    }
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -46,5 +46,9 @@ def command(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
     except click.Abort:  # there is nobody to ask
         say("nothing removed; --yes removes without asking")
         return 1
-    say(f"{format_bytes(remove(removable))} removed")
+    removed = remove(corpus, removable)
+    for item in removable:
+        if item not in removed:
+            say(f"{item.path}: is in use or has changed meanwhile, and stays")
+    say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
     return 0
