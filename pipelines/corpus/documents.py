@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from pipelines.core.errors import InputError
@@ -32,49 +33,41 @@ def choose_documents(tables: CorpusTables, choice: Choice) -> list[dict[str, Any
     `text` is None if no stage wrote the text of a dropped document. Raises InputError if there is none.
     """
     if choice.targets:
-        return [_document(tables, "documents", *resolve(target)) for target in choice.targets]
-    view = "dropped" if choice.reason else "documents"
-    # Only ids and URLs are sorted, not texts.
-    columns = "*" if choice.reason else "id, url"
-    rows = tables.rows(*_query(view, columns, choice))
-    if not rows:
-        raise InputError(f"{tables.corpus}: {_nothing(tables, choice)}")
-    if choice.reason:
-        return [row | _text_before(tables, row) for row in rows]
-    return [_document(tables, "documents", row["id"], row["url"]) for row in rows]
-
-
-def _query(view: str, columns: str, choice: Choice) -> tuple[str, list[Any]]:
+        return [_document(tables, target) for target in choice.targets]
     conditions, values = ["true"], list[Any]()
     if choice.reason:
         conditions, values = ["reason = ?"], [choice.reason]
     if choice.domain:
+        domain = choice.domain.lower()
         # Of dropped documents only the URL is known.
         conditions.append("regexp_matches(url, ?)" if choice.reason else "domain = ?")
-        values.append(rf"^[a-z]+://([^/]*\.)?{choice.domain}(:|/|$)" if choice.reason else choice.domain)
+        values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain)}(:|/|$)" if choice.reason else domain)
     if choice.where:
         conditions.append(f"({choice.where})")
     order = f"ORDER BY hash(concat(id, ' {choice.seed}'))" if choice.random else ""
-    return f"SELECT {columns} FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {choice.limit}", values
-
-
-def _document(tables: CorpusTables, view: str, id: str, url: str | None) -> dict[str, Any]:
-    where, values = place_of(id, url)
-    rows = tables.rows(f"SELECT * FROM {view} WHERE {where} LIMIT 1", values)
+    view = "dropped" if choice.reason else "documents"
+    rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {choice.limit}", values)
     if not rows:
-        raise InputError(f"{tables.corpus}: no document has the id {id}; `webtext explain {url or id}` says why")
-    return rows[0]
+        raise InputError(f"{tables.corpus}: {_nothing(tables, choice)}")
+    return [row | _text_before(tables, row) for row in rows] if choice.reason else rows
+
+
+def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
+    column, values = resolve(target)
+    for value in values:
+        if row := tables.first("documents", f"{column} = ?", [value]):
+            return row
+    raise InputError(f"{tables.corpus}: no document has the {column} {target}; `webtext explain {target}` says why")
 
 
 def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
     """Return the title and the text of a document that a stage dropped, as it read them."""
     stages = tables.document_stages
     before = stages[: stages.index(row["stage"])] if row["stage"] in stages else stages
-    if not before or row["stage"] in ("scrape", "fetch"):
-        return {"title": None, "text": None}
-    where, values = place_of(row["id"], row["url"])
-    texts = tables.rows(f"SELECT * FROM {documents_of(before[-1])} WHERE {where} LIMIT 1", values)
-    return {"title": texts[0].get("title"), "text": texts[0]["text"]} if texts else {"title": None, "text": None}
+    document = None
+    if before and row["stage"] not in ("scrape", "fetch"):
+        document = tables.first(documents_of(before[-1]), *place_of(row["id"], row["url"]))
+    return {name: document.get(name) if document else None for name in ("title", "text")}
 
 
 def _nothing(tables: CorpusTables, choice: Choice) -> str:

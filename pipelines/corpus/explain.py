@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
+from pipelines.algorithms.web.urls import id_of_url, near_urls
+from pipelines.core.errors import InputError
 from pipelines.corpus.tables import CorpusTables, documents_of, is_url_id, place_of, resolve
 
 KEPT, DROPPED, ABSENT = "kept", "dropped", "absent"
@@ -44,19 +46,22 @@ class History:
 
 def explain(tables: CorpusTables, target: str) -> History:
     """Return the history of a document by its id, or by its URL in any spelling; raise UsageError for a bad URL."""
-    id, url = resolve(target)
-    url = url or _url_of(tables, id)
+    column, values = resolve(target)
+    identity = _find_identity(tables, column, values)
+    id, url = identity or ((id_of_url(values[-1]), values[-1]) if column == "url" else (values[0], None))
     steps: list[Step] = []
     recorded: dict[str, Any] = {"id": id, "url": url}
     for step in _steps(tables, id, url):
         fields = {name: value for name, value in step.fields.items() if recorded.get(name) != value}
         steps.append(dataclasses.replace(step, fields=fields))
         recorded |= fields
-        if step.outcome == DROPPED or (step.outcome == ABSENT and steps[0].outcome != ABSENT):
+        if identity is None or step.outcome == DROPPED or (step.outcome == ABSENT and steps[0].outcome != ABSENT):
             break
+    if not steps:
+        raise InputError(f"{tables.corpus}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
-    similar = _similar_urls(tables, url) if url and steps[0].outcome == ABSENT else ()
+    similar = _similar_urls(tables, url) if url and steps[0].outcome == ABSENT and "links" in tables.views else ()
     return History(id, url, tuple(steps), similar)
 
 
@@ -64,10 +69,10 @@ def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
     """Yield the steps of a document through all finished stages."""
     if "links" in tables.views:
         advice = "`webtext scrape --explain URL` reads the dumps and says why"
-        row = _first(tables, "links", "url = ?", [url])
+        row = tables.first("links", "url = ?", [url])
         yield _step("scrape", row, f"no link has this URL; {advice}" if url else "no document with a URL has this id")
     if "pages" in tables.views:
-        row = _first(tables, "pages", "url = ?", [url])
+        row = tables.first("pages", "url = ?", [url])
         if row and row["outcome"] != _OK:
             reason = row.pop("outcome").removeprefix(_DROPPED_OUTCOME)
             yield Step("fetch", DROPPED, reason, row)
@@ -85,21 +90,21 @@ def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
 
 def _document_step(tables: CorpusTables, stage: str, id: str, url: str | None) -> Step:
     where, values = place_of(id, url)
-    row = _first(tables, documents_of(stage), where, values, "* EXCLUDE (text), strlen(text) AS bytes")
+    row = tables.first(documents_of(stage), where, values, "* EXCLUDE (text), strlen(text) AS bytes")
     step = _step(stage, row, "") if row else _dropped_step(tables, stage, id, url)
     if row and (other := _dropped_step(tables, stage, id, url)).outcome == DROPPED:
         step = dataclasses.replace(step, fields={**row, "another_of_this_id": f"dropped, {other.reason}"})
     if stage == "dedup" and "clusters" in tables.views:
-        cluster = _first(tables, "clusters", "id = ?", [id], "cluster AS kept_document, kind, jaccard, documents")
+        cluster = tables.first("clusters", "id = ?", [id], "cluster AS kept_document, kind, jaccard, documents")
         if cluster:
-            kept = _first(tables, documents_of(stage), "id = ?", [cluster["kept_document"]], "url")
+            kept = tables.first(documents_of(stage), "id = ?", [cluster["kept_document"]], "url")
             return dataclasses.replace(step, fields=step.fields | cluster | {"kept_url": kept and kept["url"]})
     return step
 
 
 def _dropped_step(tables: CorpusTables, stage: str, id: str, url: str | None) -> Step:
     where, values = place_of(id, url)
-    row = _first(tables, "dropped", f"stage = ? AND {where}", [stage, *values], "reason, detail")
+    row = tables.first("dropped", f"stage = ? AND {where}", [stage, *values], "reason, detail")
     if row is None:
         return _step(stage, None, "the stage neither kept nor dropped it: its input did not have this document")
     return Step(stage, DROPPED, row["reason"], {"detail": row["detail"]} if row["detail"] else {})
@@ -109,41 +114,22 @@ def _step(stage: str, row: dict[str, Any] | None, if_absent: str) -> Step:
     return Step(stage, ABSENT, if_absent, {}) if row is None else Step(stage, KEPT, None, row)
 
 
-def _first(
-    tables: CorpusTables, view: str, where: str, values: Sequence[Any], columns: str = "*"
-) -> dict[str, Any] | None:
-    rows = tables.rows(f"SELECT {columns} FROM {view} WHERE {where} LIMIT 1", values)
-    return rows[0] if rows else None
-
-
-def _url_of(tables: CorpusTables, id: str) -> str | None:
-    """Return the URL of the first stage that has an id, among the documents or what it dropped."""
-    for stage in tables.document_stages:
-        row = _first(tables, documents_of(stage), "id = ?", [id], "url") or _first(
-            tables, "dropped", "stage = ? AND id = ?", [stage, id], "url"
-        )
-        if row:
-            return None if row["url"] is None else str(row["url"])
-    if "links" not in tables.views or not is_url_id(id):
-        return None
-    # Of a page that was dropped by fetch only the URL is known: all are hashed.
-    row = _first(tables, "links", "left(sha256(url), 32) = ?", [id], "url")
-    return str(row["url"]) if row else None
-
-
 def _similar_urls(tables: CorpusTables, url: str) -> tuple[str, ...]:
-    if "links" not in tables.views:
-        return ()
-    parts = urlsplit(url)
-    host = parts.netloc.removeprefix("www.")
-    path = parts.path.rstrip("/")
-    variants = [
-        parts._replace(scheme=scheme, netloc=netloc, path=path + end).geturl()
-        for scheme in ("http", "https")
-        for netloc in (host, f"www.{host}")
-        for end in ("", "/")
-    ]
-    marks = ", ".join("?" * len(variants))
-    return tuple(
-        row["url"] for row in tables.rows(f"SELECT url FROM links WHERE url IN ({marks}) ORDER BY url", variants)
-    )
+    near = near_urls(url)
+    marks = ", ".join(["NULL", *("?" * len(near))])
+    return tuple(row["url"] for row in tables.rows(f"SELECT url FROM links WHERE url IN ({marks}) ORDER BY url", near))
+
+
+def _find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> tuple[str, str | None] | None:
+    """Return the id and the URL of the first document, link or page with one of the values, if there is one."""
+    views = [view for view in (*map(documents_of, tables.document_stages), "dropped", "tokens") if view in tables.views]
+    hashed = [view for view in ("links", "pages") if view in tables.views]
+    if column == "id":  # all URLs have to be hashed; pages are those of the links
+        hashed = hashed[:1] if is_url_id(values[0]) else []
+    # The ids of links and pages are the hashes of their URLs; those in the drops of fetch are the URLs.
+    queries = {"dropped": "(FROM dropped WHERE stage <> 'fetch')"}
+    queries |= {view: f"(SELECT left(sha256(url), 32) AS id, url FROM {view})" for view in hashed}
+    for value, view in itertools.product(values, [*views, *hashed]):
+        if row := tables.first(queries.get(view, view), f"{column} = ?", [value], "id, url"):
+            return row["id"], row["url"]
+    return None

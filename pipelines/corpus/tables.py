@@ -2,7 +2,7 @@
 
 `links`, `pages`, `clusters` are the files of a stage; `documents` those of the last stage that wrote documents, and
 `extract_documents` and the like those of one stage; `dropped` is what all stages dropped, with a column `stage`;
-`tokens` is where each document stands in the token shards.
+`tokens` is where each document stands in the token shards. Stages of `[build] skip` have none.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.algorithms.web.urls import canonical_url, id_of_url
+from pipelines.algorithms.web.urls import canonical_url
+from pipelines.build import finished_stages
 from pipelines.core import storage
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.inputs import StageFolder, open_stage
-from pipelines.core.manifest import has_manifest
-from pipelines.pipeline import DOCUMENT_STAGES, PIPELINE
+from pipelines.pipeline import DOCUMENT_STAGES
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,13 +47,14 @@ class CorpusTables:
         self.corpus = corpus
         # Spilled rows go to the folder of temporary files, not to the current one; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
-            config={"temp_directory": storage.temporary_path("webtext-duckdb"), "autoinstall_known_extensions": False}
+            config={
+                "temp_directory": storage.temporary_path("webtext-duckdb"),
+                "autoinstall_known_extensions": False,
+                # Up to so many chosen rows are sorted without their texts, which are read at the end.
+                "late_materialization_max_rows": 100_000,
+            }
         )
-        self.stages = {
-            spec.name: open_stage(storage.join(corpus, spec.name), (spec.name,))
-            for spec in PIPELINE
-            if has_manifest(storage.join(corpus, spec.name))
-        }
+        self.stages = {name: open_stage(storage.join(corpus, name), (name,)) for name in finished_stages(corpus)}
         if not self.stages:
             raise InputError(
                 f"{corpus}: has no finished stage; run `webtext build`, or name another folder with --corpus"
@@ -71,6 +72,10 @@ class CorpusTables:
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return all rows of a query; raise UsageError if there is no such table or column."""
         return [row for batch in self.batches(query, parameters) for row in batch.to_pylist()]
+
+    def first(self, view: str, where: str, values: Sequence[Any], columns: str = "*") -> dict[str, Any] | None:
+        """Return the first row that meets a condition, if there is one."""
+        return next(iter(self.rows(f"SELECT {columns} FROM {view} WHERE {where} LIMIT 1", values)), None)
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
@@ -106,7 +111,9 @@ class CorpusTables:
             if stage in self.stages:
                 self._create(view, _scan(self.stages[stage], prefix))
         for stage in self.document_stages:
-            self._create(documents_of(stage), _scan(self.stages[stage], "documents-"))
+            documents = f"({_scan(self.stages[stage], 'documents-')})"
+            url = "" if "url" in self.columns(documents) else ", NULL::VARCHAR AS url"  # one's own may have none
+            self._create(documents_of(stage), f"SELECT *{url} FROM {documents}")
         if self.document_stages:
             self._create("documents", f"SELECT * FROM {documents_of(self.document_stages[-1])}")
         dropped = [
@@ -140,7 +147,9 @@ class CorpusTables:
         for view in {*_FILES, *_UNIONS, *map(documents_of, DOCUMENT_STAGES)} - {*self.views}:
             if f"Table with name {view} does not exist" in line:
                 stage = _FILES[view][0] if view in _FILES else _UNIONS.get(view, view.removesuffix("_documents"))
-                line = f"{self.corpus}: no table {view}, because {stage.replace('_', '-')} has not finished"
+                line = (
+                    f"{self.corpus}: no table {view}, because {stage.replace('_', '-')} has not finished or is skipped"
+                )
         return f"{line}; the tables are {', '.join(self.views)}"
 
 
@@ -149,21 +158,22 @@ def documents_of(stage: str) -> str:
     return f"{stage.replace('-', '_')}_documents"
 
 
-def resolve(target: str) -> tuple[str, str | None]:
-    """Return the id that a user gave, or of a URL in any spelling, and the canonical URL if one was given.
+def resolve(target: str) -> tuple[str, tuple[str, ...]]:
+    """Return the column that tells which document a user means, `id` or `url`, and its values, the likeliest first.
 
-    Raises UsageError for a URL that is not http(s).
+    A URL is compared as it is, since lists of URLs and texts from elsewhere have it in any form, then in its canonical
+    form. Raises UsageError for a URL that is not http(s).
     """
     if "://" not in target:
         if canonical_url(f"http://{target}") and "." in target.partition("/")[0] and "/" in target:
             raise UsageError(f"{target}: is neither an id nor a complete URL; begin it with http:// or https://")
         if not target:
             raise UsageError("the id or URL is empty")
-        return target.lower() if is_url_id(target.lower()) else target, None
+        return "id", (target.lower() if is_url_id(target.lower()) else target,)
     url = canonical_url(target)
     if url is None:
         raise UsageError(f"{target}: is not an http(s) URL; give a URL or the id of a document")
-    return id_of_url(url), url
+    return "url", tuple(dict.fromkeys((target, url)))
 
 
 def is_url_id(id: str) -> bool:

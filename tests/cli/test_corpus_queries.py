@@ -157,6 +157,12 @@ def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys
     of_domain = ("--domain", "wikipedia.org", "--limit", "99")
     text = _run(capsys, "show", "--dropped", "wikipedia_domain", *of_domain, "--corpus", str(corpus))
     assert text.count("stage: remove-wikipedia") == len(_rows(corpus, "remove-wikipedia", "dropped"))
+    of_domain = ("--domain", "Wikipedia.ORG", "--limit", "99")
+    assert _run(capsys, "show", "--dropped", "wikipedia_domain", *of_domain, "--corpus", str(corpus)) == text
+    for domain in ("w.kipedia.org", "[^/]*", "(", "*"):
+        for dropped in ((), ("--dropped", "wikipedia_domain")):
+            message = _run(capsys, "show", *dropped, "--domain", domain, "--corpus", str(corpus), code=1)
+            assert "meets these conditions" in message.replace("meet ", "meets ")
     message = _run(capsys, "show", "--dropped", "boring", "--corpus", str(corpus), code=1)
     assert "no document was dropped for boring; the reasons are" in message
 

@@ -16,7 +16,7 @@ import zstandard
 from local_apis import ArcticShift
 from scrape_run import records, write_dump
 
-from pipelines.algorithms.web.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url, near_urls
 from pipelines.core import compression
 from pipelines.core.errors import UsageError
 from pipelines.core.executor import LocalExecutor
@@ -25,7 +25,6 @@ from pipelines.stages.scrape import api_client, scores
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.explain import Explanation, explain
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.survey import near_urls
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -6,9 +6,11 @@ import functools
 import hashlib
 import html
 import importlib.metadata
+import itertools
 import pkgutil
 import re
 from html.entities import html5
+from urllib.parse import urlsplit, urlunsplit
 
 import ada_url
 import tldextract
@@ -122,6 +124,19 @@ def canonical_url(text: str) -> str | None:
             return url
         text = url
     return None
+
+
+def near_urls(url: str) -> tuple[str, ...]:
+    """Return the canonical URLs that differ from one only in the scheme, `www.`, or a slash at the end of the path."""
+    parts = urlsplit(url)
+    near: dict[str, None] = {}
+    for scheme, www, slash in itertools.product(("http", "https"), ("", "www."), ("", "/")):
+        host = www + parts.netloc.removeprefix("www.")
+        path = parts.path.removesuffix("/") + slash
+        variant = canonical_url(urlunsplit((scheme, host, path, parts.query, parts.fragment)))
+        if variant is not None and variant != url:
+            near[variant] = None
+    return tuple(near)
 
 
 def _is_plain(text: str) -> bool:

@@ -8,9 +8,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
-from pipelines.algorithms.web.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url, near_urls
 from pipelines.core import storage
 from pipelines.core.errors import UsageError
 from pipelines.core.progress import show_progress
@@ -116,16 +115,3 @@ def check_files_source(config: ScrapeConfig, flag: str) -> None:
             f"{flag} reads files, and --source {config.source} queries an API; scrape first, then name the "
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
-
-
-def near_urls(url: str) -> tuple[str, ...]:
-    """Return the canonical URLs that differ from one only in the scheme, `www.`, or a slash at the end of the path."""
-    parts = urlsplit(url)
-    near: dict[str, None] = {}
-    for scheme, www, slash in itertools.product(("http", "https"), ("", "www."), ("", "/")):
-        host = www + parts.netloc.removeprefix("www.")
-        path = parts.path.removesuffix("/") + slash
-        variant = canonical_url(urlunsplit((scheme, host, path, parts.query, parts.fragment)))
-        if variant is not None and variant != url:
-            near[variant] = None
-    return tuple(near)
