@@ -9,17 +9,19 @@ from typing import Any
 from pipelines.core.errors import UsageError
 from pipelines.corpus.tables import CorpusTables
 
-# Name -> the value by which documents are grouped. A document counts once for each of its subreddits.
+# Name -> the column of documents, and the value by which they are grouped. A document counts once for each of its
+# subreddits; lengths are in powers of two.
 GROUPS = {
-    "domain": "domain",
-    "language": "language",
-    "year": "year(make_timestamp(created_utc * 1000000))",
-    "subreddit": "unnest(list_distinct(subreddits))",
-    # By powers of two.
-    "length": "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END",
+    "domain": ("domain", "domain"),
+    "language": ("language", "language"),
+    "year": ("created_utc", "year(make_timestamp(created_utc * 1000000))"),
+    "subreddit": ("subreddits", "unnest(list_distinct(subreddits))"),
+    "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
-_COLUMNS = {"domain": "domain", "language": "language", "year": "created_utc", "subreddit": "subreddits"}
-_WORDS = r"len(regexp_split_to_array(trim(text), '\s+'))"
+# Of every document, whether or not it has such columns.
+_MEASURED = {"words", "bytes"}
+# Runs of what Python does not call white space.
+_WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,23 +54,24 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     if the documents have no such column.
     """
     columns = tables.columns("documents")
-    usual = [name for name in GROUPS if name == "length" or _COLUMNS[name] in columns]
-    values = {name: _value(name, columns) for name in by or usual}
+    kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
+    absent = {name: column for name, (column, _) in kinds.items() if column not in _MEASURED.union(columns)}
+    for name, column in absent.items() if by else ():
+        raise UsageError(f"--by {name}: the documents have no column {column}; there are {', '.join(columns)}")
     words = f"coalesce(words, {_WORDS})" if "words" in columns else _WORDS
-    needed = sorted({_COLUMNS.get(name, name) for name in by or usual if name != "length"} & set(columns))
+    needed = sorted({column for column, _ in kinds.values()} - _MEASURED - {*absent.values()})
     # The texts are read once, whatever the number of groups.
     tables.rows(
         "CREATE OR REPLACE TEMP TABLE measured AS "
         f"SELECT {', '.join([*map(_quoted, needed), f'{words} AS words', 'strlen(text) AS bytes'])} FROM documents"
     )
     [total] = _counts(tables, "NULL", 1)
-    groups = {name: _counts(tables, value, limit) for name, value in values.items()}
+    groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
     if not by:  # of the usual kinds, those of which something is known
         groups = {name: counts for name, counts in groups.items() if any(count.value is not None for count in counts)}
-        values = {name: values[name] for name in groups}
     sizes = {
-        name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {value} AS value FROM measured)")[0]["size"]
-        for name, value in values.items()
+        name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]
+        for name in groups
     }
     return Statistics(total, groups, sizes)
 
@@ -77,15 +80,6 @@ def _name(value: Any, kind: str) -> str:
     if value is None:
         return "(unknown)"
     return f"{value:,} to {2 * value - 1:,} words" if kind == "length" and value else str(value)
-
-
-def _value(name: str, columns: Sequence[str]) -> str:
-    """Return the value of a kind of groups as SQL; raise UsageError if it needs a column that is not there."""
-    if name != "length" and _COLUMNS.get(name, name) not in columns:
-        raise UsageError(
-            f"--by {name}: the documents have no column {_COLUMNS.get(name, name)}; there are {', '.join(columns)}"
-        )
-    return GROUPS.get(name, _quoted(name))
 
 
 def _counts(tables: CorpusTables, value: str, limit: int | None) -> list[Counts]:

@@ -111,6 +111,18 @@ def test_a_corpus_without_links_pages_and_documents_explains_nothing(
     assert "no finished stage has links, pages, documents or tokens" in message
 
 
+def test_words_of_own_documents_are_counted_as_python_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    texts = ["\n\ttwo words\n", "naïve 日本 \U0001f600", *(f"a{ord(mark)}{mark}b{mark}" for mark in space)]
+    _dedup(tmp_path, [{"id": str(number), "text": text} for number, text in enumerate(texts)])
+    statistics = json.loads(_run(tmp_path, capsys, "stats", "--by", "id", "--by", "length", "--limit", "99", "--json"))
+    documents = {row["id"]: row["text"] for row in _shown(tmp_path, capsys, "--limit", "99")}
+    assert {group["value"]: group["words"] for group in statistics["groups"]["id"]} == {
+        id: len(text.split()) for id, text in documents.items()
+    }
+    assert {group["value"] for group in statistics["groups"]["length"]} == {2}
+
+
 def test_a_stage_that_the_build_skips_is_out_of_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"id": f"d{number}", "url": f"http://{number}.org/", "text": f"text {number}"} for number in range(3)]
     _dedup(tmp_path, rows)
