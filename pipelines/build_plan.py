@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.build import CorpusConfig, check_corpus, check_stages, plan_stage
@@ -23,7 +23,6 @@ _WARC_BYTES_PER_LINK = 47_000
 # Of a result, per byte of its input: measured on the demo's pages (extract) and on 16 MB of documentation (tokenize);
 # for the others a bound, since they keep at most what they read.
 _BYTES_PER_INPUT_BYTE = {"scrape": 1.0, "extract": 0.3, "dedup": 1.0, "remove-wikipedia": 1.0, "tokenize": 2.6}
-_NOT_ESTIMATED = "not estimated"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,64 +109,39 @@ def _estimate(
     config: CorpusConfig, spec: StageSpec, plan: RunPlan, expected: dict[str, _Expected]
 ) -> tuple[int | None, str]:
     """Return what a stage adds on disk and from what that is estimated; add its result to the expected ones."""
-    output = storage.join(config.corpus, spec.name)
-    before = read_manifest(output) if has_manifest(output) else None
-    input_bytes, records = _input_size(config, spec, expected)
     if plan.action == "keep":
         return 0, ""
-    if before and (growth := _growth(config, spec, before, records)) is not None:
+    output = storage.join(config.corpus, spec.name)
+    before = read_manifest(output) if has_manifest(output) else None
+    main = spec.main_input or next(iter(spec.reads), None)
+    if main and (source := config.upstream(spec.name).get(main)):
+        result = _expect(config, source, expected)
+        input_bytes, records = result.size_bytes, result.records
+        amount_before, amount = before.records_in if before else 0, records
+    else:
+        sizes = _file_sizes(config.own_input(spec.name) if main else config.files(spec.name))
+        input_bytes, records = sum(sizes.values()) if sizes else None, None
+        read_before = before.identity.inputs if before and not main else ()
+        amount_before = sum(size for path, size in sizes.items() if storage.basename(path) in read_before)
+        amount = input_bytes
+    if before and amount_before and amount is not None:
+        growth = amount / amount_before
         size: int | None = round((_size(before) or 0) * growth)
         basis = "from the earlier result, by the size of the input"
         records = round(before.records_out * growth)
+    elif spec.name == "fetch" and records is not None:
+        size, basis = records * _WARC_BYTES_PER_LINK, f"{_WARC_BYTES_PER_LINK / 1000:.0f} kB per link"
+    elif (ratio := _BYTES_PER_INPUT_BYTE.get(spec.name)) and input_bytes is not None:
+        size, basis = round(input_bytes * ratio), f"{ratio:g} times its input"
     else:
-        size, basis = _from_input(spec.name, input_bytes, records)
+        size, basis = None, "not estimated"
     expected[spec.name] = _Expected(size, records, changes=True)
     if size is not None and before and spec.name == "fetch" and plan.action == "add":
         size = max(0, size - (_size(before) or 0))  # the WARC files that are there are linked
     return size, basis
 
 
-def _input_size(config: CorpusConfig, spec: StageSpec, expected: dict[str, _Expected]) -> tuple[int | None, int | None]:
-    """Return the bytes and records of the main input of a stage, None if unknown."""
-    main = spec.main_input or next(iter(spec.reads), None)
-    if main is None:
-        return _total_bytes(config.files(spec.name)), None
-    if source := config.upstream(spec.name).get(main):
-        result = _expect(config, source, expected)
-        return result.size_bytes, result.records
-    return _total_bytes(config.own_input(spec.name)), None
-
-
-def _total_bytes(paths: Sequence[str]) -> int | None:
-    files = [file for path in paths if path != "-" for file in _files(path)]
-    return sum(map(storage.size_bytes, files)) if files else None
-
-
-def _files(path: str) -> list[str]:
-    return [
-        file
-        for match in expand_globs([path])
-        for file in (storage.walk_files(match) if storage.is_folder(match) else [match])
-    ]
-
-
-def _growth(config: CorpusConfig, spec: StageSpec, before: Manifest, records: int | None) -> float | None:
-    """Return how many times as large as that of an earlier result the input is, None if unknown."""
-    if spec.reads:
-        return records / before.records_in if records is not None and before.records_in else None
-    sizes: Mapping[str, int] = {
-        storage.basename(file): storage.size_bytes(file)
-        for path in config.files(spec.name)
-        if path != "-"
-        for file in _files(path)
-    }
-    known = sum(size for name, size in sizes.items() if name in before.identity.inputs)
-    return sum(sizes.values()) / known if known else None
-
-
-def _from_input(stage: str, input_bytes: int | None, records: int | None) -> tuple[int | None, str]:
-    if stage == "fetch" and records is not None:
-        return records * _WARC_BYTES_PER_LINK, f"{_WARC_BYTES_PER_LINK / 1000:.0f} kB per link"
-    if (ratio := _BYTES_PER_INPUT_BYTE.get(stage)) and input_bytes is not None:
-        return round(input_bytes * ratio), f"{ratio:g} times its input"
-    return None, _NOT_ESTIMATED
+def _file_sizes(paths: Sequence[str]) -> dict[str, int]:
+    matches = expand_globs([path for path in paths if path != "-"])
+    files = [file for match in matches for file in (storage.walk_files(match) if storage.is_folder(match) else [match])]
+    return {file: storage.size_bytes(file) for file in files}
