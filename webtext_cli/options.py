@@ -60,14 +60,7 @@ class Shared:
             raise InputError(
                 f"{source}: no such folder; run `webtext {basename(source)}` first, or name another input with --input"
             )
-        return [self._spool() if path == STANDARD_INPUT else path for path in self.input] or _as_list(source)
-
-    def _spool(self) -> str:
-        """Return a temporary file, until the command ends, with what standard input contains."""
-        path = spool_standard_input(click.get_current_context().with_resource(temporary_folder()))
-        size = format_bytes(size_bytes(path))
-        make_progress(self.quiet).note(f"standard input: {size} in {path} until the command ends")
-        return path
+        return with_standard_input(self.input, self.quiet) or _as_list(source)
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
@@ -78,6 +71,16 @@ class Shared:
             discard_pages=self.discard_pages,
             serial_if_tiny=self.workers is None,
         )
+
+
+def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
+    """Return paths with, for `-`, a temporary file, until the command ends, with what standard input contains."""
+    if STANDARD_INPUT not in paths:
+        return list(paths)
+    spooled = spool_standard_input(click.get_current_context().with_resource(temporary_folder()))
+    size = format_bytes(size_bytes(spooled))
+    make_progress(quiet).note(f"standard input: {size} in {spooled} until the command ends")
+    return [spooled if path == STANDARD_INPUT else path for path in paths]
 
 
 def _as_list(source: str | list[str] | None) -> list[str]:

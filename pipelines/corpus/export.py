@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pipelines.core.compression import strip_compression
 from pipelines.core.document_split import hash_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import to_json
+from pipelines.core.format import plural, to_json
 from pipelines.pipeline import DOCUMENT_STAGES
 
 # Between the texts of a .txt file.
@@ -27,24 +27,37 @@ _HASHES = float(1 << 64)
 
 
 def export_text(
-    documents: Sequence[str], output: str, kind: str | None, share: float, limit: int | None, text_field: str = "text"
+    documents: Sequence[str],
+    output: str,
+    kind: str | None,
+    share: float,
+    limit: int | None,
+    text_field: str,
+    note: Callable[[str], None],
 ) -> int:
     """Write documents in their order to a file, or to standard output (`-`); return how many.
 
     `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
-    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. Raises UsageError
-    for a name of another kind, InputError if there is no document.
+    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. `note` receives
+    what of the input is not read, and how many records are not a document. Raises UsageError for a name of another
+    kind, InputError if there is no document.
     """
     kind = kind or _kind_of(output)
+    source, drops = inputs.open_documents(documents, text_field), Drops()
+    for message in source.notes:
+        note(message)
     written = 0
     with _open(output) as stream:
-        for batch in _sample(documents, text_field, share):
+        for batch in _sample(source, share, drops):
             batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
             for row in batch.to_pylist():
                 stream.write(_text(row, is_first=written == 0) if kind == "txt" else _line(row))
                 written += 1
             if written == limit:
                 break
+        if reasons := ", ".join(f"{reason} {count:,}" for reason, count in sorted(drops.counts.items())):
+            records = plural(drops.counts.total(), "record of the input is", "records of the input are")
+            note(f"{records} not a document ({reasons})")
         if kind == "txt":
             stream.write(b"\n")
         if not written:
@@ -84,9 +97,9 @@ def _open(output: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, raw)
 
 
-def _sample(documents: Sequence[str], text_field: str, share: float) -> Iterator[pa.RecordBatch]:
-    for shard in inputs.open_documents(documents, text_field).shards:
-        for batch in inputs.read_documents(shard, Drops()):
+def _sample(source: inputs.DocumentInput, share: float, drops: Drops) -> Iterator[pa.RecordBatch]:
+    for shard in source.shards:
+        for batch in inputs.read_documents(shard, drops):
             if share < 1:
                 batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))
             yield batch

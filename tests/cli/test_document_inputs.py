@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from webtext_cli.commands.dedup import command as dedup
+from webtext_cli.commands.export_text import command as export_text
 from webtext_cli.commands.remove_wikipedia import command as remove_wikipedia
 
 
@@ -59,6 +60,26 @@ def test_files_that_are_not_read_are_noted(tmp_path: Path) -> None:
         (tmp_path / "mine" / name).write_text("some text")
     result = _dedup(tmp_path / "out", "-i", str(tmp_path / "mine"))
     assert f"{tmp_path}/mine: 3 files of other types not read: .docx 1, .pdf 2" in result.output
+
+
+def test_what_is_not_exported_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.jsonl").write_text('{"text": "one"}\n{"no": "text"}\nnot JSON\n{"text": "two"}\n')
+    (tmp_path / "mine" / "b.docx").write_text("x")
+    result = CliRunner().invoke(export_text, ["-i", str(tmp_path / "mine")])
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == ["one", "two"]
+    assert result.stderr.splitlines() == [
+        f"note: {tmp_path}/mine: 1 file of other types not read: .docx 1",
+        "note: 2 records of the input are not a document (bad_json 1, missing_text 1)",
+        "2 documents written",
+    ]
+
+
+def test_standard_input_is_exported(tmp_path: Path) -> None:
+    arguments = ["-i", "-", "-o", str(tmp_path / "a.txt")]
+    result = CliRunner().invoke(export_text, arguments, input='[{"text": "one"}, {"text": "two"}]')
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "a.txt").read_text() == "one\n<|endoftext|>\ntwo\n"
 
 
 def _corpus(folder: Path) -> tuple[Path, Path]:

@@ -6,12 +6,19 @@ import sys
 
 import click
 
-from webtext_cli.options import corpus_option, debug_option
+from webtext_cli.console import make_progress
+from webtext_cli.options import corpus_option, debug_option, with_standard_input
 
 
 @click.command("export-text")
 @corpus_option
-@click.option("--input", "-i", metavar="PATH", multiple=True, help="Documents, instead of the corpus's (repeatable).")
+@click.option(
+    "--input",
+    "-i",
+    metavar="PATH",
+    multiple=True,
+    help="Documents, instead of the corpus's (repeatable); - is standard input.",
+)
 @click.option(
     "--text-field",
     default="text",
@@ -60,7 +67,7 @@ def command(
     """
     from pipelines.corpus.export import export_text, last_documents
 
-    documents = list(input) or [last_documents(corpus)]
-    written = export_text(documents, output, kind, sample, limit, text_field)
+    documents = with_standard_input(input) or [last_documents(corpus)]
+    written = export_text(documents, output, kind, sample, limit, text_field, make_progress().note)
     click.echo(f"{written:,} documents written", err=True)
     sys.stdout.flush()
