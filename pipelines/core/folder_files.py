@@ -13,7 +13,7 @@ from pipelines.core.errors import InputError, UsageError, translate_format_error
 from pipelines.core.format import plural
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE, read_manifest
-from pipelines.core.run_record import RUNS
+from pipelines.core.run_record import without_logs
 
 # One document per file: what is next to them does not describe tables.
 _PLAIN_SUFFIXES = (".txt", ".md")
@@ -24,8 +24,7 @@ def files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | N
 
     Raises InputError if there are none, and UsageError if a stage wrote some of the files.
     """
-    # The log of the runs of a corpus stands next to the user's own files.
-    files = [file for file in storage.walk_files(folder) if storage.basename(file) != RUNS]
+    files = without_logs(storage.walk_files(folder), notes)
     _check_no_stage_inside(folder, files)
     described = _files_of_data_sets(files)
     files = [file for file in files if described.get(storage.parent(file), {file}) >= {file}]

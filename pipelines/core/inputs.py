@@ -24,7 +24,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.folder_files import files_in_folder
 from pipelines.core.journal import is_unfinished
 from pipelines.core.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
-from pipelines.core.run_record import RUNS
+from pipelines.core.run_record import without_logs
 from pipelines.core.stage import RunOptions
 from pipelines.core.table_readers import (
     TABLE_SUFFIXES,
@@ -161,7 +161,7 @@ def expand_paths(
     folder with others. With `check_types`, other named files are refused.
     """
     files: list[str] = []
-    for path in expand_globs(paths):
+    for path in expand_globs(paths, notes):
         if storage.is_folder(path):
             files.extend(files_in_folder(path, tuple(suffixes), notes))
         elif not storage.exists(path):
@@ -177,12 +177,14 @@ def expand_paths(
     return list({storage.absolute_path(file): file for file in reversed(files)}.values())[::-1]
 
 
-def expand_globs(paths: Sequence[str]) -> list[str]:
-    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing."""
+def expand_globs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
+    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing.
+
+    `notes` receives a line for a match that is not read, the log of runs of a corpus.
+    """
     expanded: list[str] = []
     for path in paths:
-        is_glob = storage.is_glob(path)
-        matches = [match for match in storage.glob(path) if storage.basename(match) != RUNS] if is_glob else [path]
+        matches = without_logs(storage.glob(path), notes) if storage.is_glob(path) else [path]
         if not matches:
             raise InputError(f"{path}: matches no files")
         expanded.extend(matches)

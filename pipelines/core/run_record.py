@@ -10,7 +10,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.core import storage
@@ -18,12 +18,14 @@ from pipelines.core.errors import InputError, StorageError
 from pipelines.core.manifest import Identity, Manifest
 from pipelines.core.progress import Progress
 
-RUNS = "runs.jsonl"
+_RUNS = "runs.jsonl"
 # Hidden, as the lock: not a file of the result.
 _PROGRESS = ".progress.json"
 # Between two writes; in an object store each costs a request.
 _LOCAL_INTERVAL_S, _REMOTE_INTERVAL_S = 1.0, 30.0
 _MAX_ERROR_CHARACTERS = 500
+# A line has the command, which the operating system limits to 2 MiB or less.
+_MAX_LINE_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +132,7 @@ class RecordedProgress:
         """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
         if storage.basename(self._folder) == line["stage"]:
             with self._noted():
-                path = storage.join(storage.parent(self._folder), RUNS)
+                path = storage.join(storage.parent(self._folder), _RUNS)
                 storage.append_line(path, json.dumps(line, ensure_ascii=False))
 
     @contextlib.contextmanager
@@ -147,6 +149,26 @@ def read_progress(folder: str) -> LiveProgress | None:
     """Return the progress of the run that writes a folder, None if there is none."""
     content = _read(storage.join(folder, _PROGRESS))
     return LiveProgress(**content["progress"]) if content else None
+
+
+def without_logs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
+    """Return the files of a folder or glob without logs of runs, which a corpus has next to the user's own files.
+
+    A log has its name and the fields of its lines; `notes` receives a line for it.
+    """
+    logs = {path for path in paths if storage.basename(path) == _RUNS and storage.is_file(path) and _is_log(path)}
+    if notes is not None:
+        notes.extend(f"{path}: the log of the runs of a corpus; not read" for path in sorted(logs))
+    return [path for path in paths if path not in logs]
+
+
+def _is_log(path: str) -> bool:
+    with storage.open_read(path) as stream:
+        line = stream.readline(_MAX_LINE_BYTES)
+    try:
+        return {"stage", "started", "command", "outcome"} <= {*json.loads(line)}
+    except (ValueError, TypeError, RecursionError):  # not JSON, or not an object
+        return False
 
 
 def _read(path: str) -> dict[str, Any] | None:

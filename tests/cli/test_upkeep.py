@@ -16,6 +16,7 @@ import pytest
 
 from pipelines.core.errors import WebtextError
 from pipelines.core.folder_lock import folder_lock
+from pipelines.core.inputs import expand_paths
 from pipelines.core.manifest import Identity, has_manifest
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
@@ -24,6 +25,7 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from pipelines.stages.scrape.sources import find_files
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
@@ -162,6 +164,23 @@ def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
             (tmp_path / "folder" / name).write_bytes((tmp_path / name).read_bytes())
         output = tmp_path / f"out{len(documents)}"
         assert dedup(DedupConfig(), documents=documents, output=str(output), options=RunOptions()).records_in == 2
+    # A file of one's own may have this name.
+    own = [tmp_path / "own" / name for name in ("runs.jsonl", "RS_2017-11.jsonl")]
+    own[0].parent.mkdir()
+    for path in own:
+        path.write_text('{"text": "My marathon", "url": "http://a.org/"}\n')
+    log = str(tmp_path / "runs.jsonl")
+    for paths in ([str(own[0].parent)], [str(tmp_path / "own" / "*.jsonl"), log]):
+        for matches in (expand_paths(paths, [".jsonl"]), [file.path for file in find_files(paths, "urls")]):
+            assert {Path(path) for path in matches} - {Path(log)} == {*own}
+    notes: list[str] = []
+    expand_paths([str(tmp_path / "*.jsonl"), str(tmp_path / "folder")], [".jsonl"], notes=notes)
+    assert notes == [
+        f"{log}: the log of the runs of a corpus; not read",
+        f"{tmp_path}/folder/runs.jsonl: the log of the runs of a corpus; not read",
+    ]
+    assert expand_paths([log], [".jsonl"]) == [log]
+    assert [file.path for file in find_files([str(tmp_path / "*.jsonl")], "dumps")] == [str(tmp_path / "texts.jsonl")]
 
 
 def test_clean_removes_what_killed_runs_left_and_asks_first(

@@ -18,7 +18,7 @@ from pipelines.core.errors import InputError
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.journal import JOURNAL
 from pipelines.core.manifest import MANIFEST_FILE
-from pipelines.core.run_record import RUNS
+from pipelines.core.run_record import without_logs
 from pipelines.core.url_lists import JSON_SUFFIXES, URL_LIST_SUFFIXES
 
 STANDARD_INPUT = "-"
@@ -72,7 +72,7 @@ def _expand(path: str, matches: Callable[[str], bool], noun: str) -> list[str]:
         candidates, problem = _outside_stage_folders(storage.walk_files(path)), f"contains no {noun}"
     else:
         raise InputError(f"{path}: no such file or folder")
-    files = [file for file in candidates if matches(file) and storage.is_file(file)]
+    files = [file for file in without_logs(candidates) if matches(file) and storage.is_file(file)]
     if not files:
         raise InputError(f"{path}: {problem}")
     return files
@@ -89,14 +89,14 @@ def _outside_stage_folders(paths: list[str]) -> list[str]:
 def _is_dump(path: str) -> bool:
     name = storage.basename(path)
     # Dumps of comments are next to those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
-    if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments") or name == RUNS:
+    if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments"):
         return False
     return name.endswith((*SUFFIXES, *JSON_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
 
 
 def _is_url_list(path: str) -> bool:
     name = storage.basename(path)
-    return not name.startswith(".") and name != RUNS and strip_compression(name).endswith(URL_LIST_SUFFIXES)
+    return not name.startswith(".") and strip_compression(name).endswith(URL_LIST_SUFFIXES)
 
 
 @contextlib.contextmanager
