@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipelines.core import shards, storage
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
-from pipelines.core.text_columns import drop_invalid_text
+from pipelines.core.text_columns import drop_invalid_text, is_text
 from pipelines.core.text_readers import ID_COLUMNS_TO_KEEP, TEXT_FIELD_ADVICE, ReadOptions
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -111,7 +111,7 @@ def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: R
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
     texts = _pop_column(columns, options.text_field, path, TEXT_FIELD_ADVICE)
-    if not _is_text(texts.type):
+    if not is_text(texts.type):
         raise InputError(
             f"{path}: column {options.text_field!r} is {texts.type}, not text; choose another with --text-field"
         )
@@ -125,30 +125,20 @@ def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: R
     shards.check_values(path, pa.RecordBatch.from_pydict(checked), row)
     ids = _ids(given_ids, id_field, path, [f"{name}:{row + offset}" for offset in range(len(texts))])
     output = {"id": (pa.field("id", pa.string(), nullable=False), ids)}
-    for key in batch.schema.names:
-        if key == _first_name(batch.schema, options.text_field):
+    text_field = options.text_field if options.text_field in batch.schema.names else options.text_field.split(".")[0]
+    for field in batch.schema:
+        if field.name == text_field:
             decoded = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
             output["text"] = (pa.field("text", pa.string(), nullable=False), decoded.cast(pa.string()))
-        if key in rest:
-            output[key] = (_field_like(batch.schema, key, rest[key]), rest[key])
+        if field.name in rest:
+            column = rest[field.name]
+            # Of another type without what was the text or the id.
+            output[field.name] = (
+                field if field.type.equals(column.type) else pa.field(field.name, column.type),
+                column,
+            )
     fields, arrays = zip(*output.values(), strict=True)
     return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))
-
-
-def _field_like(schema: pa.Schema, name: str, column: pa.Array) -> pa.Field:
-    field = schema.field(name)
-    return field if field.type.equals(column.type) else pa.field(name, column.type)
-
-
-def _first_name(schema: pa.Schema, field: str) -> str:
-    return field if field in schema.names else field.partition(".")[0]
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(
-        pa.types.is_string(value_type) or pa.types.is_large_string(value_type) or pa.types.is_string_view(value_type)
-    )
 
 
 def _pop_column(columns: dict[str, pa.Array], field: str, path: str, advice: str = "") -> pa.Array:

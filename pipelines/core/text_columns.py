@@ -11,6 +11,12 @@ import pyarrow as pa
 from pipelines.core.drops import Drops
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type contains texts, of a dictionary or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
 def text_arrays(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     """Return the bytes of a column without nulls, and the offset of each text in them plus the end of the last.
 

@@ -31,7 +31,7 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # A surrogate as raw bytes, which UTF-8 forbids but json.loads accepts. A separate pattern, tried only on lines with its
 # first byte: a combined pattern is many times slower on every line.
 _RAW_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 # JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
@@ -223,16 +223,16 @@ def _record_row(record: dict[str, Any], default_id: str, drops: Drops, options: 
     return row
 
 
-def pop_field(record: dict[str, Any], field: str) -> Any:
-    """Remove a field of a record, or of an object in it (`doc.content`), and return its value, None if it is absent."""
+def pop_field(record: dict[str, Any], field: str, default: Any = None) -> Any:
+    """Remove a field of a record, or of an object in it (`doc.content`), and return its value."""
     if field in record:
         return record.pop(field)
     name, _, rest = field.partition(".")
     nested = record.get(name)
     if not rest or not isinstance(nested, dict):
-        return None
+        return default
     nested = record[name] = dict(nested)
-    value = pop_field(nested, rest)
+    value = pop_field(nested, rest, default)
     if not nested:
         del record[name]
     return value
@@ -292,7 +292,7 @@ def _check_header(path: str, names: list[str], options: ReadOptions) -> list[str
 
 
 def _csv_row(record: dict[str, Any], id: str, drops: Drops, options: ReadOptions) -> Row | None:
-    if _SURROGATE.search(record[options.text_field]):
+    if SURROGATE.search(record[options.text_field]):
         drops.add("not_utf8", record.get(options.id_field or "id") or id)
         return None
     for key, cell in record.items():

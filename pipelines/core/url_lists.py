@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -15,6 +14,8 @@ from pipelines.core.bounded import numbered_lines
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.csv_rows import NumberedLines, TableRow, table_rows
 from pipelines.core.errors import InputError
+from pipelines.core.text_columns import is_text
+from pipelines.core.text_readers import SURROGATE, pop_field, replace_surrogates
 
 DEFAULT_COLUMN = "url"
 TOO_LONG = "too_long"
@@ -24,7 +25,7 @@ JSON_SUFFIXES = (".json", ".ndjson", ".jsonl")
 URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 _SHOWN_BYTES = 200
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_ABSENT = object()
 
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
 _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
@@ -109,8 +110,16 @@ def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]])
             first_fields = list(record)
             if set(record) >= _SUBMISSION_FIELDS:
                 raise InputError(f"{path}: is a dump of submissions, not a list of URLs; omit --source urls")
-        has_field = has_field or field in record or field.partition(".")[0] in record
-        yield _json_url(number, line, record, field)
+        value = pop_field(record, field, _ABSENT)
+        has_field = has_field or value is not _ABSENT
+        if value is _ABSENT:
+            yield BadRow(number, "no_field", line)
+        elif not isinstance(value, str | None):
+            yield BadRow(number, "not_text", line)
+        elif value and len(value) > _MAX_URL_BYTES:
+            yield _long_url(number, line)
+        else:  # JSON can spell half of a surrogate pair ("\\ud83d"), which UTF-8 cannot encode
+            yield (value if value is None or value.isascii() else replace_surrogates(value)) or None
     if not count:
         raise _empty_list(path)
     if first_fields is not None and not has_field:
@@ -126,21 +135,6 @@ def _check_not_table(path: str, line: bytes, field: str) -> None:
             raise InputError(
                 f"{path}: begins with the header of a table, but is read as lines; rename it to end in {suffix}"
             )
-
-
-def _json_url(number: int, line: bytes, record: dict[str, Any], field: str) -> str | BadRow | None:
-    """Return the text in a field, or in a field of a nested object (`meta.url`)."""
-    value: Any = record
-    for name in [field] if field in record else field.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return BadRow(number, "no_field", line)
-        value = value[name]
-    if isinstance(value, str):
-        if len(value) > _MAX_URL_BYTES:
-            return _long_url(number, line)
-        # JSON can spell half of a surrogate pair ("\\ud83d"), which UTF-8 cannot encode.
-        return (value if value.isascii() else _SURROGATES.sub("\ufffd", value)) or None
-    return None if value is None else BadRow(number, "not_text", line)
 
 
 def _table_urls(path: str, column: str, rows: Iterable[TableRow]) -> Iterator[str | BadRow | None]:
@@ -160,7 +154,7 @@ def _table_urls(path: str, column: str, rows: Iterable[TableRow]) -> Iterator[st
                 yield _long_url(*lines[0])
             elif "\n" in url or "\r" in url:
                 yield _bad_row(lines, "several_lines")
-            elif not url.isascii() and _SURROGATES.search(url):
+            elif not url.isascii() and SURROGATE.search(url):
                 yield _bad_row(lines, "not_utf8")
             else:
                 yield url or None
@@ -182,7 +176,8 @@ def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | 
         _column_index(path, names, column)
         for batch in shards.read_batches(path, [column]):
             values = batch.column(column)
-            _check_text(path, column, values.type)
+            if not (is_text(values.type) or pa.types.is_null(values.type)):
+                raise ColumnError(f"{path}: column {column!r} is {values.type}, not text")
             yield from _decode_values(values, done + 1)
             previous, done = done, done + batch.num_rows
             if report_bytes:
@@ -191,12 +186,6 @@ def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | 
         raise
     except InputError as error:
         raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
-
-
-def _check_text(path: str, column: str, kind: pa.DataType) -> None:
-    value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type) or pa.types.is_null(value_type)):
-        raise ColumnError(f"{path}: column {column!r} is {kind}, not text")
 
 
 def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | None]:
@@ -218,8 +207,7 @@ def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | 
 def _column_index(path: str, names: list[str], column: str) -> int:
     names = [name.strip() for name in names]
     if column not in names:
-        shown = ", ".join(names).encode(errors="surrogateescape").decode(errors="replace")
-        raise ColumnError(f"{path}: has no column {column!r}; it has: {shown}")
+        raise ColumnError(f"{path}: has no column {column!r}; it has: {replace_surrogates(', '.join(names))}")
     return names.index(column)
 
 

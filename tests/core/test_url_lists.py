@@ -66,6 +66,10 @@ def test_json_lines_and_plain_lines(tmp_path: Path) -> None:
 
 def test_nested_fields_and_field_names_with_a_dot(tmp_path: Path) -> None:
     records = [{"meta": {"url": "http://a.com/"}}, {"meta.url": "http://b.com/", "meta": 5}, {"meta": {}}, {"meta": []}]
+    dotted = write_compressed(tmp_path, "dotted.jsonl", '{"page": {"meta.url": "http://c.com/"}}\n{"page": null}')
+    assert _read(dotted, "page.meta.url") == (["http://c.com/"], [(2, "no_field", '{"page": null}')])
+    with pytest.raises(InputError, match=r"no line has a field 'page\.url'; the first has: page"):
+        _read(dotted, "page.url")
     path = write_compressed(tmp_path, "documents.jsonl", "\n".join(map(json.dumps, records)))
     urls, rejects = _read(path, "meta.url")
     assert urls == ["http://a.com/", "http://b.com/"]
@@ -164,7 +168,9 @@ def test_tsv_has_no_quotes(tmp_path: Path) -> None:
     assert [(line, reason) for line, reason, _ in rejects] == [(3, "short_row")]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_parquet_columns_of_text(tmp_path: Path, kind: pa.DataType) -> None:
     urls = [None if n % 50 == 7 else f"http://a.com/{n % 99}" for n in range(2500)]
     other = pa.array(range(2500))
