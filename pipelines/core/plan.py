@@ -37,12 +37,23 @@ class DryRun(Exception):  # noqa: N818, it ends the call of a stage, but is not 
         self.plan = plan
 
 
-def is_addition(stage: Stage, recorded: Identity, requested: Identity, shard_inputs: Collection[str]) -> bool:
-    """Return whether a result was built otherwise only in that it lacks some inputs, or in inputs that may grow."""
+def is_addition(
+    stage: Stage,
+    recorded: Identity,
+    requested: Identity,
+    output: str,
+    options: RunOptions,
+    shard_inputs: Collection[str],
+    extends: Extends | None,
+) -> bool:
+    """Return whether a run adds to the finished result in `output`, which lacks only inputs, or parts of them."""
+    if not has_manifest(output) or (stage.is_irreplaceable and options.overwrite and options.discard_pages):
+        return False
     names = _changed_inputs(recorded, requested)
     added = {name for name in names if name in shard_inputs and name not in recorded.inputs}
     added = added if GROWS_BY_FILES in stage.grows else set()
-    return _differs_in_inputs_only(recorded, requested) and names - added <= {*stage.grows}
+    may_grow = _differs_in_inputs_only(recorded, requested) and names - added <= {*stage.grows}
+    return may_grow and (extends is None or extends(output))
 
 
 def may_replace(stage: Stage, recorded: Identity, requested: Identity, options: RunOptions) -> bool:
@@ -94,7 +105,7 @@ def plan_run(
             return RunPlan("keep", "up to date")
         next_folder = OutputFolder(storage.join(output, NEXT))
         tasks = _tasks(next_folder) if next_folder.recorded_identity() == requested else ""
-        if is_addition(stage, recorded, requested, shard_inputs) and (extends is None or extends(output)):
+        if is_addition(stage, recorded, requested, output, options, shard_inputs, extends):
             return RunPlan("add", differences + tasks)
     else:
         tasks = _tasks(folder)

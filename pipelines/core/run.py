@@ -241,7 +241,9 @@ class StageRun:
         if recorded is None:
             self._folder.check_unclaimed()
         elif (differences := recorded.differences(self._identity)) or (reopen and has_manifest(self.output)):
-            is_extended = has_manifest(self.output) and self._extends(recorded, extends)
+            is_extended = is_addition(
+                self._stage, recorded, self._identity, self.output, self._options, self._shard_inputs, extends
+            )
             if not is_extended and not self._folder.has_no_results():
                 check_may_replace(self._stage, recorded, self._identity, self._options, self.output)
             if self.lock_error:
@@ -264,13 +266,6 @@ class StageRun:
             self._open_finished()
         else:
             self._resume(self._intact(self._folder.entries()))
-
-    def _extends(self, recorded: Identity, extends: Extends | None) -> bool:
-        """Return whether this run adds to a finished result instead of replacing it."""
-        if not is_addition(self._stage, recorded, self._identity, self._shard_inputs):
-            return False
-        restarts = self._stage.is_irreplaceable and self._options.overwrite and self._options.discard_pages
-        return not restarts and (extends is None or extends(self.output))
 
     def _build_next(self, differences: str) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""

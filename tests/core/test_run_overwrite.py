@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import re
@@ -15,12 +16,14 @@ from numbers_run import (
     Config,
     Killed,
     Notes,
+    Task,
     files_below,
     refuse_input,
     run_numbers,
     run_to,
     run_with_folder,
     top_files,
+    write_numbers,
 )
 
 from pipelines.core import shards, storage
@@ -31,6 +34,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.journal import OutputFolder
 from pipelines.core.manifest import check_file, read_manifest
+from pipelines.core.plan import DryRun
 from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
 
 
@@ -284,3 +288,23 @@ def test_a_refused_replacement_keeps_the_earlier_result(tmp_path: Path) -> None:
         refuse_input(tmp_path / "out", RunOptions(overwrite=True))
     assert top_files(tmp_path / "out") == before
     assert run_numbers(tmp_path / "out", inputs={"a": "2"})[1] == []
+
+
+@pytest.mark.parametrize("discards_pages", [False, True])
+def test_a_dry_run_decides_as_the_run_does_whether_it_adds(tmp_path: Path, discards_pages: bool) -> None:
+    stage, out = Stage("numbers", 1, is_irreplaceable=True, grows=("a",)), str(tmp_path / "out")
+    earlier = []
+    for content in ("1", "2"):
+        options = RunOptions(overwrite=True, discard_pages=discards_pages)
+        dry = dataclasses.replace(options, dry_run=True)
+        with (
+            pytest.raises(DryRun) as planned,
+            stage_run(stage, Config(), inputs={"a": content}, output=out, options=dry),
+        ):
+            pass
+        with stage_run(stage, Config(), inputs={"a": content}, output=out, options=options) as run:
+            earlier.append(run.earlier)
+            run.map(write_numbers, [Task(0, run.output)])
+            run.finish()
+    assert earlier == [None, None if discards_pages else out]
+    assert planned.value.plan.action == ("rebuild" if discards_pages else "add")
