@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
@@ -42,12 +43,15 @@ _MAX_SIZES = Architecture(layers=1000, width=1 << 17, heads=1 << 17, context=1 <
 class KeyValueCache:
     """The keys and values of earlier tokens, so that each token is computed only once.
 
-    `length` tokens of [layers, blocks, heads, context, head dimension] are filled, equally many in every block.
+    `length` tokens of [layers, blocks, heads, capacity, head dimension] are filled, equally many in every block; the
+    capacity is the context unless it is given.
     """
 
-    def __init__(self, architecture: Architecture, blocks: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, architecture: Architecture, blocks: int, device: torch.device, dtype: torch.dtype, capacity: int = 0
+    ) -> None:
         size = architecture
-        shape = (size.layers, blocks, size.heads, size.context, size.width // size.heads)
+        shape = (size.layers, blocks, size.heads, capacity or size.context, size.width // size.heads)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.length = 0
@@ -58,6 +62,16 @@ class KeyValueCache:
         self.keys[layer, :, :, self.length : end] = key
         self.values[layer, :, :, self.length : end] = value
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
+class Branches(NamedTuple):
+    """New tokens that do not simply follow those in the cache: several continuations of one text, or several texts.
+
+    `positions` are [tokens]; `visible`, [tokens, cached + new tokens], says which tokens a new token attends to.
+    """
+
+    positions: Tensor
+    visible: Tensor
 
 
 class GPT2(nn.Module):
@@ -84,16 +98,20 @@ class GPT2(nn.Module):
         """
         return F.linear(self.hidden(tokens, cache), self.wte.weight)
 
-    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None) -> Tensor:
         """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width]."""
         start = cache.length if cache is not None else 0
-        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        if branches is None:
+            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        else:
+            positions = branches.positions
+        visible = branches and branches.visible
         x = self.drop(self.wte(tokens) + self.wpe(positions))
         for block in self.h:
             if self.activation_checkpointing and self.training:
                 x = checkpoint(block, x, use_reentrant=False)
             else:
-                x = block(x, cache)
+                x = block(x, cache, visible)
         if cache is not None:
             cache.length += tokens.shape[1]
         out: Tensor = self.ln_f(x)
@@ -110,9 +128,9 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
         self.mlp = FeedForward(architecture)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
         """Return the residual stream after this layer, [blocks, tokens, width]."""
-        attended: Tensor = x + self.attn(self.ln_1(x), cache)
+        attended: Tensor = x + self.attn(self.ln_1(x), cache, visible)
         out: Tensor = attended + self.mlp(self.ln_2(attended))
         return out
 
@@ -129,15 +147,18 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(architecture.width, architecture.width)
         self.resid_drop = nn.Dropout(architecture.dropout)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Attend from each token to itself and earlier ones; [blocks, tokens, width]."""
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
+        """Attend from each token to itself and earlier ones, or to the `visible` ones; [blocks, tokens, width]."""
         blocks, tokens, width = x.shape
         query, key, value = (
             part.view(blocks, tokens, self.heads, width // self.heads).transpose(1, 2)
             for part in self.c_attn(x).split(width, dim=2)
         )
         dropout = self.dropout if self.training else 0.0
-        if cache is None or cache.length == 0:
+        if visible is not None and cache is not None:
+            key, value = cache.extend(self.layer, key, value)
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        elif cache is None or cache.length == 0:
             if cache is not None:
                 cache.extend(self.layer, key, value)
             out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)

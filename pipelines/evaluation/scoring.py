@@ -1,0 +1,313 @@
+"""Log-probabilities of continuations, and greedy or sampled continuations, for many texts at once.
+
+Texts that begin alike share the computation of their beginning. All new tokens of a batch are computed in one row, as
+the branches of a tree: a token attends to those before it in its own text. So there is no padding, and ten answers to a
+question of 700 tokens cost the question once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's convention
+from torch import Tensor
+
+from pipelines.core import progress
+from pipelines.core.errors import InputError
+from pipelines.model.device import DeviceConfig
+from pipelines.model.network import LOGITS_AT_ONCE
+from pipelines.model.network.gpt2 import GPT2, Branches, KeyValueCache
+
+Tokens = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+# Takes logits, [texts, vocabulary] in float32 on the CPU, and the numbers of the texts; returns their next tokens.
+Choose = Callable[[Tensor, Sequence[int]], Sequence[int]]
+
+# More new tokens at once cost attention among texts that do not see each other; fewer use the matrix units less.
+_TOKENS_AT_ONCE = {"cpu": 768, "cuda": 4096}
+# Texts that are continued together. More cost memory for their keys and values, see `Scorer.cache_bytes`.
+_TEXTS_AT_ONCE = {"cpu": 16, "cuda": 64}
+
+
+class Request(NamedTuple):
+    """A text, with at least one token, and the continuations that are scored after it."""
+
+    prefix: Sequence[int]
+    continuations: Sequence[Sequence[int]]
+
+
+class Score(NamedTuple):
+    """Of every token of a continuation its log-probability in nats, and whether it was the most likely one."""
+
+    log_probs: Floats
+    greedy: npt.NDArray[np.bool_]
+
+
+class Continuation(NamedTuple):
+    """Tokens that follow a text and their log-probabilities; `ended` if they were not cut at the allowed number."""
+
+    tokens: list[int]
+    log_probs: list[float]
+    ended: bool
+
+
+class _Sequence(NamedTuple):
+    """The tokens of a text, of which the last `needed` ones must be computed anew, and its number."""
+
+    tokens: Tokens
+    needed: int
+    number: int
+
+
+class Scorer:
+    """A model on its device; `tokens_at_once` bounds the new tokens of a batch."""
+
+    def __init__(self, model: GPT2, device: DeviceConfig, tokens_at_once: int = 0) -> None:
+        self._model = model
+        self._device = device
+        self._tokens_at_once = tokens_at_once or _TOKENS_AT_ONCE.get(device.device.type, _TOKENS_AT_ONCE["cpu"])
+        self._texts_at_once = _TEXTS_AT_ONCE.get(device.device.type, _TEXTS_AT_ONCE["cpu"])
+        self.context = model.architecture.context
+
+    def score(self, requests: Sequence[Request]) -> list[list[Score]]:
+        """Return the scores of all continuations of each request.
+
+        The results do not depend on the batches beyond rounding. Raises InputError if logits are not finite.
+        """
+        places = [(number, index) for number, request in enumerate(requests) for index in range(len(request[1]))]
+        targets = [np.array(requests[number].continuations[index], np.int64) for number, index in places]
+        sequences = [
+            _Sequence(np.concatenate([requests[place].prefix, wanted[:-1]]).astype(np.int64), len(wanted), number)
+            for number, ((place, _), wanted) in enumerate(zip(places, targets, strict=True))
+            if len(wanted)
+        ]
+        scores = [[_EMPTY] * len(request.continuations) for request in requests]
+        tree = self._tree(0)
+        with torch.no_grad(), self._device.autocast():
+            for batch in _batches(sequences, self._tokens_at_once):
+                paths, hidden = tree.extend(batch)
+                entries = np.concatenate([path[-item.needed :] for path, item in zip(paths, batch, strict=True)])
+                wanted = np.concatenate([targets[item.number] for item in batch])
+                log_probs, greedy = self._score_tokens(hidden, entries - tree.retained, wanted)
+                ends = np.cumsum([item.needed for item in batch])[:-1]
+                parts = zip(batch, np.split(log_probs, ends), np.split(greedy, ends), strict=True)
+                for item, part, is_greedy in parts:
+                    number, index = places[item.number]
+                    scores[number][index] = Score(part, is_greedy)
+                progress.advance(len(wanted))
+        return scores
+
+    def continue_texts(
+        self,
+        texts: Sequence[Sequence[int]],
+        max_tokens: int,
+        is_complete: Callable[[int, list[int]], bool],
+        choose: Choose | None = None,
+    ) -> list[Continuation]:
+        """Continue texts by at most `max_tokens` tokens, the most likely ones or those that `choose` returns.
+
+        A text ends where `is_complete` returns true for its number and new tokens, or at the model's context.
+        """
+        sequences = [_Sequence(np.array(text, np.int64), 1, number) for number, text in enumerate(texts)]
+        results: dict[int, Continuation] = {}
+        tree = self._tree(max_tokens)
+        with torch.no_grad(), self._device.autocast():
+            for batch in _batches(sequences, self._tokens_at_once, self._texts_at_once):
+                results |= self._continue_batch(tree, batch, max_tokens, is_complete, choose or _most_likely)
+        return [results[number] for number in range(len(texts))]
+
+    def cache_bytes(self, max_tokens: int = 0) -> int:
+        """Return the memory for keys and values, in bytes; `max_tokens` as for `continue_texts`, 0 for `score`."""
+        size = self._model.architecture
+        return 2 * size.layers * size.width * self._capacity(max_tokens) * self._cache_dtype.itemsize
+
+    def _capacity(self, max_tokens: int) -> int:
+        return self.context + max(self._tokens_at_once, self.context) + self._texts_at_once * max_tokens
+
+    @property
+    def _cache_dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self._device.bf16 else self._model.wte.weight.dtype
+
+    def _tree(self, max_tokens: int) -> _Tree:
+        capacity = self._capacity(max_tokens)
+        cache = KeyValueCache(self._model.architecture, 1, self._device.device, self._cache_dtype, capacity)
+        return _Tree(self._model, cache)
+
+    def _continue_batch(
+        self,
+        tree: _Tree,
+        batch: Sequence[_Sequence],
+        max_tokens: int,
+        is_complete: Callable[[int, list[int]], bool],
+        choose: Choose,
+    ) -> dict[int, Continuation]:
+        paths, hidden = tree.extend(batch)
+        hidden = hidden[[int(path[-1]) - tree.retained for path in paths]]
+        results = {item.number: Continuation([], [], False) for item in batch}
+        active = list(range(len(batch)))
+        while active:
+            logits = F.linear(hidden, self._model.wte.weight).float()
+            log_probs = torch.log_softmax(logits, 1)
+            _check_finite(log_probs)
+            chosen = choose(logits.cpu(), [batch[index].number for index in active])
+            new: dict[int, int] = {}
+            for row, (index, token) in enumerate(zip(active, chosen, strict=True)):
+                number, tokens, _ = batch[index].number, *results[batch[index].number][:2]
+                tokens.append(token)
+                results[number].log_probs.append(float(log_probs[row, token]))
+                if is_complete(number, tokens):
+                    results[number] = results[number]._replace(ended=True)
+                elif len(tokens) < max_tokens and len(batch[index].tokens) + len(tokens) <= self.context:
+                    new[index] = token
+            progress.advance(len(active))
+            active = list(new)
+            if active:
+                hidden = tree.append(new)
+        return results
+
+    def _score_tokens(self, hidden: Tensor, rows: Tokens, targets: Tokens) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the log-probability of a target after the hidden state of its row, and whether it is the largest."""
+        log_probs = np.empty(len(rows))
+        greedy = np.empty(len(rows), np.bool_)
+        step = max(1, LOGITS_AT_ONCE // self._model.architecture.vocab_size)
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            logits = F.linear(hidden[torch.from_numpy(rows[part]).to(hidden.device)], self._model.wte.weight).float()
+            wanted = torch.from_numpy(targets[part]).to(hidden.device)
+            chosen = logits.gather(1, wanted[:, None]).squeeze(1) - torch.logsumexp(logits, 1)
+            _check_finite(chosen)
+            log_probs[part] = chosen.cpu().numpy()
+            greedy[part] = (logits.argmax(1) == wanted).cpu().numpy()
+        return log_probs, greedy
+
+
+class _Tree:
+    """Texts whose keys and values are in a cache, as paths of its entries, and what their next tokens may see."""
+
+    def __init__(self, model: GPT2, cache: KeyValueCache) -> None:
+        self._model = model
+        self._cache = cache
+        self._last = np.zeros(0, np.int64)  # the tokens of the last text, and their entries
+        self._path = np.zeros(0, np.int64)
+        self._visible: Tensor | None = None
+        self._lengths: list[int] = []
+        self.paths: list[Tokens] = []
+        self.retained = 0
+
+    def extend(self, batch: Sequence[_Sequence]) -> tuple[list[Tokens], Tensor]:
+        """Replace the texts; return the entries of the tokens of the new ones, and the hidden states of new entries.
+
+        What the first text shares with the last one of before is retained; new entries begin after `retained`.
+        """
+        self.retained = _retained(self._last, batch[0])
+        self._retain(torch.from_numpy(self._path[: self.retained]))
+        self._last, self._path = batch[0].tokens[: self.retained], np.arange(self.retained)
+        self.paths = []
+        shared_lengths: list[int] = []
+        end = self.retained
+        for text in (item.tokens for item in batch):
+            shared = _common_length(self._last, text)
+            self._path = np.concatenate([self._path[:shared], np.arange(end, end + len(text) - shared)])
+            self._last = text
+            self.paths.append(self._path)
+            shared_lengths.append(shared)
+            end += len(text) - shared
+        new = np.concatenate([item.tokens[shared:] for item, shared in zip(batch, shared_lengths, strict=True)])
+        is_plain = len(batch) == 1 and not self.retained
+        hidden = self._compute(new, None if is_plain else self._branches(shared_lengths, end))
+        self._visible = None
+        return self.paths, hidden
+
+    def append(self, tokens: dict[int, int]) -> Tensor:
+        """Append a token to texts, by number; return the hidden states of these tokens."""
+        if self._visible is None:
+            self._visible = torch.zeros(len(self.paths), self._cache.keys.shape[3], dtype=torch.bool)
+            for number, path in enumerate(self.paths):
+                self._visible[number, torch.from_numpy(path)] = True
+            self._lengths = list(map(len, self.paths))
+        start, numbers = self._cache.length, list(tokens)
+        self._visible[numbers, range(start, start + len(numbers))] = True
+        positions = torch.tensor([self._lengths[number] for number in numbers])
+        for number in numbers:
+            self._lengths[number] += 1
+        branches = Branches(positions, self._visible[numbers, : start + len(numbers)])
+        return self._compute(np.array(list(tokens.values()), np.int64), branches)
+
+    def _compute(self, tokens: Tokens, branches: Branches | None) -> Tensor:
+        device = self._cache.keys.device
+        on_device = branches and Branches(*(part.to(device) for part in branches))
+        return self._model.hidden(torch.from_numpy(tokens)[None].to(device), self._cache, on_device)[0]
+
+    def _branches(self, shared_lengths: Sequence[int], end: int) -> Branches:
+        """Return positions and visibility of the new tokens of the texts, which begin with tokens of earlier ones."""
+        start = self.retained
+        positions = torch.zeros(end - start, dtype=torch.int64)
+        visible = torch.zeros(end - start, end, dtype=torch.bool)
+        for path, shared in zip(self.paths, shared_lengths, strict=True):
+            new = len(path) - shared
+            if new:
+                first = int(path[shared])
+                rows = slice(first - start, first - start + new)
+                positions[rows] = torch.arange(shared, len(path))
+                visible[rows, torch.from_numpy(path[:shared])] = True
+                visible[rows, first : first + new] = torch.ones(new, new, dtype=torch.bool).tril()
+        return Branches(positions, visible)
+
+    def _retain(self, entries: Tensor) -> None:
+        """Keep only these entries of the cache, in this order."""
+        for part in (self._cache.keys, self._cache.values):
+            part[:, :, :, : len(entries)] = part[:, :, :, entries.to(part.device)]
+        self._cache.length = len(entries)
+
+
+_EMPTY = Score(np.zeros(0), np.zeros(0, np.bool_))
+
+
+def _most_likely(logits: Tensor, _numbers: Sequence[int]) -> Sequence[int]:
+    chosen: list[int] = logits.argmax(1).tolist()
+    return chosen
+
+
+def _check_finite(log_probs: Tensor) -> None:
+    if not torch.isfinite(log_probs).all():
+        raise InputError("the model's logits are not finite: its training diverged")
+
+
+def _common_length(a: Tokens, b: Tokens) -> int:
+    """Return how many tokens two texts have in common from their start."""
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+def _retained(previous: Tokens, first: _Sequence) -> int:
+    """Return how many tokens of the previous text are of use to the first text of a batch."""
+    return min(_common_length(previous, first.tokens), len(first.tokens) - first.needed)
+
+
+def _batches(
+    sequences: Sequence[_Sequence], tokens_at_once: int, texts_at_once: int | None = None
+) -> Iterator[list[_Sequence]]:
+    """Sort texts by their tokens; divide them so that a batch has few new tokens, and computes all that it needs."""
+    batch: list[_Sequence] = []
+    last = np.zeros(0, np.int64)
+    tokens = retained = 0
+    for item in sorted(sequences, key=lambda sequence: sequence.tokens.astype(">u4").tobytes()):
+        shared = _common_length(last, item.tokens)
+        retained = min(retained, shared)  # of the item's tokens, those that an earlier batch computed
+        is_full = tokens + len(item.tokens) - shared > tokens_at_once or len(batch) == texts_at_once
+        if batch and (is_full or len(item.tokens) - item.needed < retained):
+            yield batch
+            batch = []
+        if not batch:
+            retained = shared = _retained(last, item)
+            tokens = 0
+        batch.append(item)
+        tokens += len(item.tokens) - shared
+        last = item.tokens
+    if batch:
+        yield batch
