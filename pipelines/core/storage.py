@@ -373,7 +373,12 @@ def write_in_place(path: str, data: bytes) -> None:
 
 def write_json(path: str, value: Any) -> None:
     """Write a JSON value atomically, with sorted keys, so that equal values give equal bytes."""
-    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a JSON value, with sorted keys, as the content of a file."""
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def sha256_of(path: str) -> str:

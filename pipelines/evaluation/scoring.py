@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError
+from pipelines.evaluation.task import Request
 from pipelines.model.device import DeviceConfig
 from pipelines.model.network import LOGITS_AT_ONCE
 from pipelines.model.network.gpt2 import GPT2, Branches, KeyValueCache
@@ -31,13 +32,6 @@ Choose = Callable[[Tensor, Sequence[int]], Sequence[int]]
 _TOKENS_AT_ONCE = {"cpu": 768, "cuda": 4096}
 # Texts that are continued together. More cost memory for their keys and values, see `Scorer.cache_bytes`.
 _TEXTS_AT_ONCE = {"cpu": 16, "cuda": 64}
-
-
-class Request(NamedTuple):
-    """A text, with at least one token, and the continuations that are scored after it."""
-
-    prefix: Sequence[int]
-    continuations: Sequence[Sequence[int]]
 
 
 class Score(NamedTuple):

@@ -1,0 +1,165 @@
+"""Metrics of answers, translations and summaries, one example at a time where the metric allows it.
+
+A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are those of sacrebleu and
+rouge-score (`pip install '.[evaluate]'`); call `require_metric_libraries` before work whose results need them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.core.errors import WebtextError
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
+
+
+def require_metric_libraries() -> None:
+    """Check that sacrebleu and rouge-score are installed; raise WebtextError with the command that installs them."""
+    modules = {"sacrebleu": "sacrebleu", "rouge-score": "rouge_score"}
+    missing = [name for name, module in modules.items() if find_spec(module) is None]
+    if missing:
+        raise WebtextError(
+            f"{' and '.join(missing)} not installed; in the checkout of webtext, run: pip install '.[evaluate]'"
+        )
+
+
+def normalize_answer(text: str) -> str:
+    """Return an answer in lower case without ASCII punctuation, articles and extra white space (SQuAD's rules)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Sequence[str]) -> bool:
+    """Tell whether the normalized prediction equals any normalized gold answer."""
+    return max(_exact_matches(prediction, golds)) > 0
+
+
+def answer_f1(prediction: str, golds: Sequence[str]) -> float:
+    """Return the largest F1 of normalized words over the gold answers, 0 to 1.
+
+    The gold answer "" stands for no answer: two answers without any word have F1 1 (SQuAD 2.0; SQuAD 1.1 gives 0).
+    """
+    return max(_f1_scores(prediction, golds))
+
+
+def coqa_scores(prediction: str, golds: Sequence[str]) -> tuple[float, float]:
+    """Return CoQA's official exact match and F1 of one turn, 0 to 1 (coqa-baselines, evaluate-v1.0.py).
+
+    With several gold answers, every one is left out once, as it is for the human score, where it is the prediction; the
+    result is the mean of the largest scores over the others.
+    """
+    return _leave_one_out(_exact_matches(prediction, golds)), _leave_one_out(_f1_scores(prediction, golds))
+
+
+def matthews_correlation(golds: Sequence[bool], predictions: Sequence[bool]) -> float:
+    """Return Matthews' correlation of two binary labels, -1 to 1; 0 if one of them has a single value.
+
+    By formula: it takes four counts, for which scikit-learn would be one more dependency.
+    """
+    counts = Counter((bool(gold), bool(prediction)) for gold, prediction in zip(golds, predictions, strict=True))
+    hits, rejections = counts[True, True], counts[False, False]
+    alarms, misses = counts[False, True], counts[True, False]
+    product = (hits + alarms) * (hits + misses) * (rejections + alarms) * (rejections + misses)
+    return (hits * rejections - alarms * misses) / math.sqrt(product) if product else 0.0
+
+
+def roc_area(golds: Sequence[bool], scores: Sequence[float]) -> float | None:
+    """Return the probability that a positive scores above a negative, ties at half; None if a class has no example."""
+    positive, values = np.asarray(golds, bool), np.asarray(scores, np.float64)
+    above, below = values[positive], np.sort(values[~positive])
+    if not len(above) or not len(below):
+        return None
+    ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
+    return float(ranks.mean() / (2 * len(below)))
+
+
+class Bleu:
+    """BLEU of a corpus by sacrebleu, from sums of counts per example, so that examples can be resampled.
+
+    With `tokenized`, predictions and golds are tokens separated by spaces and nothing is smoothed, as in
+    multi-bleu.perl; else sacrebleu tokenizes as mteval-v13a and smooths orders without a match. Scores are 0 to 100.
+    """
+
+    def __init__(self, tokenized: bool = False) -> None:
+        require_metric_libraries()
+        from sacrebleu.metrics.bleu import BLEU  # deferred: few tasks need it
+
+        self._metric = BLEU(tokenize="none", smooth_method="none") if tokenized else BLEU()
+
+    def statistics(self, prediction: str, golds: Sequence[str]) -> list[int]:
+        """Return ten counts: length, length of the closest gold, matches and n-grams of orders 1 to 4."""
+        _check_golds(golds)
+        score = self._metric.corpus_score([prediction], [[gold] for gold in golds])
+        return [score.sys_len, score.ref_len, *score.counts, *score.totals]
+
+    def scores(self, sums: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the scores of summed counts [corpora, 10]; the `statistic` of `uncertainty.bootstrap_error`."""
+        rows = np.asarray(sums).astype(np.int64).tolist()
+        score = functools.partial(self._metric.compute_bleu, smooth_method=self._metric.smooth_method)
+        return np.array([score(row[2:6], row[6:], row[0], row[1]).score for row in rows])
+
+    def signature(self, golds_per_example: int | None = 1) -> str:
+        """Return sacrebleu's signature of the settings and version; None if the number of gold answers varies."""
+        self._metric.num_refs = -1 if golds_per_example is None else golds_per_example
+        return str(self._metric.get_signature())
+
+
+def rouge_scores(prediction: str, golds: Sequence[str]) -> dict[str, float]:
+    """Return the largest F1 of ROUGE-1, ROUGE-2 and ROUGE-Lsum over the gold summaries, 0 to 1, with Porter stemming.
+
+    ROUGE-Lsum is computed by summary, as in ROUGE-1.5.5 and the papers on CNN/DailyMail: put one sentence per line. Of
+    summaries in one line it is ROUGE-L, which is usually lower.
+    """
+    _check_golds(golds)
+    scores = _rouge_scorer().score_multi(golds, prediction)
+    return {name: float(scores[name].fmeasure) for name in ROUGE_TYPES}
+
+
+@functools.cache
+def _rouge_scorer() -> Any:
+    require_metric_libraries()
+    from rouge_score.rouge_scorer import RougeScorer  # deferred: importing nltk takes about a second
+
+    return RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+
+
+def _check_golds(golds: Sequence[str]) -> None:
+    # A string is a sequence of strings, too: every character would be an answer.
+    if isinstance(golds, str) or not golds:
+        raise ValueError(f"expected a sequence of at least one gold answer, not {golds!r}")
+
+
+def _exact_matches(prediction: str, golds: Sequence[str]) -> list[float]:
+    _check_golds(golds)
+    return [float(normalize_answer(prediction) == normalize_answer(gold)) for gold in golds]
+
+
+def _f1_scores(prediction: str, golds: Sequence[str]) -> list[float]:
+    _check_golds(golds)
+    words = Counter(normalize_answer(prediction).split())
+    scores = []
+    for gold in golds:
+        gold_words = Counter(normalize_answer(gold).split())
+        total = words.total() + gold_words.total()
+        scores.append(2 * (words & gold_words).total() / total if total else 1.0)
+    return scores
+
+
+def _leave_one_out(scores: list[float]) -> float:
+    """Return the mean over all scores of the largest of the others: the second largest once, else the largest."""
+    if len(scores) == 1:
+        return scores[0]
+    second, best = sorted(scores)[-2:]
+    return ((len(scores) - 1) * best + second) / len(scores)

@@ -1,0 +1,145 @@
+"""Tasks as data: `data/tasks/NAME.toml`, or a file of the user, with a reason for every choice of the protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pipelines.core import inputs, storage
+from pipelines.core.config import check_known, read_tables
+from pipelines.core.errors import UsageError
+from pipelines.core.resources import data_names, data_path
+from pipelines.evaluation.records import SUFFIXES
+
+# Variants are named after whose protocol they follow; the first is the default.
+PAPER = "paper"
+_FOLDER = "tasks"
+_FLAT = "task"  # a table of a user's file in which all values are, without reasons
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A value of a protocol, and whether the paper `stated` it, it was `inferred` from its figures, or is `chosen`."""
+
+    value: Any
+    origin: str
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """A task: how its examples become texts, what is scored, and the figures of the paper.
+
+    `kind` names the function that runs it; `choices` are its options, `variants` other values of some of them by whose
+    protocol it is. `paper` has, by metric, a figure for each of the four sizes, None where there is only a plot.
+    `known_files` maps the SHA-256 of a file to what it is.
+    """
+
+    name: str
+    title: str
+    kind: str
+    choices: Mapping[str, Choice]
+    section: str = ""
+    aliases: tuple[str, ...] = ()
+    split: str = "test"
+    note: str = ""
+    variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
+    known_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    data: str | None = None
+
+    def values(self, variant: str) -> dict[str, Any]:
+        """Return the options of a variant."""
+        return {name: choice.value for name, choice in self.choices.items()} | dict(self.variants.get(variant, {}))
+
+
+class TaskInput(NamedTuple):
+    """A task, the variant of its protocol, and its files."""
+
+    protocol: Protocol
+    variant: str
+    files: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The name of its folder: the task, followed by the variant if it is not the default."""
+        return self.protocol.name if self.variant == PAPER else f"{self.protocol.name}.{self.variant}"
+
+
+def parse_tasks(values: Sequence[str], variant: str) -> list[TaskInput]:
+    """Return the tasks of strings `NAME=PATH` or `FILE.toml`; the variant `all` means every one of a task.
+
+    Raises UsageError for an unknown task or variant, and InputError for a path without files.
+    """
+    tasks: list[TaskInput] = []
+    for value in values:
+        name, _, path = value.partition("=")
+        protocol = find_protocol(name)
+        source = path or protocol.data
+        if not source:
+            raise UsageError(f"--task {value}: name its file, --task {name}=PATH")
+        files = tuple(inputs.expand_paths([source], SUFFIXES, check_types=False))
+        variants = [PAPER, *protocol.variants] if variant == "all" else [variant]
+        check_known(variants[-1], [PAPER, *protocol.variants], "variant", f"--variant of {protocol.name}")
+        tasks += [TaskInput(protocol, one, files) for one in variants]
+    if not tasks:
+        raise UsageError("no task; name one with --task NAME=PATH, or list them with --list-tasks")
+    labels = [task.label for task in tasks]
+    if repeated := {label for label in labels if labels.count(label) > 1}:
+        raise UsageError(f"--task: {min(repeated)} is named twice")
+    return tasks
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the names of the tasks that webtext knows."""
+    return data_names(_FOLDER)
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the task of a name or alias, or of a user's TOML file; raise UsageError for an unknown one."""
+    if name.endswith(".toml"):
+        return _read_own(name)
+    protocols = [read_protocol(known) for known in task_names()]
+    by_name = {_loose(known): protocol for protocol in protocols for known in (protocol.name, *protocol.aliases)}
+    if protocol := by_name.get(_loose(name)):
+        return protocol
+    near = difflib.get_close_matches(_loose(name), by_name, n=1, cutoff=0.5)
+    hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
+    raise UsageError(f"--task: no task {name!r}; {hint}")
+
+
+def read_protocol(name: str) -> Protocol:
+    """Return a task of data/tasks."""
+    tables = read_tables(data_path(f"{_FOLDER}/{name}.toml"))
+    # TOML has no null: nan is a figure that the paper only drew.
+    paper = {
+        key: [None if math.isnan(value) else value for value in values]
+        for key, values in tables.pop("paper", {}).items()
+    }
+    return msgspec.convert({"name": name, **tables.pop(_FLAT), **tables, "paper": paper}, Protocol)
+
+
+def _read_own(path: str) -> Protocol:
+    """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
+    tables = read_tables(path)
+    check_known(next(iter(tables), ""), [_FLAT], "table", path)
+    values = dict(tables[_FLAT])
+    known = {"title": "", "kind": None, "data": None}
+    fields = {name: values.pop(name, default) for name, default in known.items()}
+    if not isinstance(fields["kind"], str):
+        raise UsageError(f"{path}: [task] has no kind")
+    name = storage.basename(path).removesuffix(".toml")
+    data = fields["data"]
+    if isinstance(data, str) and not data.startswith("/") and "://" not in data:
+        data = storage.join(storage.parent(path), data)
+    choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
+    return Protocol(name, str(fields["title"] or name), fields["kind"], choices, data=data)
+
+
+def _loose(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

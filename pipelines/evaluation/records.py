@@ -1,0 +1,142 @@
+"""The records of a task's files: JSONL, JSON, CSV, TSV, Parquet, or the lines of a text."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+from pipelines.core import shards, storage
+from pipelines.core.bounded import MAX_LINE_BYTES, numbered_lines
+from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.csv_rows import table_rows
+from pipelines.core.errors import InputError
+
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".tokens", ".raw", "")
+_READ_BYTES = 1 << 20
+_MAX_ROW_LINES = 10_000
+_PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
+
+
+class Record(NamedTuple):
+    """The fields of a record, and its file and line or row, as in messages."""
+
+    fields: Mapping[str, Any]
+    place: str
+
+    def text(self, template: str) -> str:
+        """Return a template with its `{field}` placeholders replaced; raise InputError for a field that is missing."""
+        return _PLACEHOLDER.sub(lambda match: str(self.value(match[1])), template)
+
+    def value(self, name: str) -> Any:
+        """Return a field; dots go into a record, and numbers into a list."""
+        value: Any = self.fields
+        for key in name.split("."):
+            if isinstance(value, Mapping) and key in value:
+                value = value[key]
+            elif (
+                isinstance(value, Sequence) and not isinstance(value, str) and key.isdecimal() and int(key) < len(value)
+            ):
+                value = value[int(key)]
+            else:
+                value = None
+            if value is None:
+                known = ", ".join(map(repr, self.fields)) or "none"
+                raise InputError(f"{self.place}: has no field {name!r}; its fields are {known}")
+        return value
+
+
+def read_records(paths: Sequence[str]) -> Iterator[Record]:
+    """Yield the records of files; a line of a text has the field `text`, and blank ones are passed over.
+
+    Of a `.json` file with one object, the records are those of its field `data`. Raises InputError, with the place, for
+    what cannot be read.
+    """
+    for path in paths:
+        name = strip_compression(storage.basename(path))
+        for number, fields in _reader(name)(path):
+            place = f"{storage.basename(path)}:{number}"
+            if not isinstance(fields, Mapping):
+                raise InputError(f"{place}: is not a record, but {json.dumps(fields, default=str)[:60]}")
+            yield Record(fields, place)
+
+
+def is_text(path: str) -> bool:
+    """Return whether a file is plain text, and has lines instead of records."""
+    return _reader(strip_compression(storage.basename(path))) is _text_lines
+
+
+def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text with their ends, and their numbers from 1; with `tail_bytes` only of its last bytes.
+
+    Such a tail begins with its first whole character.
+    """
+    with open_decompressed(path) as stream:
+        lines = _tail_lines(stream, tail_bytes) if tail_bytes else numbered_lines(stream, keep_blank=True)
+        for number, line in lines:
+            if not tail_bytes and len(line) >= MAX_LINE_BYTES:
+                raise InputError(f"{path}:{number}: the line has {MAX_LINE_BYTES:,} bytes or more; split it")
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}:{number}: is not UTF-8 ({error.reason})") from error
+
+
+def _tail_lines(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    tail = b""
+    while block := stream.read(max(size, _READ_BYTES)):
+        tail = (tail + block)[-size:]
+    return enumerate(re.sub(rb"^[\x80-\xbf]+", b"", tail).splitlines(True), 1)
+
+
+def _reader(name: str) -> Any:
+    readers = {
+        (".jsonl", ".ndjson"): _json_lines,
+        (".json",): _json,
+        (".csv", ".tsv"): _table,
+        (".parquet",): lambda path: enumerate(shards.read_rows(path), 1),
+    }
+    texts = (reader for suffixes, reader in readers.items() if name.lower().endswith(suffixes))
+    return next(texts, _text_lines)
+
+
+def _text_lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    return ((number, {"text": line.rstrip("\r\n")}) for number, line in read_lines(path) if line.strip())
+
+
+def _json_lines(path: str) -> Iterator[tuple[int, Any]]:
+    for number, line in read_lines(path):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{number}: is not valid JSON ({error})") from error
+
+
+def _json(path: str) -> Iterator[tuple[int, Any]]:
+    with open_decompressed(path) as stream:
+        try:
+            value = json.load(stream)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: is not valid JSON ({error})") from error
+    records = value.get("data") if isinstance(value, dict) else value
+    if not isinstance(records, list):
+        raise InputError(f"{path}: is neither a list of records nor an object with such a list in 'data'")
+    yield from enumerate(records, 1)
+
+
+def _table(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    header: list[str] | None = None
+    with open_decompressed(path) as stream:
+        for lines, cells in table_rows(path, numbered_lines(stream, keep_blank=True), _MAX_ROW_LINES):
+            number = lines[0][0]
+            if isinstance(cells, csv.Error):
+                raise InputError(f"{path}:{number}: cannot be read as CSV ({cells})")
+            if header is None:
+                header = cells
+            elif cells:
+                if len(cells) != len(header):
+                    raise InputError(f"{path}:{number}: has {len(cells)} cells, the header {len(header)}")
+                yield number, dict(zip(header, cells, strict=True))

@@ -1,0 +1,79 @@
+"""Runs tasks on a model. Paper, sections 3.1 to 3.8."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pipelines.core import storage
+from pipelines.core.errors import InputError
+from pipelines.core.run import RunOptions
+from pipelines.evaluation.config import EvaluateConfig
+from pipelines.evaluation.encoding import Encoder, ModelFacts
+from pipelines.evaluation.protocols import TaskInput
+from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.task_run import RESULTS, TOKENIZER, TaskRun
+from pipelines.evaluation.tasks import build_task
+from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.io.model_folder import open_model
+
+_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+
+
+def evaluate(
+    config: EvaluateConfig,
+    *,
+    tasks: Sequence[TaskInput],
+    model: str,
+    output: str,
+    options: RunOptions,
+    device: str = "auto",
+) -> list[dict[str, Any]]:
+    """Run tasks on a model, and return their results, as in `results.json`.
+
+    Every task has a folder in `output`, so that further tasks can be added. Raises UsageError, before anything is
+    computed, for options of a task, and InputError for a file that has another form.
+    """
+    trained = open_model(model)
+    trained.tokenizer()  # raises if its vocabulary does not fit
+    facts = ModelFacts.of(trained)
+    encoder = Encoder(trained.tokenizer_json, facts)
+    built = [build_task(task, encoder, config.limit) for task in tasks]
+    where = device_config(select_device(device), config.precision)
+    with translate_memory_errors(_MEMORY_ADVICE), reproducible(where.device):
+        scorer = Scorer(trained.model.to(where.device), where)
+        runs = [
+            TaskRun(config, task, function, facts, trained.tokenizer_json, encoder, scorer)
+            for task, function in zip(tasks, built, strict=True)
+        ]
+        # Reads all files before the first computation, so that a bad one is known at once.
+        chunks = [run.chunks() for run in runs]
+        return [
+            run.run(storage.join(output, run.task.label), options, requests)
+            for run, requests in zip(runs, chunks, strict=True)
+        ]
+
+
+def rescore(
+    config: EvaluateConfig, *, tasks: Sequence[TaskInput], output: str, options: RunOptions
+) -> list[dict[str, Any]]:
+    """Compute the metrics of tasks again from the answers in `output`, without the model.
+
+    Raises InputError if there are none, or if the prompts are others than those that were answered.
+    """
+    results = []
+    for task in tasks:
+        folder = storage.join(output, task.label)
+        if not storage.exists(storage.join(folder, RESULTS)):
+            raise InputError(f"{folder}: has no results; run the task without --rescore first")
+        recorded = storage.read_json(storage.join(folder, RESULTS))
+        facts = msgspec.convert(recorded["model"], ModelFacts)
+        tokenizer = storage.read_bytes(storage.join(folder, TOKENIZER))
+        encoder = Encoder(tokenizer, facts)
+        same = dataclasses.replace(config, limit=recorded["limit"], precision=recorded["precision"])
+        run = TaskRun(same, task, build_task(task, encoder, same.limit), facts, tokenizer, encoder, None)
+        results.append(run.run(folder, dataclasses.replace(options, overwrite=True), run.chunks()))
+    return results

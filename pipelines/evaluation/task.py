@@ -1,0 +1,163 @@
+"""What a task asks of a model, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class Request(NamedTuple):
+    """A text, with at least one token, and the continuations that are scored after it."""
+
+    prefix: Sequence[int]
+    continuations: Sequence[Sequence[int]]
+
+
+class Output(NamedTuple):
+    """What a model answered to a request.
+
+    Of every continuation the log-probabilities of its tokens, in nats, and whether they were the most likely ones; or
+    those of the tokens that the model itself continued with. `ended` if it was not cut at the allowed number.
+    """
+
+    log_probs: list[list[float]]
+    greedy: list[list[bool]]
+    tokens: list[int]
+    ended: bool
+
+
+class Metric(NamedTuple):
+    """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
+
+    `kind` is share (of true values), mean, perplexity (exp of the ratio) or bits (the ratio in bits); the last two have
+    a column of nats and one of `units`.
+    """
+
+    name: str
+    kind: str
+    column: str
+    units: str = ""
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An example with what the model made of it, as in the records.
+
+    `cluster` names what depends on each other; `scored` counts the tokens of the answers, `cut` those that the context
+    had no room for.
+    """
+
+    example: int
+    place: str
+    cluster: str
+    prompt: str
+    gold: str
+    output: str
+    log_probs: list[list[float]]
+    scored: int
+    cut: int
+    metrics: Mapping[str, float | bool]
+
+
+class Generation(NamedTuple):
+    """How texts are continued: at most so many tokens, until one of these strings."""
+
+    max_tokens: int
+    until: tuple[str, ...]
+
+
+class Task(Protocol):
+    """A task on given files for a given model's tokens.
+
+    `requests` are the same at every call, and `rows` takes the answers in their order. `counts` are of interest beyond
+    the metrics, complete after `rows`.
+    """
+
+    counts: defaultdict[str, float]
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """The figures of the task."""
+
+    @property
+    def generation(self) -> Generation | None:
+        """How texts are continued, None if continuations are scored."""
+
+    def requests(self) -> Iterator[Request]:
+        """Yield what the model is asked."""
+
+    def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
+        """Yield the examples with their metrics."""
+
+
+class Example(NamedTuple):
+    """An example whose answers are measured without regard to others."""
+
+    place: str
+    cluster: str
+    gold: str
+    requests: Sequence[Request]
+    cut: int
+    measure: Callable[[Sequence[Output]], tuple[str, Mapping[str, float | bool]]]
+
+
+class ExampleTask:
+    """A task of examples, at most `limit`, that are measured one by one; a kind of task implements `examples`."""
+
+    metrics: Sequence[Metric] = ()
+    generation: Generation | None = None
+
+    def __init__(self, limit: int | None) -> None:
+        self.counts: defaultdict[str, float] = defaultdict(float)
+        self._limit = limit
+
+    def examples(self) -> Iterator[Example]:
+        """Yield the examples."""
+        raise NotImplementedError
+
+    def requests(self) -> Iterator[Request]:
+        """See `Task.requests`."""
+        for example in itertools.islice(self.examples(), self._limit):
+            yield from example.requests
+
+    def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
+        """See `Task.rows`."""
+        self.counts.clear()  # of what `requests` counted
+        for number, example in enumerate(itertools.islice(self.examples(), self._limit)):
+            answers = [next(outputs) for _ in example.requests]
+            output, metrics = example.measure(answers)
+            self.counts["truncated"] += example.cut > 0
+            log_probs = [part for answer in answers for part in answer.log_probs]
+            yield Row(
+                example=number,
+                place=example.place,
+                cluster=example.cluster,
+                prompt=prompt_hash(example.requests),
+                gold=example.gold,
+                output=output,
+                log_probs=log_probs,
+                scored=sum(map(len, log_probs)),
+                cut=example.cut,
+                metrics=metrics,
+            )
+
+
+def prompt_hash(requests: Sequence[Request]) -> str:
+    """Return a hash of the tokens of requests, by which prompts can be compared."""
+    digest = hashlib.sha256()
+    for request in requests:
+        for tokens in (request.prefix, *request.continuations):
+            digest.update(np.array(tokens, "<u4").tobytes() + b"|")
+    return digest.hexdigest()[:16]
+
+
+def total(output: Output, continuation: int = 0) -> float:
+    """Return the log-probability of a continuation, in nats."""
+    return float(np.sum(np.array(output.log_probs[continuation], np.float64)))

@@ -1,0 +1,232 @@
+"""One task on one model: the answers of the model, in parts that a kill cannot lose, and what they amount to."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.core import inputs, progress, shards, storage
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import ShardEntry, read_manifest
+from pipelines.core.run import RunOptions, Stage, StageRun, TaskResult, stage_run
+from pipelines.evaluation.encoding import Encoder, ModelFacts
+from pipelines.evaluation.protocols import TaskInput
+from pipelines.evaluation.results import summarize
+from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.task import Output, Request, Task, prompt_hash
+
+RESULTS = "results.json"
+TOKENIZER = "tokenizer.json"
+STAGE = Stage("evaluate", 1, (RESULTS, TOKENIZER))
+_EXAMPLES, _ANSWERS = "examples", "answers"
+# Tokens that the model reads for one part: some minutes of work on a laptop.
+_PART_TOKENS = 1 << 15
+_ANSWER_SCHEMA = pa.schema(
+    [
+        ("prompt", pa.string()),
+        ("log_probs", pa.list_(pa.list_(pa.float32()))),
+        ("greedy", pa.list_(pa.list_(pa.bool_()))),
+        ("tokens", pa.list_(pa.int32())),
+        ("ended", pa.bool_()),
+    ]
+)
+
+
+class Part(NamedTuple):
+    """Requests in a row: the name of the file of their answers, the first, how many, and the tokens to be scored."""
+
+    name: str
+    first: int
+    requests: int
+    tokens: int
+
+
+@dataclasses.dataclass
+class TaskRun:
+    """One task on one model; without a `scorer`, earlier answers are measured again."""
+
+    config: Any
+    task: TaskInput
+    function: Task
+    facts: ModelFacts
+    tokenizer_json: bytes
+    encoder: Encoder
+    scorer: Scorer | None
+
+    def chunks(self) -> list[Part]:
+        """Divide the requests; raise InputError if there are none."""
+        parts: list[Part] = []
+        first = count = read = scored = 0
+        generation = self.function.generation
+        for number, request in enumerate(self.function.requests()):
+            new = generation.max_tokens if generation else sum(map(len, request.continuations))
+            count, scored, read = count + 1, scored + new, read + len(request.prefix) + new
+            if read >= _PART_TOKENS:
+                parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
+                first, count, read, scored = number + 1, 0, 0, 0
+        if count:
+            parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
+        if not parts:
+            raise InputError(f"{self.task.files[0]}: has no examples for the task {self.task.protocol.name}")
+        return parts
+
+    def run(self, output: str, options: RunOptions, parts: Sequence[Part]) -> dict[str, Any]:
+        """Compute what is not in the folder yet, and return the content of its results.json."""
+        fingerprints = {
+            "model": self.facts.fingerprint,
+            "files": inputs.fingerprint_files(self.task.files),
+            "protocol": repr(sorted(self.task.protocol.values(self.task.variant).items())),
+        }
+        is_rescored = self.scorer is None
+        with stage_run(
+            STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
+        ) as run:
+            if not run.finished:
+                if is_rescored:
+                    self._adopt_answers(run, output)
+                requests = _Skipping(self.function.requests())
+                entries = run.map(
+                    lambda part: self._answer(requests.take(part), run.output, part.name),
+                    parts,
+                    phase=f"{self.task.label} {_ANSWERS}",
+                    unit="tokens",
+                    cost=lambda part: part.tokens,
+                    serial=True,
+                )
+                run.once(f"{self.task.label} {_EXAMPLES}", lambda: self._measure(entries, run.output))
+            run.finish()
+        results: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
+        return results
+
+    def _adopt_answers(self, run: StageRun, folder: str) -> None:
+        """Take the answers of the earlier result."""
+        for entry in read_manifest(folder).shards:
+            if entry.phase.endswith(_ANSWERS):
+                for file in entry.files:
+                    storage.link(storage.join(folder, file.name), storage.join(run.output, file.name))
+                run.adopt_entry(entry)
+
+    def _answer(self, requests: Sequence[Request], folder: str, name: str) -> TaskResult:
+        with shards.write_shard(folder, name, _ANSWER_SCHEMA) as shard:
+            for request, output in zip(requests, self._outputs(requests), strict=True):
+                shard.writer.write({"prompt": prompt_hash([request]), **output._asdict()})
+        return TaskResult(files=(shard.entry,))
+
+    def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
+        if self.scorer is None:
+            raise InputError(f"the task {self.task.label} has more examples than were answered; omit --rescore")
+        generation = self.function.generation
+        if generation is None:
+            for scores in self.scorer.score(requests):
+                log_probs = [score.log_probs.astype(np.float32).tolist() for score in scores]
+                yield Output(log_probs, [score.greedy.tolist() for score in scores], [], True)
+            return
+
+        def is_complete(_number: int, tokens: list[int]) -> bool:
+            text = self.encoder.decode(tokens).lstrip()
+            return tokens[-1] == self.encoder.end_of_text or any(end in text for end in generation.until)
+
+        prompts = [request.prefix for request in requests]
+        for continuation in self.scorer.continue_texts(prompts, generation.max_tokens, is_complete):
+            yield Output([continuation.log_probs], [], continuation.tokens, continuation.ended)
+
+    def _measure(self, entries: Sequence[ShardEntry], folder: str) -> TaskResult:
+        """Write the examples with their metrics, and the results."""
+        metrics = self.function.metrics
+        names = dict.fromkeys(name for metric in metrics for name in (metric.column, metric.units) if name)
+        shares = {metric.column for metric in metrics if "share" in metric.kind}
+        schema = pa.schema(
+            [
+                ("example", pa.int64()),
+                *((name, pa.string()) for name in ("place", "cluster", "prompt", "gold", "output")),
+                ("log_probs", pa.list_(pa.list_(pa.float32()))),
+                ("scored", pa.int64()),
+                ("cut", pa.int64()),
+                *((name, pa.bool_() if name in shares else pa.float64()) for name in names),
+            ]
+        )
+        columns: dict[str, list[float]] = {name: [] for name in names}
+        clusters: list[str] = []
+        cuts: list[int] = []
+        with shards.write_shard(folder, shards.shard_name(_EXAMPLES, 0), schema) as shard:
+            for row in self.function.rows(self._read_answers(entries, folder)):
+                fields = {name: value for name, value in vars(row).items() if name != "metrics"}
+                shard.writer.write({**fields, **row.metrics})
+                for name, values in columns.items():
+                    values.append(float(row.metrics[name]))
+                clusters.append(row.cluster)
+                cuts.append(row.cut)
+                progress.advance()
+        arrays = {name: np.array(values) for name, values in columns.items()}
+        results = self._describe() | {
+            "metrics": _figures(summarize(metrics, arrays, clusters)),
+            "truncated_examples": sum(cut > 0 for cut in cuts),
+            "metrics_without_truncated": [],
+        }
+        whole = np.array(cuts) == 0
+        if not whole.all():
+            kept = {name: values[whole] for name, values in arrays.items()}
+            figures = summarize(metrics, kept, list(itertools.compress(clusters, whole)))
+            results["metrics_without_truncated"] = _figures(figures)
+        files = (
+            shard.entry,
+            shards.write_file(folder, RESULTS, storage.json_bytes(results)),
+            shards.write_file(folder, TOKENIZER, self.tokenizer_json),
+        )
+        return TaskResult(len(clusters), len(clusters), files=files)
+
+    def _read_answers(self, entries: Sequence[ShardEntry], folder: str) -> Iterator[Output]:
+        """Yield the answers; raise InputError if they are to other prompts."""
+        paths = [storage.join(folder, file.name) for entry in entries for file in entry.files]
+        rows = (row for path in paths for row in shards.read_rows(path))
+        for request, row in itertools.zip_longest(self.function.requests(), rows):
+            if request is None or row is None or row.pop("prompt") != prompt_hash([request]):
+                raise InputError(f"{folder}: the answers are not to the prompts of this task; omit --rescore")
+            yield Output(**row)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return what the results are of: task, protocol, files and model."""
+        protocol, variant = self.task.protocol, self.task.variant
+        replaced = protocol.variants.get(variant, {})
+        choices = {name: dataclasses.asdict(choice) for name, choice in protocol.choices.items()}
+        for name, value in replaced.items():
+            choices[name] = {"value": value, "origin": variant, "note": f"the variant {variant}"}
+        hashes = {storage.basename(path): storage.sha256_of(path) for path in self.task.files}
+        return {
+            "task": protocol.name,
+            "title": protocol.title,
+            "variant": variant,
+            "choices": choices,
+            "counts": dict(sorted(self.function.counts.items())),
+            "files": {
+                name: {"sha256": digest, "known_as": protocol.known_files.get(digest)}
+                for name, digest in hashes.items()
+            },
+            "limit": self.config.limit,
+            "precision": self.config.precision,
+            "model": dataclasses.asdict(self.facts),
+            "paper": {name: list(values) for name, values in protocol.paper.items()},
+        }
+
+
+class _Skipping:
+    """Requests that are taken in parts, some of which may be left out."""
+
+    def __init__(self, requests: Iterator[Request]) -> None:
+        self._requests = requests
+        self._position = 0
+
+    def take(self, part: Part) -> list[Request]:
+        """Return the requests of a part that comes after those taken before."""
+        skipped = part.first - self._position
+        self._position = part.first + part.requests
+        return list(itertools.islice(self._requests, skipped, skipped + part.requests))
+
+
+def _figures(figures: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(figure) for figure in figures]

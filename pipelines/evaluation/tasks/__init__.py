@@ -1,0 +1,34 @@
+"""The kinds of tasks: what a model is asked about an example, and how its answers are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.core.config import make_config
+from pipelines.core.errors import UsageError
+from pipelines.evaluation.encoding import Encoder
+from pipelines.evaluation.protocols import TaskInput
+from pipelines.evaluation.task import Task
+from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask
+from pipelines.evaluation.tasks.choice import ChoiceOptions, ChoiceTask
+from pipelines.evaluation.tasks.last_word import LastWordOptions, LastWordTask
+from pipelines.evaluation.tasks.perplexity import Perplexity, PerplexityOptions
+
+# The options of a kind, and its function.
+KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
+    "perplexity": (PerplexityOptions, Perplexity),
+    "choice": (ChoiceOptions, ChoiceTask),
+    "last-word": (LastWordOptions, LastWordTask),
+    "answer": (AnswerOptions, AnswerTask),
+}
+
+
+def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task:
+    """Return a task on its files; raise UsageError for an unknown kind or option."""
+    protocol = task.protocol
+    if protocol.kind not in KINDS:
+        raise UsageError(f"task {task.label}: unknown kind {protocol.kind!r}; known: {', '.join(KINDS)}")
+    options, kind = KINDS[protocol.kind]
+    config: Any = make_config(options, protocol.values(task.variant), {}, f"task {task.label}")
+    return kind(config, task.files, encoder, limit)

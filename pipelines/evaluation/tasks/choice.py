@@ -1,0 +1,132 @@
+"""Multiple choice: which of several texts a model finds most likely. Paper, sections 3.2 (CBT) and 3.4 (Winograd)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.core.config import option
+from pipelines.core.errors import InputError
+from pipelines.evaluation.detokenizers import DETOKENIZERS
+from pipelines.evaluation.encoding import Encoder
+from pipelines.evaluation.records import Record
+from pipelines.evaluation.task import Example, ExampleTask, Metric, Output, total
+from pipelines.evaluation.tasks.layouts import LAYOUTS, Question
+
+_LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceOptions:
+    """The texts of a question, and how its answers are compared."""
+
+    layout: str = option("records", "Form of the file.", choices=tuple(LAYOUTS))
+    prompt: str = option("", "Text before the choice; a template with {field}.")
+    choices: tuple[str, ...] = option((), "Texts of the choices, templates with {field}; a single field may be a list.")
+    rest: str = option("", "Text after the choice, a template.")
+    gold: str = option("gold", "Field with the right choice: its number from 0, letter or text.")
+    cluster: str = option("", "Field that related examples have in common, for the standard error.")
+    scored: str = option(
+        "choice",
+        "Whether the choice and the rest are scored, or only the rest, given the choice.",
+        choices=("choice", "rest"),
+    )
+    normalized: str = option(
+        "sum",
+        "What is compared: the log-probability, its mean per token or byte, or its ratio to that after `neutral`.",
+        choices=("sum", "token", "byte", "ratio"),
+    )
+    neutral: str = option("Answer:", "Prompt that says nothing about the question, for the ratio.")
+    detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
+
+
+class ChoiceTask(ExampleTask):
+    """Accuracy of the most likely choice."""
+
+    def __init__(self, options: ChoiceOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
+        super().__init__(limit)
+        self._options = options
+        self._files = files
+        self._encoder = encoder
+        self.metrics = (Metric("accuracy", "share", "accuracy"), Metric("gold_nll", "mean", "gold_nll"))
+        if options.layout == "winograd":
+            self.metrics = (*self.metrics, Metric("pair_accuracy", "cluster_share", "accuracy"))
+
+    def examples(self) -> Iterator[Example]:
+        """See `ExampleTask`."""
+        options = self._options
+        for record in LAYOUTS[options.layout].read(self._files):
+            question = self._question(record)
+            texts = [(question.prompt, choice + question.rest) for choice in question.choices]
+            if options.scored == "rest":
+                texts = [(question.prompt + choice, question.rest) for choice in question.choices]
+            if options.normalized == "ratio":
+                texts += [(options.neutral, choice + question.rest) for choice in question.choices]
+            requests = [self._encoder.scored(*text) for text in texts]
+            count = len(question.choices)
+            fitting, cut = self._encoder.fit(requests[:count], 0, question.place)
+            yield Example(
+                question.place,
+                question.cluster,
+                question.names[question.gold].strip(),
+                [*fitting, *requests[count:]],
+                cut,
+                functools.partial(self._measure, question),
+            )
+
+    def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
+        count = len(question.choices)
+        scores = np.array([total(output) for output in outputs[:count]])
+        if self._options.normalized == "token":
+            scores /= [len(output.log_probs[0]) for output in outputs[:count]]
+        elif self._options.normalized == "byte":
+            scored = question.rest if self._options.scored == "rest" else None
+            scores /= [len((scored or choice + question.rest).encode()) for choice in question.choices]
+        elif self._options.normalized == "ratio":
+            scores -= [total(output) for output in outputs[count:]]
+        best = int(scores.argmax())
+        return question.names[best].strip(), {
+            "accuracy": best == question.gold,
+            "gold_nll": -total(outputs[question.gold]),
+        }
+
+    def _question(self, record: Record) -> Question:
+        options = self._options
+        if question := LAYOUTS[options.layout].question:
+            return question(record, DETOKENIZERS[options.detokenizer])
+        choices = [self._choice(record, template) for template in options.choices]
+        if len(choices) == 1 and isinstance(choices[0], list):
+            choices = [f" {choice}".replace("  ", " ") for choice in choices[0]]
+        if len(choices) < 2:
+            raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
+        gold = gold_number(record.value(options.gold), choices, record.place)
+        cluster = str(record.value(options.cluster)) if options.cluster else record.place
+        prompt, rest = record.text(options.prompt), record.text(options.rest)
+        return Question(prompt, choices, choices, rest, gold, cluster, record.place)
+
+    @staticmethod
+    def _choice(record: Record, template: str) -> Any:
+        name = template.strip("{}")
+        is_field = template == f"{{{name}}}"
+        value = record.value(name) if is_field else None
+        return value if isinstance(value, list) else record.text(template)
+
+
+def gold_number(gold: Any, choices: Sequence[str], place: str) -> int:
+    """Return the number of the right choice, from 0, for its number, letter or text; raise InputError for another."""
+    number = None
+    texts = [choice.strip() for choice in choices]
+    if isinstance(gold, str) and gold.strip() in texts:
+        number = texts.index(gold.strip())
+    elif isinstance(gold, int) or (isinstance(gold, str) and gold.isdecimal()):
+        number = int(gold)
+    elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
+        number = ord(letter[1].upper()) - ord("A")
+    if number is None or not 0 <= number < len(choices):
+        raise InputError(f"{place}: the right choice {gold!r} is none of {texts}")
+    return number

@@ -1,0 +1,186 @@
+"""Language modelling: the probability of a text per original word, byte or character. Paper, section 3.1."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.core import storage
+from pipelines.core.config import option
+from pipelines.evaluation.detokenizers import DETOKENIZERS
+from pipelines.evaluation.encoding import Encoder
+from pipelines.evaluation.records import Record, is_text, read_lines, read_records
+from pipelines.evaluation.task import Generation, Metric, Output, Request, Row, prompt_hash
+
+_ARTICLE = re.compile(r" = [^=].*[^=] = $")
+
+
+@dataclasses.dataclass(frozen=True)
+class PerplexityOptions:
+    """What is counted, what a document is, and what of it the model sees."""
+
+    unit: str = option(
+        "word",
+        "Unit of the perplexity: words of the file (with line ends, or as lm-evaluation-harness counts them: the parts "
+        "between white space, with empty ones), bytes or characters of its text.",
+        choices=("word", "word+line", "word-lm-eval", "byte", "character"),
+    )
+    document: str = option(
+        "record",
+        "What the model sees as one document: the file, an article that begins with a heading = Title =, a line, or a "
+        "record.",
+        choices=("file", "article", "line", "record"),
+    )
+    detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
+    text_field: str = option("text", "Field of records that has the text; a template with {field} is possible.")
+    window: int = option(0, "Tokens that the model sees at once; 0: its context.", minimum=0)
+    stride: int = option(0, "Tokens that are scored per window; 0: as many as the window has.", minimum=0)
+    last_window: str = option(
+        "full", "Whether the last window is filled up with earlier tokens.", choices=("full", "rest")
+    )
+    score_end: bool = option(False, "Also score <|endoftext|> after each document.")
+    tail_bytes: int = option(0, "Only the last so many bytes of a longer file; 0: all of it.", minimum=0)
+
+
+class _Line(NamedTuple):
+    """A line of a document as the model sees it, with its end, and how many units and bytes it has in the file."""
+
+    text: str
+    units: int
+    size: int
+    place: str
+    is_example: bool
+
+
+class _Encoded(NamedTuple):
+    """The tokens of a document after the one that begins it, the line in which each begins, and its windows."""
+
+    tokens: list[int]
+    line_of: npt.NDArray[np.intp]
+    requests: list[Request]
+
+
+class Perplexity:
+    """The perplexity of texts; an example is a line of a file that is not blank, or a record."""
+
+    generation: Generation | None = None
+
+    def __init__(self, options: PerplexityOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
+        self._options = options
+        self._files = files
+        self._encoder = encoder
+        self._limit = limit
+        self._window = min(options.window or encoder.context, encoder.context)
+        self._stride = min(options.stride or self._window, self._window)
+        self.counts: defaultdict[str, float] = defaultdict(float)
+        in_bits = options.unit in ("byte", "character")
+        unit = options.unit.partition("-")[0].replace("+line", " or line end")
+        kind, name = ("bits", f"bits_per_{unit}") if in_bits else ("perplexity", "perplexity")
+        self.metrics = (
+            Metric(name, kind, "nats", "units", unit),
+            Metric("token_perplexity", "perplexity", "nats", "tokens", "token"),
+            *(() if options.unit == "byte" else (Metric("bits_per_byte", "bits", "nats", "bytes", "byte"),)),
+        )
+
+    def requests(self) -> Iterator[Request]:
+        """See `Task.requests`."""
+        for lines in self._documents(defaultdict(float)):
+            yield from self._encode(lines).requests
+
+    def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
+        """See `Task.rows`: what blank lines cost is added to the line before them."""
+        number = 0
+        for index, lines in enumerate(self._documents(self.counts)):
+            encoded = self._encode(lines)
+            log_probs = np.concatenate([next(outputs).log_probs[0] for _ in encoded.requests] or [[]])
+            # A line that is no example counts as part of the one before it, or of the first.
+            owner = np.maximum(np.cumsum([line.is_example for line in lines]) - 1, 0)
+            examples = [line for line in lines if line.is_example] or lines[:1]
+            sums = np.zeros((4, len(examples)))
+            np.add.at(sums[0], owner[encoded.line_of], -log_probs)
+            np.add.at(sums[1], owner, [line.units for line in lines])
+            np.add.at(sums[2], owner[encoded.line_of], 1)
+            np.add.at(sums[3], owner, [line.size for line in lines])
+            first = np.searchsorted(owner[encoded.line_of], range(len(examples)))
+            prompt = prompt_hash(encoded.requests)
+            for place, (line, position) in enumerate(zip(examples, first.tolist(), strict=True)):
+                nats, units, tokens, size = map(float, sums[:, place])
+                # Windows of one document are computed apart; neighbouring ones still depend on each other a little.
+                cluster = f"{index}:{position // self._window}" if self._options.document == "file" else str(index)
+                metrics = {"nats": nats, "units": units, "tokens": tokens, "bytes": size}
+                yield Row(number, line.place, cluster, prompt, "", "", [], int(tokens), 0, metrics)
+                number += 1
+
+    def _encode(self, lines: Sequence[_Line]) -> _Encoded:
+        tokens = self._encoder.encode("".join(line.text for line in lines))
+        sizes = np.cumsum([len(line.text.encode()) for line in lines])
+        lengths = self._encoder.byte_lengths(tokens)
+        starts = np.cumsum(lengths) - lengths
+        if self._options.score_end:
+            tokens, starts = [*tokens, self._encoder.end_of_text], np.append(starts, sizes[-1] - 1)
+        line_of = np.minimum(np.searchsorted(sizes, starts, side="right"), len(lines) - 1)
+        return _Encoded(tokens, line_of, list(self._windows([self._encoder.end_of_text, *tokens])))
+
+    def _windows(self, text: list[int]) -> Iterator[Request]:
+        """Yield the requests that score all tokens of a text but the first."""
+        start, end = 1, min(len(text), self._window + 1)
+        while start < len(text):
+            seen = (
+                end - 1 - self._window
+                if self._options.last_window == "full"
+                else start - 1 + self._stride - self._window
+            )
+            yield Request(text[max(0, seen) : start], [text[start:end]])
+            start, end = end, min(len(text), end + self._stride)
+
+    def _documents(self, counts: defaultdict[str, float]) -> Iterator[list[_Line]]:
+        for path in self._files:
+            if not is_text(path):
+                for record in itertools.islice(read_records([path]), self._limit):
+                    yield self._record_lines(record, counts)
+                continue
+            lines: list[_Line] = []
+            for number, text in itertools.islice(read_lines(path, self._options.tail_bytes), self._limit):
+                is_new = self._options.document == "line" or (
+                    self._options.document == "article" and _ARTICLE.match(text)
+                )
+                if lines and is_new:
+                    yield lines
+                    lines = []
+                lines.append(self._line(text, f"{storage.basename(path)}:{number}", counts))
+            if lines:
+                yield lines
+
+    def _record_lines(self, record: Record, counts: defaultdict[str, float]) -> list[_Line]:
+        template = self._options.text_field
+        text = record.text(template if "{" in template else f"{{{template}}}")
+        lines = [self._line(line, record.place, counts) for line in text.splitlines(True) or [""]]
+        # A record is one example, whose units are those of the whole text.
+        first = lines[0]._replace(units=self._units(text), is_example=True)
+        return [first, *(line._replace(units=0, is_example=False) for line in lines[1:])]
+
+    def _line(self, text: str, place: str, counts: defaultdict[str, float]) -> _Line:
+        content = text.rstrip("\r\n")
+        line = DETOKENIZERS[self._options.detokenizer].detokenize(content)
+        for rule in line.left_out:
+            counts[f"lines_without_rule:{rule}"] += 1
+        counts["lines_with_fallback"] += bool(line.left_out)
+        counts["bits_of_fallbacks"] += line.bits
+        shown = line.text + text[len(content) :]
+        return _Line(shown, self._units(text), len(text.encode()), place, bool(text.strip()))
+
+    def _units(self, text: str) -> int:
+        """Count the units of a text of the file."""
+        unit = self._options.unit
+        if unit in ("byte", "character"):
+            return len(text.encode() if unit == "byte" else text)
+        if unit == "word-lm-eval":
+            return len(re.split(r"\s+", text))
+        return len(text.split()) + (text.count("\n") if unit == "word+line" else 0)

@@ -1,0 +1,174 @@
+"""`webtext evaluate`: resuming, scoring again, what is printed, and what the overlap report makes of its examples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from small_model import write_model
+
+from pipelines.core.errors import InputError
+from pipelines.core.run import RunOptions
+from pipelines.evaluation import task_run
+from pipelines.evaluation.config import EvaluateConfig
+from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names
+from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.stage import evaluate
+from pipelines.evaluation.tasks import KINDS
+from webtext_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model") / "random")
+
+
+@pytest.fixture
+def passages(tmp_path: Path) -> Path:
+    path = tmp_path / "lambada.jsonl"
+    path.write_text(
+        "".join(json.dumps({"text": f"passage {number} ends with word{number % 4}"}) + "\n" for number in range(20))
+    )
+    return path
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_an_interrupted_run_resumes_to_the_same_bytes(
+    tmp_path: Path, model: str, passages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
+    tasks = parse_tasks([f"lambada={passages}"], "all")
+    scored: list[int] = []
+    score = Scorer.score
+
+    def counting(self: Scorer, requests: list[object]) -> object:
+        scored.append(len(requests))
+        if len(scored) == 4 and fails:
+            raise KeyboardInterrupt
+        return score(self, requests)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Scorer, "score", counting)
+    for output, fails in ((tmp_path / "whole", False), (tmp_path / "killed", True), (tmp_path / "killed", False)):
+        scored.clear()
+        arguments = {"tasks": tasks, "model": model, "output": str(output), "options": RunOptions(), "device": "cpu"}
+        if fails:
+            with pytest.raises(KeyboardInterrupt):
+                evaluate(EvaluateConfig(), **arguments)  # type: ignore[arg-type]
+        else:
+            evaluate(EvaluateConfig(), **arguments)  # type: ignore[arg-type]
+    assert len(scored) > 4
+    assert sum(scored) < 3 * 20  # what was complete is not computed again
+    assert _hashes(tmp_path / "whole") == _hashes(tmp_path / "killed")
+
+
+def test_metrics_are_computed_again_without_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_model(tmp_path / "model")
+    (tmp_path / "data.jsonl").write_text('{"question": "a", "answer": "x"}\n{"question": "b", "answer": "y"}\n')
+    own = tmp_path / "own.toml"
+    own.write_text('[task]\nkind = "answer"\ndata = "data.jsonl"\nmax_tokens = 5\n')
+    output = tmp_path / "out"
+    arguments = ["evaluate", "--task", str(own), "--output", str(output), "-q", "--json"]
+    assert main([*arguments, "--rescore"]) == 1
+    assert "has no results; run the task without --rescore first" in capsys.readouterr().err
+    assert main([*arguments, "--model", model, "--device", "cpu"]) == 0
+    [before] = json.loads(capsys.readouterr().out)
+    files = _hashes(output)
+    shutil.rmtree(model)
+    assert main([*arguments, "--rescore"]) == 0
+    assert _hashes(output) == files
+    # Other right answers are measured by the same answers.
+    examples = json.loads((output / "own" / "results.json").read_text())
+    assert [figure["value"] for figure in examples["metrics"]] == [figure["value"] for figure in before["metrics"]]
+    answer = _first_answer(output / "own")
+    row = {"question": "a", "answer": answer}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row) + '\n{"question": "b", "answer": "y"}\n')
+    capsys.readouterr()
+    assert main([*arguments, "--rescore"]) == 0
+    [after] = json.loads(capsys.readouterr().out)
+    assert after["metrics"][1]["value"] >= 0.5
+    # Other questions are not.
+    (tmp_path / "data.jsonl").write_text('{"question": "c", "answer": "x"}\n{"question": "b", "answer": "y"}\n')
+    assert main([*arguments, "--rescore"]) == 1
+    assert "the answers are not to the prompts of this task" in capsys.readouterr().err
+    assert main(["evaluate", "--task", str(own), "--output", str(output), "--model", str(tmp_path / "no")]) == 1
+
+
+def _first_answer(folder: Path) -> str:
+    import pyarrow.parquet as pq
+
+    answer: str = pq.read_table(folder / "examples-00000.parquet").to_pylist()[0]["output"]
+    return answer
+
+
+def test_tasks_can_be_added_and_a_changed_file_is_refused(
+    tmp_path: Path, model: str, passages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["evaluate", "--model", model, "--output", str(tmp_path / "out"), "--device", "cpu", "--task"]
+    assert main([*arguments, f"lambada={passages}", "--limit", "5"]) == 0
+    shown = capsys.readouterr()
+    assert "lambada: perplexity per word" in shown.out
+    assert "45.99" in shown.out or "0.4599" in shown.out
+    (tmp_path / "page.txt").write_text("a text of several words\n" * 5)
+    assert main([*arguments, f"ptb={tmp_path / 'page.txt'}", "--limit", "3"]) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["lambada", "ptb"]
+    results = json.loads((tmp_path / "out" / "lambada" / "results.json").read_text())
+    assert results["metrics"][0]["examples"] == 5
+    assert results["files"]["lambada.jsonl"]["sha256"] == hashlib.sha256(passages.read_bytes()).hexdigest()
+    passages.write_text('{"text": "another passage"}\n')
+    assert main([*arguments, f"lambada={passages}", "--limit", "5"]) == 1
+    assert "Use --overwrite" in capsys.readouterr().err
+
+
+def test_nothing_is_computed_if_one_file_is_bad(tmp_path: Path, model: str, passages: Path) -> None:
+    (tmp_path / "cbt.txt").write_text("1 A sentence .\n")
+    tasks = parse_tasks([f"lambada={passages}", f"cbt-cn={tmp_path / 'cbt.txt'}"], "paper")
+    with pytest.raises(InputError, match="ends after 1 sentences"):
+        evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in task_names():
+        protocol = read_protocol(name)
+        options = KINDS[protocol.kind][0].__dataclass_fields__
+        for choice, value in protocol.choices.items():
+            assert choice in options
+            assert value.origin in ("stated", "inferred", "chosen")
+            assert value.note
+        for variant in protocol.variants.values():
+            assert variant.keys() <= protocol.choices.keys()
+            assert all(value != protocol.choices[choice].value for choice, value in variant.items())
+        assert all(len(figures) == 4 for figures in protocol.paper.values())
+        assert main(["evaluate", "--show-task", name]) == 0
+        shown = capsys.readouterr().out
+        assert protocol.title in shown
+    assert main(["evaluate", "--list-tasks"]) == 0
+    assert "Children's Book Test" in capsys.readouterr().out
+    assert main(["evaluate", "--show-task", "winograd"]) == 0
+    assert "117M figure only" in capsys.readouterr().out
+
+
+def test_the_overlap_report_takes_the_examples_as_scores(
+    tmp_path: Path, model: str, passages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["evaluate", "--model", model, "--output", str(tmp_path / "out"), "--task", f"lambada={passages}", "-q"])
+        == 0
+    )
+    (tmp_path / "corpus.jsonl").write_text('{"text": "another text: passage 3 ends with word3"}\n')
+    scores = tmp_path / "out" / "lambada" / "examples-00000.parquet"
+    code = main(
+        ["overlap-report", "-i", str(tmp_path / "corpus.jsonl"), "-o", str(tmp_path / "report"), "--ngram", "4", "-q",
+         "--benchmark", f"lambada={passages}", "--scores", f"lambada={scores}"]
+    )  # fmt: skip
+    assert code == 0
+    report = next((tmp_path / "report").glob("*.json")).read_text()
+    assert "accuracy" in report or "accuracy" in capsys.readouterr().out

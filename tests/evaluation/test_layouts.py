@@ -1,0 +1,163 @@
+"""The official forms of benchmark files give the same questions as their records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_model import END, VOCABULARY, byte_tokenizer
+
+from pipelines.core.errors import InputError
+from pipelines.evaluation.detokenizers import DETOKENIZERS
+from pipelines.evaluation.encoding import Encoder, ModelFacts
+from pipelines.evaluation.records import Record, read_records
+from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask
+from pipelines.evaluation.tasks.layouts import LAYOUTS, Question
+
+_SENTENCES = [f"Sentence {number} is here ." for number in range(1, 21)]
+_QUERY = "`` The XXXXX ca n't sleep , '' said he .\tdog\t\tcat|dog|bird"
+
+
+def _questions(layout: str, path: Path, detokenizer: str = "none") -> list[Question]:
+    question = LAYOUTS[layout].question
+    assert question is not None
+    return [question(record, DETOKENIZERS[detokenizer]) for record in LAYOUTS[layout].read([str(path)])]
+
+
+def test_cbt_in_its_own_form_and_as_records(tmp_path: Path) -> None:
+    lines = [f"{number} {text}" for number, text in enumerate([*_SENTENCES, _QUERY], 1)]
+    own, records = tmp_path / "cbtest_CN_valid_2000ex.txt", tmp_path / "cbt.jsonl"
+    own.write_text("\n".join([*lines, "", *lines, "", ""]))
+    row = {
+        "sentences": _SENTENCES,
+        "question": _QUERY.split("\t")[0],
+        "answer": "dog",
+        "options": ["cat", "dog", "bird"],
+    }
+    records.write_text(f"{json.dumps(row)}\n{json.dumps(row)}\n")
+    questions = _questions("cbt", own, "cbt")
+    assert [question._replace(place="", cluster="") for question in questions] == [
+        question._replace(place="", cluster="") for question in _questions("cbt", records, "cbt")
+    ]
+    assert questions[0].prompt.startswith("Sentence 1 is here. Sentence 2 is here.")
+    assert questions[0].prompt.endswith('Sentence 20 is here. "The')
+    assert questions[0].choices == [f" {word} can't sleep,\" said he." for word in ("cat", "dog", "bird")]
+    assert (questions[0].gold, questions[0].names) == (1, ["cat", "dog", "bird"])
+    assert [question.place for question in questions] == [f"{own.name}:21", f"{own.name}:43"]
+    raw = _questions("cbt", own)[0]
+    assert raw.choices[1] == " dog ca n't sleep , '' said he ."
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[:5] + lines[6:], ":6: begins with '7', expected the sentence 6"),
+        (lambda lines: [*lines[:20], "21 no blank\ta\t\tb|c"], ":21: expected a question with XXXXX"),
+        (lambda lines: lines[:12], "ends after 12 sentences"),
+        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is none of"),
+    ],
+)
+def test_a_damaged_cbt_file_is_refused(tmp_path: Path, change: Callable[[list[str]], list[str]], message: str) -> None:
+    lines = [f"{number} {text}" for number, text in enumerate([*_SENTENCES, _QUERY], 1)]
+    (tmp_path / "cbt.txt").write_text("\n".join(change(lines)))
+    with pytest.raises(InputError, match=message):
+        _questions("cbt", tmp_path / "cbt.txt")
+
+
+_XML = """<?xml version="1.0"?><collection>
+<schema><text><txt1>The trophy doesn't fit because </txt1><pron> it </pron><txt2> is too large.</txt2></text>
+<answers><answer> The trophy </answer><answer> The case </answer></answers><correctAnswer> A. </correctAnswer></schema>
+<schema><text><txt1>Bob paid. </txt1><pron>His</pron><txt2> money, he said.</txt2></text>
+<answers><answer>Bob</answer><answer>the bank</answer></answers><correctAnswer>B</correctAnswer></schema>
+</collection>"""
+
+
+def test_winograd_in_its_own_form_and_as_records(tmp_path: Path) -> None:
+    (tmp_path / "wsc.xml").write_text(_XML)
+    rows = [
+        {
+            "text": "The trophy doesn't fit because it is too large.", "pronoun": "it", "pronoun_loc": 31,
+            "options": ["The trophy", "The case"], "label": 0,
+        },
+        {
+            "text": "Bob paid. His money, he said.", "pronoun": "His", "pronoun_loc": 10,
+            "options": ["Bob", "the bank"], "label": 1,
+        },
+    ]  # fmt: skip
+    (tmp_path / "wsc.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = _questions("winograd", tmp_path / "wsc.xml")
+    records = _questions("winograd", tmp_path / "wsc.jsonl")
+    assert [first._replace(place=""), second._replace(place="")] == [one._replace(place="") for one in records]
+    assert first.prompt == "The trophy doesn't fit because "
+    assert (first.choices, first.rest, first.gold) == (["the trophy", "the case"], " is too large.", 0)
+    assert (second.choices, second.rest, second.gold) == (["Bob's", "the bank's"], " money, he said.", 1)
+    assert first.cluster == second.cluster == "0"
+
+
+def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "wsc.xml").write_text(_XML.replace("<pron>His</pron>", ""))
+    with pytest.raises(InputError, match=r"wsc.xml:2: is not a schema"):
+        _questions("winograd", tmp_path / "wsc.xml")
+    (tmp_path / "wsc.xml").write_text("<collection>")
+    with pytest.raises(InputError, match=r"wsc.xml: is not valid XML"):
+        _questions("winograd", tmp_path / "wsc.xml")
+    row = {"text": "a it b", "pronoun": "it", "pronoun_loc": 3, "options": ["x", "y"], "label": 0}
+    (tmp_path / "wsc.jsonl").write_text(json.dumps(row))
+    with pytest.raises(InputError, match="the pronoun 'it' is not at character 3"):
+        _questions("winograd", tmp_path / "wsc.jsonl")
+
+
+def test_coqa_gives_every_turn_its_history(tmp_path: Path) -> None:
+    dialogue: dict[str, Any] = {
+        "story": "Ann has a cat.",
+        "questions": [{"input_text": "Who?"}, {"input_text": "What?"}],
+        "answers": [{"input_text": "Ann"}, {"input_text": "a cat"}],
+        "additional_answers": {"0": [{"input_text": "Ann does"}, {"input_text": "cat"}]},
+    }
+    (tmp_path / "coqa-dev-v1.0.json").write_text(json.dumps({"version": 1, "data": [dialogue, dialogue]}))
+    encoder = Encoder(byte_tokenizer().to_str().encode(), ModelFacts("", "", 0, None, 200, VOCABULARY, END))
+    task = AnswerTask(AnswerOptions(layout="coqa"), [str(tmp_path / "coqa-dev-v1.0.json")], encoder, None)
+    examples = list(task.examples())
+    assert [example.place for example in examples] == [
+        f"coqa-dev-v1.0.json:{place}" for place in ("1.1", "1.2", "2.1", "2.2")
+    ]
+    assert [example.cluster for example in examples] == ["coqa-dev-v1.0.json:1"] * 2 + ["coqa-dev-v1.0.json:2"] * 2
+    text = encoder.decode(examples[1].requests[0].prefix)
+    assert text == "Ann has a cat.\n\nQ: Who?\nA: Ann\nQ: What?\nA:"
+    assert examples[1].gold == "a cat"
+
+
+def test_records_are_read_from_every_form(tmp_path: Path) -> None:
+    rows = [{"q": "one, two", "n": 1}, {"q": 'say "x"', "n": 2}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    (tmp_path / "data.json").write_text(json.dumps({"version": 1, "data": rows}))
+    (tmp_path / "a.csv").write_text('q,n\n"one, two",1\n"say ""x""",2\n')
+    (tmp_path / "a.tsv").write_text('q\tn\none, two\t1\nsay "x"\t2\n')
+    (tmp_path / "quote.tsv").write_text('q\tn\n"one, two\t1\nx\t2\n')  # a quote in TSV is a character
+    assert [record.value("q") for record in read_records([str(tmp_path / "quote.tsv")])] == ['"one, two', "x"]
+    for name in ("a.jsonl", "a.json", "data.json", "a.csv", "a.tsv"):
+        records = list(read_records([str(tmp_path / name)]))
+        assert [(record.value("q"), str(record.value("n"))) for record in records] == [
+            ("one, two", "1"),
+            ('say "x"', "2"),
+        ]
+    for name, content, message in (
+        ("bad.jsonl", "{}\n{", "bad.jsonl:2: is not valid JSON"),
+        ("bad.json", "{}", "neither a list of records nor an object"),
+        ("bad.csv", "a,b\n1,2,3\n", "bad.csv:2: has 3 cells, the header 2"),
+        ("bad.txt", "é".encode("latin-1"), "bad.txt:1: is not UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(InputError, match=message):
+            list(read_records([str(tmp_path / name)]))
+
+
+def test_templates_name_fields_and_parts_of_them() -> None:
+    record = Record({"a": {"b": ["x", "y"]}, "c-d": 1}, "file:1")
+    assert record.text("{a.b.1} and {c-d}, {not a field}") == "y and 1, {not a field}"
+    with pytest.raises(InputError, match=r"file:1: has no field 'a.b.2'; its fields are 'a', 'c-d'"):
+        record.text("{a.b.2}")

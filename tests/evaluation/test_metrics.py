@@ -1,0 +1,264 @@
+"""Metrics against cases by hand, plain forms of the published rules, and direct calls of the libraries."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.core.errors import WebtextError
+from pipelines.evaluation import metrics
+from pipelines.evaluation.metrics import (
+    Bleu,
+    answer_f1,
+    coqa_scores,
+    exact_match,
+    matthews_correlation,
+    normalize_answer,
+    require_metric_libraries,
+    roc_area,
+    rouge_scores,
+)
+from pipelines.evaluation.uncertainty import bootstrap_error
+
+_ANSWERS = st.lists(
+    st.sampled_from(["a", "The", "an", "cat", "Cat.", "dog", "don't", "é", "É", "“x”", "漢", ",", "", "\u00a0", "no"]),
+    max_size=5,
+).map(" ".join)
+_WORDS = "the a cat cats sat sitting on mat , . ran running it's 1,000 Über naïve dog ! ( ) well-known".split()
+
+
+def _sentences(seed: int, count: int, shortest: int = 4) -> list[str]:
+    generator = random.Random(seed)
+    return [" ".join(generator.choices(_WORDS, k=generator.randint(shortest, 25))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        ("The  Cat, a dog & an Owl!", "cat dog owl"),
+        ("don't", "dont"),
+        ("J. K. Rowling", "j k rowling"),
+        ("1,000", "1000"),
+        ("theatre an-other another", "theatre another another"),
+        ("\u201cÉcole\u201d\u00a0DES Chartes", "\u201cécole\u201d des chartes"),
+        ("漢字 the 字", "漢字 字"),
+        ("The a", ""),
+        ("", ""),
+        (" \t\n", ""),
+        ("?!", ""),
+    ],
+)
+def test_answers_are_normalized(text: str, normalized: str) -> None:
+    assert normalize_answer(text) == normalized
+
+
+def test_exact_match_accepts_any_gold() -> None:
+    assert exact_match("the Charles Darwin.", ["Darwin", "Charles Darwin"])
+    assert not exact_match("Darwin's", ["Charles Darwin", "Darwin"])
+    assert exact_match("A", [""])
+    assert not exact_match("", ["yes"])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "golds", "f1"),
+    [
+        ("the cat sat", ["cat"], 2 / 3),
+        ("cat cat dog", ["cat dog dog"], 2 / 3),
+        ("cat", ["dog", "a black cat"], 2 / 3),
+        ("Une École", ["école"], 2 / 3),
+        ("red", ["blue"], 0.0),
+        ("", ["blue"], 0.0),
+        ("blue", [""], 0.0),
+        ("", [""], 1.0),
+        ("the", ["An!"], 1.0),
+    ],
+)
+def test_f1_by_hand(prediction: str, golds: list[str], f1: float) -> None:
+    assert answer_f1(prediction, golds) == pytest.approx(f1)
+
+
+def _plain_coqa(prediction: str, golds: list[str]) -> tuple[float, float]:
+    """Every gold answer is left out in turn, and precision and recall are counted word by word."""
+
+    def exact(gold: str) -> float:
+        return 1.0 if normalize_answer(gold) == normalize_answer(prediction) else 0.0
+
+    def f1(gold: str) -> float:
+        rest, words = normalize_answer(gold).split(), normalize_answer(prediction).split()
+        if not rest or not words:
+            return 1.0 if rest == words else 0.0
+        length, shared = len(rest), 0
+        for word in words:
+            if word in rest:
+                rest.remove(word)
+                shared += 1
+        precision, recall = shared / len(words), shared / length
+        return 2 * precision * recall / (precision + recall) if shared else 0.0
+
+    others = [golds[:i] + golds[i + 1 :] for i in range(len(golds))] if len(golds) > 1 else [golds]
+    return mean(max(map(exact, rest)) for rest in others), mean(max(map(f1, rest)) for rest in others)
+
+
+@given(_ANSWERS, st.lists(_ANSWERS, min_size=1, max_size=5))
+def test_coqa_leaves_every_gold_out_once(prediction: str, golds: list[str]) -> None:
+    assert coqa_scores(prediction, golds) == pytest.approx(_plain_coqa(prediction, golds), abs=1e-12)
+    assert coqa_scores(prediction, golds)[1] <= answer_f1(prediction, golds) + 1e-12
+
+
+def test_coqa_by_hand() -> None:
+    # "white" is left out once; the best of the others is then "white cat" with 2 / 3.
+    golds = ["white", "white cat", "grey", "black"]
+    assert coqa_scores("White", golds) == pytest.approx((3 / 4, (3 + 2 / 3) / 4))
+    assert coqa_scores("White", ["white"]) == (1.0, 1.0)
+    assert coqa_scores("White", ["white", "white", "no"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("function", [exact_match, answer_f1, coqa_scores])
+def test_an_answer_without_gold_is_an_error(function: Any) -> None:
+    for golds in ([], "white"):
+        with pytest.raises(ValueError, match="at least one gold answer"):
+            function("white", golds)
+
+
+def test_matthews_correlation() -> None:
+    # 6 hits, 3 rejections, 1 alarm, 2 misses: (6 * 3 - 1 * 2) / sqrt(7 * 8 * 4 * 5).
+    golds, predictions = [True] * 8 + [False] * 4, [True] * 6 + [False] * 5 + [True]
+    assert matthews_correlation(golds, predictions) == pytest.approx(16 / 1120**0.5)
+    assert matthews_correlation(golds, golds) == 1.0
+    assert matthews_correlation(golds, [not gold for gold in golds]) == -1.0
+    assert matthews_correlation(golds, [True] * 12) == 0.0
+    generator = np.random.default_rng(1)
+    first, second = generator.random(5000) < 0.3, generator.random(5000) < 0.4
+    assert matthews_correlation(first, second) == pytest.approx(np.corrcoef(first, second)[0, 1])
+    with pytest.raises(ValueError, match="zip"):
+        matthews_correlation([True], [True, False])
+
+
+def test_roc_area() -> None:
+    assert roc_area([True, True, False], [0.9, 0.4, 0.4]) == 0.75
+    assert roc_area([False, True], [0.1, 0.2]) == 1.0
+    assert roc_area([True, True], [0.1, 0.2]) is None
+    assert roc_area([], []) is None
+    generator = np.random.default_rng(2)
+    golds, scores = generator.random(200) < 0.4, generator.integers(0, 20, 200)
+    pairs = [(a > b) + (a == b) / 2 for a in scores[golds] for b in scores[~golds]]
+    assert roc_area(golds, scores) == pytest.approx(mean(pairs))
+
+
+@pytest.mark.parametrize("tokenized", [False, True])
+@pytest.mark.parametrize("references", [1, 3])
+def test_bleu_is_that_of_sacrebleu(tokenized: bool, references: int) -> None:
+    sacrebleu = pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
+    options = {"tokenize": "none", "smooth_method": "none"} if tokenized else {}
+    direct = sacrebleu.BLEU(**options)
+    bleu = Bleu(tokenized)
+    # The last ten are the first gold answers without their first word.
+    predictions = [*_sentences(1, 30), *(text.partition(" ")[2] for text in _sentences(2, 40)[30:]), "", "cat"]
+    streams = [[*_sentences(seed, 40), "a dog", ""] for seed in range(2, 2 + references)]
+    golds = list(zip(*streams, strict=True))
+    statistics = np.array([bleu.statistics(text, answers) for text, answers in zip(predictions, golds, strict=True)])
+    assert statistics.shape == (42, 10)
+    expected = direct.corpus_score(predictions, streams)
+    assert 1 < expected.score < 99
+    assert bleu.scores(statistics.sum(axis=0, keepdims=True)).tolist() == [expected.score]
+    assert bleu.signature(references) == str(direct.get_signature())
+    # Every sentence as a corpus of its own, where some orders have no match.
+    rows = zip(predictions, golds, strict=True)
+    alone = [direct.corpus_score([text], [[gold] for gold in answers]).score for text, answers in rows]
+    assert bleu.scores(statistics).tolist() == alone
+
+
+def test_bleu_has_a_bootstrap_error() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
+    bleu, golds = Bleu(), _sentences(3, 60)
+    predictions = golds[:30] + _sentences(4, 30)
+    statistics = [bleu.statistics(text, [gold]) for text, gold in zip(predictions, golds, strict=True)]
+    score, error = bootstrap_error(statistics, statistic=bleu.scores, seed=3, draws=400)
+    assert score == sacrebleu.corpus_bleu(predictions, [golds]).score
+    # The same by copies of the examples, scored from their text.
+    generator = random.Random(5)
+    draws = [generator.choices(range(60), k=60) for _ in range(400)]
+    scores = [sacrebleu.corpus_bleu([predictions[i] for i in draw], [[golds[i] for i in draw]]).score for draw in draws]
+    assert error == pytest.approx(np.std(scores), rel=0.15)
+
+
+def test_bleu_signatures_name_the_settings() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
+    version = f"version:{sacrebleu.__version__}"
+    assert Bleu().signature() == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert Bleu(tokenized=True).signature(None) == f"nrefs:var|case:mixed|eff:no|tok:none|smooth:none|{version}"
+    with pytest.raises(ValueError, match="at least one gold answer"):
+        Bleu().statistics("a cat", "a cat")
+
+
+def test_tokenized_text_raises_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
+    with caplog.at_level(logging.WARNING):
+        bleu = Bleu(tokenized=True)
+        for _ in range(150):
+            bleu.statistics("the cat sat .", ["the cat sat ."])
+    assert not caplog.records
+
+
+def test_rouge_is_that_of_rouge_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
+    direct = scorer.RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
+    summaries = ["\n".join(_sentences(seed, 3)) for seed in range(20)] + ["", "\n", "漢字"]
+    golds = ["\n".join(_sentences(seed, 4)) for seed in range(100, 123)]
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("rouge-score uses the network")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    metrics._rouge_scorer.cache_clear()
+    for summary, gold in zip(summaries, golds, strict=True):
+        expected = {name: score.fmeasure for name, score in direct.score(gold, summary).items()}
+        assert rouge_scores(summary, [gold]) == expected
+    both = rouge_scores(summaries[0], golds[:2])
+    alone = [rouge_scores(summaries[0], [gold]) for gold in golds[:2]]
+    assert both == {name: max(scores[name] for scores in alone) for name in both}
+    with pytest.raises(ValueError, match="at least one gold answer"):
+        rouge_scores("a cat", [])
+
+
+def test_rouge_stems_words() -> None:
+    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    # "sleeping" and "sleeps" have one stem, and so both bigrams match; "slept" has another.
+    assert rouge_scores("Dogs were sleeping.", ["dogs were sleeps"])["rouge2"] == 1.0
+    assert rouge_scores("Dogs were sleeping.", ["dogs were slept"])["rouge2"] == 0.5
+
+
+def test_rouge_lsum_is_computed_by_sentence() -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
+    # The sentences of the article's lead are those of the summary in another order: by sentence all 8 words match, in
+    # one line only the 5 of the longer sentence stay in sequence.
+    lead = ["Rain fell in Paris today.", "Trains stopped early."]
+    summary = [lead[1], lead[0]]
+    by_line = rouge_scores("\n".join(lead), ["\n".join(summary)])
+    in_one_line = rouge_scores(" ".join(lead), [" ".join(summary)])
+    assert by_line["rougeLsum"] == 1.0
+    assert in_one_line["rougeLsum"] == 5 / 8
+    direct = scorer.RougeScorer(["rougeL"], use_stemmer=True).score(" ".join(summary), "\n".join(lead))
+    assert in_one_line["rougeLsum"] == direct["rougeL"].fmeasure
+    assert by_line["rouge1"] == in_one_line["rouge1"] == 1.0
+
+
+def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.evaluation.metrics.find_spec", lambda name: None)
+    metrics._rouge_scorer.cache_clear()
+    for call in (require_metric_libraries, Bleu, lambda: rouge_scores("a cat", ["a cat"])):
+        with pytest.raises(
+            WebtextError, match=r"sacrebleu and rouge-score not installed; .* pip install '\.\[evaluate\]'"
+        ):
+            call()
+    monkeypatch.setattr("pipelines.evaluation.metrics.find_spec", lambda name: None if "rouge" in name else name)
+    with pytest.raises(WebtextError, match=r"^rouge-score not installed"):
+        require_metric_libraries()

@@ -1,0 +1,257 @@
+"""Every kind of task gives what its definition says, computed one text at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from small_model import (
+    END,
+    VOCABULARY,
+    bigram_log_probs,
+    byte_tokenizer,
+    encode,
+    plain_log_probs,
+    plain_next_token,
+    write_model,
+)
+
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.run import RunOptions
+from pipelines.evaluation.config import EvaluateConfig
+from pipelines.evaluation.protocols import parse_tasks
+from pipelines.evaluation.stage import evaluate
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model") / "random")
+
+
+def _own(folder: Path, kind: str, records: list[dict[str, Any]] | str, **options: Any) -> str:
+    """Write a user's task and its data, and return the path of the task."""
+    data = folder / ("data.txt" if isinstance(records, str) else "data.jsonl")
+    data.write_text(records if isinstance(records, str) else "".join(json.dumps(row) + "\n" for row in records))
+    values = {"kind": kind, "data": data.name, **options}
+    (folder / "own.toml").write_text(
+        "[task]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+    )
+    return str(folder / "own.toml")
+
+
+def _run(task: str, model: str, output: Path, variant: str = "paper") -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the results of a task, and its examples."""
+    [result] = evaluate(
+        EvaluateConfig(),
+        tasks=parse_tasks([task], variant),
+        model=model,
+        output=str(output),
+        options=RunOptions(),
+        device="cpu",
+    )
+    [folder] = output.iterdir()
+    return result, pq.read_table(folder / "examples-00000.parquet").to_pylist()
+
+
+def _value(result: dict[str, Any], name: str) -> float:
+    [figure] = [figure for figure in result["metrics"] if figure["name"] == name]
+    value: float = figure["value"]
+    return value
+
+
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path: Path) -> None:
+    text = "the cat sees a dog\n\nand the dog sees a bird in the garden\n"
+    task = _own(tmp_path, "perplexity", text, unit="word+line", document="file")
+    result, examples = _run(task, write_model(tmp_path / "model", "uniform", context=16), tmp_path / "out")
+    units = len(text.split()) + 3
+    assert _value(result, "perplexity") == pytest.approx(VOCABULARY ** (len(text) / units), rel=1e-6)
+    assert _value(result, "token_perplexity") == pytest.approx(VOCABULARY, rel=1e-6)
+    assert _value(result, "bits_per_byte") == pytest.approx(math.log2(VOCABULARY), rel=1e-6)
+    # The blank line counts as part of the one before it.
+    assert [(row["example"], row["place"], row["units"], row["bytes"]) for row in examples] == [
+        (0, "data.txt:1", 7, 20),
+        (1, "data.txt:3", 10, 38),
+    ]
+
+
+def test_a_bigram_model_has_its_known_entropy(tmp_path: Path) -> None:
+    text = "häuser in the gärden\nthe end"
+    model = write_model(tmp_path / "model", "bigram", context=16)
+    task = _own(tmp_path, "perplexity", text, unit="character", document="line", score_end=True)
+    result, examples = _run(task, model, tmp_path / "out")
+    log_probs = bigram_log_probs(model)
+    nats = []
+    for line in ("häuser in the gärden\n", "the end"):
+        tokens = [END, *encode(line), END]
+        nats.append(-sum(log_probs[one, other] for one, other in itertools.pairwise(tokens)))
+    assert [row["nats"] for row in examples] == pytest.approx(nats, abs=1e-4)
+    assert _value(result, "bits_per_character") == pytest.approx(sum(nats) / math.log(2) / len(text), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "last"), [(0, 0, "full"), (0, 0, "rest"), (20, 5, "full"), (20, 7, "rest")]
+)
+def test_windows_are_as_stated(tmp_path: Path, model: str, window: int, stride: int, last: str) -> None:
+    text = "abcdefghij klm nop" * 9
+    task = _own(tmp_path, "perplexity", [{"text": text}], window=window, stride=stride, last_window=last)
+    result, [example] = _run(task, model, tmp_path / "out")
+    size, tokens = window or 64, [END, *encode(text)]
+    step = stride or size
+    expected = 0.0
+    # The first window predicts as many tokens as it has; every other `step` tokens after those that it is given.
+    start, end = 1, min(len(tokens), size + 1)
+    while start < len(tokens):
+        given = size - step + 1 if last == "rest" or end - start == step else size - (end - start) + 1
+        expected -= sum(plain_log_probs(model, tokens[max(0, start - given) : start], tokens[start:end])[0])
+        start, end = end, min(len(tokens), end + step)
+    assert example["nats"] == pytest.approx(expected, abs=1e-3)
+    assert _value(result, "token_perplexity") == pytest.approx(math.exp(expected / (len(tokens) - 1)), rel=1e-4)
+
+
+@pytest.mark.parametrize("normalized", ["sum", "token", "byte", "ratio"])
+@pytest.mark.parametrize("scored", ["choice", "rest"])
+def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized: str, scored: str) -> None:
+    records = [
+        {
+            "question": f"which of {number} is",
+            "options": [f"a{number}", "bcd é", f"{number} long one"],
+            "answer": number % 3,
+        }
+        for number in range(12)
+    ]
+    task = _own(
+        tmp_path, "choice", records, prompt="Q: {question}", choices=["{options}"], rest=" then.", gold="answer",
+        normalized=normalized, scored=scored,
+    )  # fmt: skip
+    result, examples = _run(task, model, tmp_path / "out")
+    hits = 0
+    for record, example in zip(records, examples, strict=True):
+        scores = []
+        for option in record["options"]:  # type: ignore[attr-defined]
+            before, after = f"Q: {record['question']}", f" {option} then."
+            if scored == "rest":
+                before, after = f"{before} {option}", " then."
+            score = sum(plain_log_probs(model, encode(before), encode(after))[0])
+            if normalized == "token" or (normalized == "byte" and scored == "choice"):
+                score /= len(encode(after))
+            elif normalized == "byte":
+                score /= len(" then.")
+            elif normalized == "ratio":
+                score -= sum(plain_log_probs(model, encode("Answer:"), encode(f" {option} then."))[0])
+            scores.append(score)
+        best = int(np.argmax(scores))
+        assert example["output"] == record["options"][best]  # type: ignore[index]
+        assert example["accuracy"] == (best == record["answer"])
+        hits += best == record["answer"]
+    assert _value(result, "accuracy") == hits / len(records)
+    [accuracy] = [figure for figure in result["metrics"] if figure["name"] == "accuracy"]
+    assert accuracy["low"] < accuracy["value"] < accuracy["high"] or hits in (0, len(records))
+
+
+@pytest.mark.parametrize("gold", [1, "1", "B", "(b)", "red"])
+def test_the_right_choice_is_a_number_a_letter_or_a_text(tmp_path: Path, model: str, gold: object) -> None:
+    records = [{"q": "colour", "a": "blue", "b": "red", "gold": gold}]
+    task = _own(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
+    _, [example] = _run(task, model, tmp_path / "out")
+    assert example["gold"] == "red"
+
+
+def test_the_last_word_or_its_last_token_is_predicted(tmp_path: Path, model: str) -> None:
+    passages = ["the cat sees the dog", "“she said” the ``word''"]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in passages))
+    for variant, texts in (
+        ("paper", [("\nthe cat sees the do", "g"), ('\n"she said" the "word', '"')]),
+        ("lm-eval", [("the cat sees the", " dog"), ("“she said” the", " ``word''")]),
+    ):
+        result, examples = _run(f"lambada={tmp_path / 'data.jsonl'}", model, tmp_path / variant, variant)
+        plain = [plain_log_probs(model, encode(before), encode(after)) for before, after in texts]
+        assert [row["nll"] for row in examples] == pytest.approx([-sum(one) for one, _ in plain], abs=1e-4)
+        assert [row["accuracy"] for row in examples] == [is_greedy for _, is_greedy in plain]
+        mean = np.mean([row["nll"] for row in examples])
+        assert _value(result, "perplexity") == pytest.approx(math.exp(mean), rel=1e-6)
+
+
+def test_answers_are_the_most_likely_continuations(tmp_path: Path, model: str) -> None:
+    records = [{"question": f"what is {number}", "answer": ["none", "x"]} for number in range(5)]
+    task = _own(tmp_path, "answer", records, prompt="Q: {question}\nA:", max_tokens=7, until=["e", "\n"])
+    _, examples = _run(task, model, tmp_path / "out")
+    for record, example in zip(records, examples, strict=True):
+        tokens: list[int] = []
+        prompt = encode(f"Q: {record['question']}\nA:")
+        while len(tokens) < 7 and not any(end in _text(tokens).lstrip() for end in ("e", "\n")):
+            tokens.append(plain_next_token(model, prompt + tokens))
+        text = _text(tokens).lstrip()
+        cut = min([text.find(end) for end in ("e", "\n") if end in text], default=len(text))
+        assert example["output"] == text[:cut].strip()
+        assert example["gold"] == "none"
+
+
+def _text(tokens: list[int]) -> str:
+    text: str = byte_tokenizer().decode(tokens, skip_special_tokens=False)
+    return text
+
+
+def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: Path, model: str) -> None:
+    records = [{"q": "x" * 80 + str(number), "a": "ab", "b": "abcdef", "gold": 0} for number in range(2)]
+    records.append({"q": "short", "a": "ab", "b": "abcdef", "gold": 0})
+    task = _own(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
+    result, examples = _run(task, model, tmp_path / "out")
+    assert [row["cut"] for row in examples] == [81 + 6 - 64, 81 + 6 - 64, 0]
+    assert result["truncated_examples"] == 2
+    assert result["metrics_without_truncated"][0]["examples"] == 1
+    kept = encode(records[0]["q"])[81 + 6 - 64 :]
+    assert sum(examples[0]["log_probs"][0]) == pytest.approx(
+        sum(plain_log_probs(model, kept, encode(" ab"))[0]), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "records", "options", "message"),
+    [
+        ("choice", [{"q": "x"}], {"choices": ["{a}", "{b}"]}, "data.jsonl:1: has no field 'a'; its fields are 'q'"),
+        ("choice", [{"q": "x", "gold": 7}], {"choices": ["a", "b"]}, "the right choice 7 is none of"),
+        ("choice", [{"q": "x", "gold": 0}], {"choices": ["a"]}, "has 1 choices, expected at least 2"),
+        (
+            "choice",
+            [{"a": "b" * 90, "gold": 0}],
+            {"choices": ["{a}", "c"]},
+            "fit into the model's context of 64",
+        ),
+        ("answer", [{"question": "x", "answer": []}], {}, "has no right answer"),
+        ("last-word", [{"text": "word"}], {}, "has one word only"),
+        ("perplexity", [{"body": "x"}], {}, "has no field 'text'"),
+        ("choice", [[1, 2]], {}, "is not a record"),
+        ("perplexity", "", {}, "has no examples"),
+    ],
+)
+def test_bad_data_is_named(
+    tmp_path: Path, model: str, kind: str, records: Any, options: dict[str, Any], message: str
+) -> None:
+    task = _own(tmp_path, kind, records, **options)
+    with pytest.raises(InputError, match=message):
+        _run(task, model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
+    for kind, options, message in (
+        ("guess", {}, "unknown kind 'guess'; known: perplexity, choice, last-word, answer"),
+        ("choice", {"normalised": "sum"}, "did you mean normalized"),
+        ("choice", {"normalized": "mean"}, "is not one of sum, token, byte, ratio"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            _run(_own(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")
+    with pytest.raises(UsageError, match="no task 'lambda'; did you mean lambada"):
+        parse_tasks(["lambda=x"], "paper")
+    with pytest.raises(UsageError, match="unknown variant 'lmeval'; did you mean lm-eval"):
+        parse_tasks([f"lambada={tmp_path / 'own.toml'}"], "lmeval")
+    with pytest.raises(UsageError, match="name its file, --task lambada=PATH"):
+        parse_tasks(["lambada"], "paper")
+    with pytest.raises(UsageError, match="lambada is named twice"):
+        parse_tasks([f"lambada={tmp_path / 'own.toml'}"] * 2, "paper")

@@ -1,0 +1,103 @@
+"""`webtext evaluate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from pipelines.core.config import make_config
+from pipelines.core.run import RunOptions
+from pipelines.core.storage import join
+from pipelines.evaluation.config import EvaluateConfig
+from webtext_cli.console import make_progress, say
+from webtext_cli.options import config_options, corpus_option, debug_option, json_option, log_file_option, quiet_option
+
+
+@click.command("evaluate")
+@corpus_option
+@click.option(
+    "--task",
+    "tasks",
+    metavar="NAME=PATH",
+    multiple=True,
+    help="Task and its file, or a TOML file of your own task (repeatable).",
+)
+@click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
+@click.option("--output", "-o", metavar="DIR", help="Output folder. [default: evaluate in the corpus folder]")
+@click.option("--variant", default="paper", show_default=True, help="Protocol that is followed; all compares them.")
+@config_options(EvaluateConfig)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+    default="auto",
+    show_default=True,
+    help="Device that runs the model; auto: a GPU if there is one.",
+)
+@click.option("--list-tasks", is_flag=True, help="List the known tasks and exit.")
+@click.option("--show-task", metavar="NAME", help="Show every choice of a task's protocol, with its reason, and exit.")
+@click.option(
+    "--rescore",
+    "is_rescored",
+    is_flag=True,
+    help="Compute the metrics again from the stored answers, without the model.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace results of another model, file or protocol.")
+@json_option
+@quiet_option
+@log_file_option
+@debug_option
+def command(
+    corpus: str,
+    tasks: tuple[str, ...],
+    model: str | None,
+    output: str | None,
+    variant: str,
+    device: str,
+    list_tasks: bool,
+    show_task: str | None,
+    is_rescored: bool,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,
+) -> None:
+    """Evaluate a model on zero-shot tasks, from local files.
+
+    Every task has a folder in the output, with a row per example and results.json. Re-run the same command to resume an
+    interrupted run.
+
+    \b
+    Examples:
+      webtext evaluate --list-tasks
+      webtext evaluate --corpus my-corpus --task lambada=lambada_test.jsonl --task wikitext-2=wiki.test.tokens
+      webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt --variant all
+      webtext evaluate --model exported --task my-task.toml
+    """
+    from pipelines.evaluation.protocols import find_protocol, parse_tasks, read_protocol, task_names
+    from webtext_cli.tables.evaluate import print_protocol, print_results, print_tasks
+
+    if list_tasks:
+        print_tasks([read_protocol(name) for name in task_names()], as_json)
+        return
+    if show_task:
+        print_protocol(find_protocol(show_task), as_json)
+        return
+    from pipelines.model.requirements import require_torch
+
+    require_torch()
+    from pipelines.evaluation.stage import evaluate, rescore
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    config, named = make_config(EvaluateConfig, {}, given, "command line"), parse_tasks(tasks, variant)
+    folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    if is_rescored:
+        results = rescore(config, tasks=named, output=folder, options=options)
+    else:
+        path = model or join(corpus, "pretrain")
+        results = evaluate(config, tasks=named, model=path, output=folder, options=options, device=device)
+    if as_json:
+        say(json.dumps(results, ensure_ascii=False))
+    else:
+        print_results(results)
