@@ -87,6 +87,11 @@ class Encoder:
         """Return the request to continue a text."""
         return Request(self.encode(text.rstrip()) or [self.end_of_text], [])
 
+    def shortened(self, text: str, hint: str, new_tokens: int) -> Request:
+        """Return the request to continue a text whose end is cut before a hint, so that both fit into the context."""
+        kept = self.encode(hint.rstrip())
+        return Request([*self.encode(text)[: self.context - new_tokens - len(kept)], *kept], [])
+
     def fit(self, requests: Sequence[Request], new_tokens: int, place: str) -> tuple[list[Request], int]:
         """Cut the beginnings from the left, all by as many tokens, so that they fit into the context.
 

@@ -7,7 +7,6 @@ rouge-score (`pip install '.[evaluate]'`); call `require_metric_libraries` befor
 from __future__ import annotations
 
 import functools
-import math
 import re
 import string
 from collections import Counter
@@ -63,19 +62,35 @@ def coqa_scores(prediction: str, golds: Sequence[str]) -> tuple[float, float]:
     return _leave_one_out(_exact_matches(prediction, golds)), _leave_one_out(_f1_scores(prediction, golds))
 
 
-def matthews_correlation(golds: Sequence[bool], predictions: Sequence[bool]) -> float:
+def matthews_correlation(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return Matthews' correlation of two binary labels, -1 to 1; 0 if one of them has a single value.
 
-    By formula: it takes four counts, for which scikit-learn would be one more dependency.
+    `counts` are [..., 4]: hits, correct rejections, false alarms and misses. By formula, since scikit-learn would be
+    one more dependency.
     """
-    counts = Counter((bool(gold), bool(prediction)) for gold, prediction in zip(golds, predictions, strict=True))
-    hits, rejections = counts[True, True], counts[False, False]
-    alarms, misses = counts[False, True], counts[True, False]
+    hits, rejections, alarms, misses = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
     product = (hits + alarms) * (hits + misses) * (rejections + alarms) * (rejections + misses)
-    return (hits * rejections - alarms * misses) / math.sqrt(product) if product else 0.0
+    return np.where(
+        product > 0, (hits * rejections - alarms * misses) / np.sqrt(np.where(product > 0, product, 1)), 0.0
+    )
 
 
-def roc_area(golds: Sequence[bool], scores: Sequence[float]) -> float | None:
+def best_threshold(golds: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, float]:
+    """Return the threshold from which on a score means a positive label, so that Matthews' correlation is largest.
+
+    Return also that correlation.
+    """
+    order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
+    positive, values = np.asarray(golds, bool)[order], np.asarray(scores, np.float64)[order]
+    hits, alarms = np.cumsum(positive), np.cumsum(~positive)
+    counts = np.stack([hits, (~positive).sum() - alarms, alarms, positive.sum() - hits], axis=-1)
+    # Equal scores are on one side of any threshold.
+    correlations = np.where(np.append(np.diff(values) != 0, True), matthews_correlation(counts), -np.inf)
+    best = int(correlations.argmax())
+    return float(values[best]), float(correlations[best])
+
+
+def roc_area(golds: npt.ArrayLike, scores: npt.ArrayLike) -> float | None:
     """Return the probability that a positive scores above a negative, ties at half; None if a class has no example."""
     positive, values = np.asarray(golds, bool), np.asarray(scores, np.float64)
     above, below = values[positive], np.sort(values[~positive])
@@ -83,6 +98,9 @@ def roc_area(golds: Sequence[bool], scores: Sequence[float]) -> float | None:
         return None
     ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
     return float(ranks.mean() / (2 * len(below)))
+
+
+BLEU_COUNTS = 10
 
 
 class Bleu:

@@ -52,6 +52,7 @@ class Protocol:
     paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
     known_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     data: str | None = None
+    examples: str | None = None
 
     def values(self, variant: str) -> dict[str, Any]:
         """Return the options of a variant."""
@@ -59,24 +60,35 @@ class Protocol:
 
 
 class TaskInput(NamedTuple):
-    """A task, the variant of its protocol, and its files."""
+    """A task, the variant of its protocol, its files, and the examples of which `shots` are shown, drawn by `seed`."""
 
     protocol: Protocol
     variant: str
     files: tuple[str, ...]
+    examples: tuple[str, ...] = ()
+    shots: int = 0
+    seed: int = 0
 
     @property
     def label(self) -> str:
-        """The name of its folder: the task, followed by the variant if it is not the default."""
-        return self.protocol.name if self.variant == PAPER else f"{self.protocol.name}.{self.variant}"
+        """The name of its folder: the task, followed by the variant if it is not the default, and the shots."""
+        variant = "" if self.variant == PAPER else f".{self.variant}"
+        return f"{self.protocol.name}{variant}" + (f".shots-{self.shots}-seed-{self.seed}" if self.shots else "")
 
 
-def parse_tasks(values: Sequence[str], variant: str) -> list[TaskInput]:
+def parse_tasks(
+    values: Sequence[str], variant: str, examples: Sequence[str] = (), shots: int = 0, shot_seeds: int = 1
+) -> list[TaskInput]:
     """Return the tasks of strings `NAME=PATH` or `FILE.toml`; the variant `all` means every one of a task.
+
+    `examples` are strings `NAME=PATH`, too; every task with `shots` is run with as many seeds as `shot_seeds`.
 
     Raises UsageError for an unknown task or variant, and InputError for a path without files.
     """
     tasks: list[TaskInput] = []
+    by_task = {find_protocol(name).name: path for name, _, path in (value.partition("=") for value in examples)}
+    if unknown := by_task.keys() - {find_protocol(value.partition("=")[0]).name for value in values}:
+        raise UsageError(f"--examples: no --task is named {min(unknown)}")
     for value in values:
         name, _, path = value.partition("=")
         protocol = find_protocol(name)
@@ -86,7 +98,12 @@ def parse_tasks(values: Sequence[str], variant: str) -> list[TaskInput]:
         files = tuple(inputs.expand_paths([source], SUFFIXES, check_types=False))
         variants = [PAPER, *protocol.variants] if variant == "all" else [variant]
         check_known(variants[-1], [PAPER, *protocol.variants], "variant", f"--variant of {protocol.name}")
-        tasks += [TaskInput(protocol, one, files) for one in variants]
+        known = by_task.get(protocol.name) or protocol.examples
+        if shots and not known:
+            raise UsageError(f"--shots: name the file of the examples, --examples {protocol.name}=PATH")
+        shown = tuple(inputs.expand_paths([known], SUFFIXES, check_types=False)) if known else ()
+        seeds = range(shot_seeds if shots else 1)
+        tasks += [TaskInput(protocol, one, files, shown, shots, seed) for one in variants for seed in seeds]
     if not tasks:
         raise UsageError("no task; name one with --task NAME=PATH, or list them with --list-tasks")
     labels = [task.label for task in tasks]
@@ -129,16 +146,20 @@ def _read_own(path: str) -> Protocol:
     tables = read_tables(path)
     check_known(next(iter(tables), ""), [_FLAT], "table", path)
     values = dict(tables[_FLAT])
-    known = {"title": "", "kind": None, "data": None}
+    known = {"title": "", "kind": None, "data": None, "examples": None}
     fields = {name: values.pop(name, default) for name, default in known.items()}
     if not isinstance(fields["kind"], str):
         raise UsageError(f"{path}: [task] has no kind")
     name = storage.basename(path).removesuffix(".toml")
-    data = fields["data"]
-    if isinstance(data, str) and not data.startswith("/") and "://" not in data:
-        data = storage.join(storage.parent(path), data)
+    data, examples = (_beside(path, fields[key]) for key in ("data", "examples"))
     choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return Protocol(name, str(fields["title"] or name), fields["kind"], choices, data=data)
+    return Protocol(name, str(fields["title"] or name), fields["kind"], choices, data=data, examples=examples)
+
+
+def _beside(task: str, path: str | None) -> str | None:
+    """Return a path that is relative to the folder of a task's file."""
+    is_absolute = path is None or path.startswith("/") or "://" in path
+    return path if path is None or is_absolute else storage.join(storage.parent(task), path)
 
 
 def _loose(name: str) -> str:

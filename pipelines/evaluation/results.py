@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.evaluation.metrics import Bleu, best_threshold, matthews_correlation, roc_area
 from pipelines.evaluation.task import Metric
-from pipelines.evaluation.uncertainty import Z95, mean_error, perplexity, ratio_error, wilson
+from pipelines.evaluation.uncertainty import (
+    Z95,
+    Clusters,
+    Estimate,
+    bootstrap_error,
+    mean_error,
+    perplexity,
+    ratio_error,
+    wilson,
+)
+
+_DRAWS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +54,10 @@ def summarize(
 def _figure(
     metric: Metric, columns: Mapping[str, npt.NDArray[np.float64]], clusters: npt.NDArray[np.intp], examples: int
 ) -> Figure:
+    if metric.kind in _OF_ALL:
+        rows = np.stack([columns[name] for name in metric.columns], axis=1)
+        value, error = _OF_ALL[metric.kind](rows, clusters.tolist())
+        return Figure(metric.name, value, error, *_interval(value, error), examples)
     values = columns[metric.column]
     if metric.kind in ("perplexity", "bits"):
         scale = 1.0 if metric.kind == "perplexity" else math.log(2)
@@ -58,6 +75,49 @@ def _figure(
     if metric.kind != "mean" and len(np.unique(clusters)) == len(values):
         low, high = wilson(int(values.sum()), len(values))
     return Figure(metric.name, value, error, low, high, len(values))
+
+
+def _bleu(rows: npt.NDArray[np.float64], clusters: Clusters) -> Estimate:
+    return bootstrap_error(rows, clusters, statistic=Bleu().scores)
+
+
+def _matthews(rows: npt.NDArray[np.float64], clusters: Clusters) -> Estimate:
+    """Return the correlation of labels and predictions, from the four counts of agreement."""
+    gold, predicted = rows.T > 0
+    counts = np.stack([gold & predicted, ~gold & ~predicted, ~gold & predicted, gold & ~predicted], axis=1)
+    return bootstrap_error(counts, clusters, statistic=matthews_correlation)
+
+
+def _resampled(
+    statistic: Callable[[npt.NDArray[np.float64]], float], rows: npt.NDArray[np.float64], clusters: Clusters
+) -> Estimate:
+    """Return a figure that is not one of sums, and its standard deviation over resampled clusters."""
+    _, ids = np.unique(np.array(clusters), return_inverse=True)
+    members = np.split(np.argsort(ids, kind="stable"), np.cumsum(np.bincount(ids))[:-1])
+    generator, count = np.random.default_rng([0, len(rows)]), len(members)
+    draws = [
+        statistic(rows[np.concatenate([members[one] for one in generator.integers(count, size=count)])])
+        for _ in range(_DRAWS)
+    ]
+    return Estimate(statistic(rows), float(np.nanstd(draws, ddof=1)) if count > 1 else None)
+
+
+def _roc_area(rows: npt.NDArray[np.float64]) -> float:
+    area = roc_area(rows[:, 0] > 0, rows[:, 1])
+    return math.nan if area is None else area
+
+
+def _best_matthews(rows: npt.NDArray[np.float64]) -> float:
+    return best_threshold(rows[:, 0] > 0, rows[:, 1])[1]
+
+
+# Figures of all examples together: a function of their columns.
+_OF_ALL: Mapping[str, Callable[[npt.NDArray[np.float64], Clusters], Estimate]] = {
+    "bleu": _bleu,
+    "matthews": _matthews,
+    "best_matthews": functools.partial(_resampled, _best_matthews),
+    "roc_area": functools.partial(_resampled, _roc_area),
+}
 
 
 def _interval(value: float, error: float | None) -> tuple[float | None, float | None]:

@@ -7,6 +7,7 @@ question of 700 tokens cost the question once.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from pipelines.core import progress
 from pipelines.core.errors import InputError
 from pipelines.evaluation.task import Request
-from pipelines.model.device import DeviceConfig
+from pipelines.model.device import DeviceConfig, derived_seed
 from pipelines.model.network import LOGITS_AT_ONCE
 from pipelines.model.network.gpt2 import GPT2, Branches, KeyValueCache
 
@@ -259,6 +260,22 @@ class _Tree:
 
 
 _EMPTY = Score(np.zeros(0), np.zeros(0, np.bool_))
+
+
+def draw_top_k(k: int, seed: int, texts: Sequence[Sequence[int]]) -> Choose:
+    """Return a function that draws one of the k most likely tokens; its random numbers follow from seed and text."""
+    generators = [random.Random(derived_seed(seed, tuple(text))) for text in texts]
+
+    def choose(logits: Tensor, numbers: Sequence[int]) -> Sequence[int]:
+        values, tokens = logits.double().topk(min(k, logits.shape[1]))
+        cumulative = torch.softmax(values, 1).cumsum(1)
+        drawn = torch.tensor([[generators[number].random()] for number in numbers], dtype=torch.float64)
+        # Rounding may leave the last sum below 1.
+        places = torch.searchsorted(cumulative, drawn, right=True).clamp(max=tokens.shape[1] - 1)
+        chosen: list[int] = tokens.gather(1, places).squeeze(1).tolist()
+        return chosen
+
+    return choose
 
 
 def _most_likely(logits: Tensor, _numbers: Sequence[int]) -> Sequence[int]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+
+from pipelines.core.errors import UsageError
+from pipelines.evaluation.metrics import BLEU_COUNTS
+from pipelines.evaluation.records import Record
+
+if TYPE_CHECKING:
+    from pipelines.evaluation.encoding import Encoder
 
 
 class Request(NamedTuple):
@@ -36,7 +44,8 @@ class Metric(NamedTuple):
     """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
 
     `kind` is share (of true values), mean, perplexity (exp of the ratio) or bits (the ratio in bits); the last two have
-    a column of nats and one of `units`.
+    a column of nats and one of `units`. Of all examples together are bleu, and matthews, best_matthews and roc_area,
+    which have a column of labels and one of predictions or scores.
     """
 
     name: str
@@ -44,6 +53,13 @@ class Metric(NamedTuple):
     column: str
     units: str = ""
     unit: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the rows from which it is computed."""
+        if self.kind == "bleu":
+            return tuple(f"{self.column}_{number}" for number in range(BLEU_COUNTS))
+        return (self.column, self.units) if self.units else (self.column,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +83,15 @@ class Row:
 
 
 class Generation(NamedTuple):
-    """How texts are continued: at most so many tokens, until one of these strings."""
+    """How texts are continued: at most so many tokens, until one of these strings.
+
+    The most likely tokens are taken, or one of the `top_k` most likely ones is drawn if that is above 1.
+    """
 
     max_tokens: int
     until: tuple[str, ...]
+    top_k: int = 1
+    seed: int = 0
 
 
 class Task(Protocol):
@@ -97,6 +118,14 @@ class Task(Protocol):
         """Yield the examples with their metrics."""
 
 
+class Fitted(NamedTuple):
+    """Requests that fit into the context: how many tokens of them were cut, and how many shots left out."""
+
+    requests: list[Request]
+    cut: int
+    shots_dropped: int
+
+
 class Example(NamedTuple):
     """An example whose answers are measured without regard to others."""
 
@@ -106,6 +135,7 @@ class Example(NamedTuple):
     requests: Sequence[Request]
     cut: int
     measure: Callable[[Sequence[Output]], tuple[str, Mapping[str, float | bool]]]
+    counts: Mapping[str, float] = {}
 
 
 class ExampleTask:
@@ -113,10 +143,34 @@ class ExampleTask:
 
     metrics: Sequence[Metric] = ()
     generation: Generation | None = None
+    instruction: str = ""
+    separator: str = "\n\n"
 
     def __init__(self, limit: int | None) -> None:
         self.counts: defaultdict[str, float] = defaultdict(float)
         self._limit = limit
+        self._solved: list[str] = []
+
+    def solved(self, record: Record) -> str:
+        """Return a record as a text with its answer, as an example for others."""
+        raise UsageError("this kind of task takes no examples (--shots)")
+
+    def show(self, records: Sequence[Record], shots: int, seed: int) -> None:
+        """Put so many of these records, drawn at random, before every example; raise UsageError if there are fewer."""
+        if shots > len(records):
+            raise UsageError(f"--shots {shots}: the file of examples has {len(records)}")
+        self._solved = [self.solved(record) for record in random.Random(seed).sample(list(records), shots)]
+
+    def fit(
+        self, build: Callable[[str], Sequence[Request]], encoder: Encoder, place: str, new_tokens: int = 0
+    ) -> Fitted:
+        """Return the requests that `build` makes of the text before an example, with as many shots as fit whole."""
+        for dropped in range(len(self._solved) + 1):
+            shown = "".join(text + self.separator for text in self._solved[dropped:])
+            requests, cut = encoder.fit(build(self.instruction + shown), new_tokens, place)
+            if not cut:
+                break
+        return Fitted(requests, cut, dropped)
 
     def examples(self) -> Iterator[Example]:
         """Yield the examples."""
@@ -129,11 +183,11 @@ class ExampleTask:
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
         """See `Task.rows`."""
-        self.counts.clear()  # of what `requests` counted
         for number, example in enumerate(itertools.islice(self.examples(), self._limit)):
             answers = [next(outputs) for _ in example.requests]
             output, metrics = example.measure(answers)
-            self.counts["truncated"] += example.cut > 0
+            for name, count in example.counts.items():
+                self.counts[name] += count
             log_probs = [part for answer in answers for part in answer.log_probs]
             yield Row(
                 example=number,

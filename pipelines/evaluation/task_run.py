@@ -17,7 +17,7 @@ from pipelines.core.run import RunOptions, Stage, StageRun, TaskResult, stage_ru
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.protocols import TaskInput
 from pipelines.evaluation.results import summarize
-from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.scoring import Scorer, draw_top_k
 from pipelines.evaluation.task import Output, Request, Task, prompt_hash
 
 RESULTS = "results.json"
@@ -82,6 +82,8 @@ class TaskRun:
             "files": inputs.fingerprint_files(self.task.files),
             "protocol": repr(sorted(self.task.protocol.values(self.task.variant).items())),
         }
+        if self.task.examples:
+            fingerprints["examples"] = inputs.fingerprint_files(self.task.examples)
         is_rescored = self.scorer is None
         with stage_run(
             STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
@@ -132,13 +134,14 @@ class TaskRun:
             return tokens[-1] == self.encoder.end_of_text or any(end in text for end in generation.until)
 
         prompts = [request.prefix for request in requests]
-        for continuation in self.scorer.continue_texts(prompts, generation.max_tokens, is_complete):
+        choose = draw_top_k(generation.top_k, generation.seed, prompts) if generation.top_k > 1 else None
+        for continuation in self.scorer.continue_texts(prompts, generation.max_tokens, is_complete, choose):
             yield Output([continuation.log_probs], [], continuation.tokens, continuation.ended)
 
     def _measure(self, entries: Sequence[ShardEntry], folder: str) -> TaskResult:
         """Write the examples with their metrics, and the results."""
         metrics = self.function.metrics
-        names = dict.fromkeys(name for metric in metrics for name in (metric.column, metric.units) if name)
+        names = dict.fromkeys(name for metric in metrics for name in metric.columns)
         shares = {metric.column for metric in metrics if "share" in metric.kind}
         schema = pa.schema(
             [
@@ -196,11 +199,14 @@ class TaskRun:
         choices = {name: dataclasses.asdict(choice) for name, choice in protocol.choices.items()}
         for name, value in replaced.items():
             choices[name] = {"value": value, "origin": variant, "note": f"the variant {variant}"}
-        hashes = {storage.basename(path): storage.sha256_of(path) for path in self.task.files}
+        paths = (*self.task.files, *self.task.examples)
+        hashes = {storage.basename(path): storage.sha256_of(path) for path in paths}
         return {
             "task": protocol.name,
             "title": protocol.title,
             "variant": variant,
+            "shots": self.task.shots,
+            "shot_seed": self.task.seed,
             "choices": choices,
             "counts": dict(sorted(self.function.counts.items())),
             "files": {

@@ -18,6 +18,7 @@ from pipelines.evaluation import metrics
 from pipelines.evaluation.metrics import (
     Bleu,
     answer_f1,
+    best_threshold,
     coqa_scores,
     exact_match,
     matthews_correlation,
@@ -130,16 +131,28 @@ def test_an_answer_without_gold_is_an_error(function: Any) -> None:
 
 def test_matthews_correlation() -> None:
     # 6 hits, 3 rejections, 1 alarm, 2 misses: (6 * 3 - 1 * 2) / sqrt(7 * 8 * 4 * 5).
-    golds, predictions = [True] * 8 + [False] * 4, [True] * 6 + [False] * 5 + [True]
-    assert matthews_correlation(golds, predictions) == pytest.approx(16 / 1120**0.5)
-    assert matthews_correlation(golds, golds) == 1.0
-    assert matthews_correlation(golds, [not gold for gold in golds]) == -1.0
-    assert matthews_correlation(golds, [True] * 12) == 0.0
+    assert matthews_correlation([6, 3, 1, 2]) == pytest.approx(16 / 1120**0.5)
+    assert matthews_correlation([8, 4, 0, 0]) == 1.0
+    assert matthews_correlation([0, 0, 4, 8]) == -1.0
+    assert matthews_correlation([8, 0, 4, 0]) == 0.0
     generator = np.random.default_rng(1)
     first, second = generator.random(5000) < 0.3, generator.random(5000) < 0.4
-    assert matthews_correlation(first, second) == pytest.approx(np.corrcoef(first, second)[0, 1])
-    with pytest.raises(ValueError, match="zip"):
-        matthews_correlation([True], [True, False])
+    counts = [np.sum(first & second), np.sum(~first & ~second), np.sum(~first & second), np.sum(first & ~second)]
+    assert matthews_correlation(counts) == pytest.approx(np.corrcoef(first, second)[0, 1])
+
+
+def test_the_best_threshold_is_that_of_trying_all() -> None:
+    generator = np.random.default_rng(2)
+    for _ in range(50):
+        golds, scores = generator.random(30) < 0.6, generator.integers(0, 8, 30).astype(float)
+        tried = {}
+        for threshold in set(scores.tolist()):
+            said = scores >= threshold
+            counts = [(golds & said).sum(), (~golds & ~said).sum(), (~golds & said).sum(), (golds & ~said).sum()]
+            tried[threshold] = float(matthews_correlation(counts))
+        threshold, correlation = best_threshold(golds, scores)
+        assert correlation == pytest.approx(max(tried.values()))
+        assert tried[threshold] == pytest.approx(correlation)
 
 
 def test_roc_area() -> None:

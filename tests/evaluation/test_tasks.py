@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from own_task import own_task, run_task, value_of
 from small_model import (
     END,
     VOCABULARY,
@@ -23,10 +23,7 @@ from small_model import (
 )
 
 from pipelines.core.errors import InputError, UsageError
-from pipelines.core.run import RunOptions
-from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.protocols import parse_tasks
-from pipelines.evaluation.stage import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -34,45 +31,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_model(tmp_path_factory.mktemp("model") / "random")
 
 
-def _own(folder: Path, kind: str, records: list[dict[str, Any]] | str, **options: Any) -> str:
-    """Write a user's task and its data, and return the path of the task."""
-    data = folder / ("data.txt" if isinstance(records, str) else "data.jsonl")
-    data.write_text(records if isinstance(records, str) else "".join(json.dumps(row) + "\n" for row in records))
-    values = {"kind": kind, "data": data.name, **options}
-    (folder / "own.toml").write_text(
-        "[task]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-    )
-    return str(folder / "own.toml")
-
-
-def _run(task: str, model: str, output: Path, variant: str = "paper") -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the results of a task, and its examples."""
-    [result] = evaluate(
-        EvaluateConfig(),
-        tasks=parse_tasks([task], variant),
-        model=model,
-        output=str(output),
-        options=RunOptions(),
-        device="cpu",
-    )
-    [folder] = output.iterdir()
-    return result, pq.read_table(folder / "examples-00000.parquet").to_pylist()
-
-
-def _value(result: dict[str, Any], name: str) -> float:
-    [figure] = [figure for figure in result["metrics"] if figure["name"] == name]
-    value: float = figure["value"]
-    return value
-
-
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path: Path) -> None:
     text = "the cat sees a dog\n\nand the dog sees a bird in the garden\n"
-    task = _own(tmp_path, "perplexity", text, unit="word+line", document="file")
-    result, examples = _run(task, write_model(tmp_path / "model", "uniform", context=16), tmp_path / "out")
+    task = own_task(tmp_path, "perplexity", text, unit="word+line", document="file")
+    result, examples = run_task(task, write_model(tmp_path / "model", "uniform", context=16), tmp_path / "out")
     units = len(text.split()) + 3
-    assert _value(result, "perplexity") == pytest.approx(VOCABULARY ** (len(text) / units), rel=1e-6)
-    assert _value(result, "token_perplexity") == pytest.approx(VOCABULARY, rel=1e-6)
-    assert _value(result, "bits_per_byte") == pytest.approx(math.log2(VOCABULARY), rel=1e-6)
+    assert value_of(result, "perplexity") == pytest.approx(VOCABULARY ** (len(text) / units), rel=1e-6)
+    assert value_of(result, "token_perplexity") == pytest.approx(VOCABULARY, rel=1e-6)
+    assert value_of(result, "bits_per_byte") == pytest.approx(math.log2(VOCABULARY), rel=1e-6)
     # The blank line counts as part of the one before it.
     assert [(row["example"], row["place"], row["units"], row["bytes"]) for row in examples] == [
         (0, "data.txt:1", 7, 20),
@@ -83,15 +49,15 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path: Path) ->
 def test_a_bigram_model_has_its_known_entropy(tmp_path: Path) -> None:
     text = "häuser in the gärden\nthe end"
     model = write_model(tmp_path / "model", "bigram", context=16)
-    task = _own(tmp_path, "perplexity", text, unit="character", document="line", score_end=True)
-    result, examples = _run(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "perplexity", text, unit="character", document="line", score_end=True)
+    result, examples = run_task(task, model, tmp_path / "out")
     log_probs = bigram_log_probs(model)
     nats = []
     for line in ("häuser in the gärden\n", "the end"):
         tokens = [END, *encode(line), END]
         nats.append(-sum(log_probs[one, other] for one, other in itertools.pairwise(tokens)))
     assert [row["nats"] for row in examples] == pytest.approx(nats, abs=1e-4)
-    assert _value(result, "bits_per_character") == pytest.approx(sum(nats) / math.log(2) / len(text), abs=1e-5)
+    assert value_of(result, "bits_per_character") == pytest.approx(sum(nats) / math.log(2) / len(text), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +65,8 @@ def test_a_bigram_model_has_its_known_entropy(tmp_path: Path) -> None:
 )
 def test_windows_are_as_stated(tmp_path: Path, model: str, window: int, stride: int, last: str) -> None:
     text = "abcdefghij klm nop" * 9
-    task = _own(tmp_path, "perplexity", [{"text": text}], window=window, stride=stride, last_window=last)
-    result, [example] = _run(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "perplexity", [{"text": text}], window=window, stride=stride, last_window=last)
+    result, [example] = run_task(task, model, tmp_path / "out")
     size, tokens = window or 64, [END, *encode(text)]
     step = stride or size
     expected = 0.0
@@ -111,7 +77,7 @@ def test_windows_are_as_stated(tmp_path: Path, model: str, window: int, stride: 
         expected -= sum(plain_log_probs(model, tokens[max(0, start - given) : start], tokens[start:end])[0])
         start, end = end, min(len(tokens), end + step)
     assert example["nats"] == pytest.approx(expected, abs=1e-3)
-    assert _value(result, "token_perplexity") == pytest.approx(math.exp(expected / (len(tokens) - 1)), rel=1e-4)
+    assert value_of(result, "token_perplexity") == pytest.approx(math.exp(expected / (len(tokens) - 1)), rel=1e-4)
 
 
 @pytest.mark.parametrize("normalized", ["sum", "token", "byte", "ratio"])
@@ -125,11 +91,11 @@ def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized:
         }
         for number in range(12)
     ]
-    task = _own(
+    task = own_task(
         tmp_path, "choice", records, prompt="Q: {question}", choices=["{options}"], rest=" then.", gold="answer",
         normalized=normalized, scored=scored,
     )  # fmt: skip
-    result, examples = _run(task, model, tmp_path / "out")
+    result, examples = run_task(task, model, tmp_path / "out")
     hits = 0
     for record, example in zip(records, examples, strict=True):
         scores = []
@@ -149,7 +115,7 @@ def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized:
         assert example["output"] == record["options"][best]  # type: ignore[index]
         assert example["accuracy"] == (best == record["answer"])
         hits += best == record["answer"]
-    assert _value(result, "accuracy") == hits / len(records)
+    assert value_of(result, "accuracy") == hits / len(records)
     [accuracy] = [figure for figure in result["metrics"] if figure["name"] == "accuracy"]
     assert accuracy["low"] < accuracy["value"] < accuracy["high"] or hits in (0, len(records))
 
@@ -157,8 +123,8 @@ def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized:
 @pytest.mark.parametrize("gold", [1, "1", "B", "(b)", "red"])
 def test_the_right_choice_is_a_number_a_letter_or_a_text(tmp_path: Path, model: str, gold: object) -> None:
     records = [{"q": "colour", "a": "blue", "b": "red", "gold": gold}]
-    task = _own(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
-    _, [example] = _run(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
+    _, [example] = run_task(task, model, tmp_path / "out")
     assert example["gold"] == "red"
 
 
@@ -169,18 +135,18 @@ def test_the_last_word_or_its_last_token_is_predicted(tmp_path: Path, model: str
         ("paper", [("\nthe cat sees the do", "g"), ('\n"she said" the "word', '"')]),
         ("lm-eval", [("the cat sees the", " dog"), ("“she said” the", " ``word''")]),
     ):
-        result, examples = _run(f"lambada={tmp_path / 'data.jsonl'}", model, tmp_path / variant, variant)
+        result, examples = run_task(f"lambada={tmp_path / 'data.jsonl'}", model, tmp_path / variant, variant)
         plain = [plain_log_probs(model, encode(before), encode(after)) for before, after in texts]
         assert [row["nll"] for row in examples] == pytest.approx([-sum(one) for one, _ in plain], abs=1e-4)
         assert [row["accuracy"] for row in examples] == [is_greedy for _, is_greedy in plain]
         mean = np.mean([row["nll"] for row in examples])
-        assert _value(result, "perplexity") == pytest.approx(math.exp(mean), rel=1e-6)
+        assert value_of(result, "perplexity") == pytest.approx(math.exp(mean), rel=1e-6)
 
 
 def test_answers_are_the_most_likely_continuations(tmp_path: Path, model: str) -> None:
     records = [{"question": f"what is {number}", "answer": ["none", "x"]} for number in range(5)]
-    task = _own(tmp_path, "answer", records, prompt="Q: {question}\nA:", max_tokens=7, until=["e", "\n"])
-    _, examples = _run(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "answer", records, prompt="Q: {question}\nA:", max_tokens=7, until=["e", "\n"])
+    _, examples = run_task(task, model, tmp_path / "out")
     for record, example in zip(records, examples, strict=True):
         tokens: list[int] = []
         prompt = encode(f"Q: {record['question']}\nA:")
@@ -200,8 +166,8 @@ def _text(tokens: list[int]) -> str:
 def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: Path, model: str) -> None:
     records = [{"q": "x" * 80 + str(number), "a": "ab", "b": "abcdef", "gold": 0} for number in range(2)]
     records.append({"q": "short", "a": "ab", "b": "abcdef", "gold": 0})
-    task = _own(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
-    result, examples = _run(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"])
+    result, examples = run_task(task, model, tmp_path / "out")
     assert [row["cut"] for row in examples] == [81 + 6 - 64, 81 + 6 - 64, 0]
     assert result["truncated_examples"] == 2
     assert result["metrics_without_truncated"][0]["examples"] == 1
@@ -233,9 +199,9 @@ def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: P
 def test_bad_data_is_named(
     tmp_path: Path, model: str, kind: str, records: Any, options: dict[str, Any], message: str
 ) -> None:
-    task = _own(tmp_path, kind, records, **options)
+    task = own_task(tmp_path, kind, records, **options)
     with pytest.raises(InputError, match=message):
-        _run(task, model, tmp_path / "out")
+        run_task(task, model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -246,7 +212,7 @@ def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
         ("choice", {"normalized": "mean"}, "is not one of sum, token, byte, ratio"),
     ):
         with pytest.raises(UsageError, match=message):
-            _run(_own(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")
+            run_task(own_task(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")
     with pytest.raises(UsageError, match="no task 'lambda'; did you mean lambada"):
         parse_tasks(["lambda=x"], "paper")
     with pytest.raises(UsageError, match="unknown variant 'lmeval'; did you mean lm-eval"):

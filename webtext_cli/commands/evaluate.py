@@ -24,6 +24,14 @@ from webtext_cli.options import config_options, corpus_option, debug_option, jso
     multiple=True,
     help="Task and its file, or a TOML file of your own task (repeatable).",
 )
+@click.option(
+    "--examples",
+    metavar="NAME=PATH",
+    multiple=True,
+    help="Solved examples of a task, such as its train set, for --shots and thresholds (repeatable).",
+)
+@click.option("--shots", type=click.IntRange(0), default=0, show_default=True, help="Examples before every question.")
+@click.option("--shot-seeds", type=click.IntRange(1), default=1, show_default=True, help="Draws of the shots.")
 @click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: evaluate in the corpus folder]")
 @click.option("--variant", default="paper", show_default=True, help="Protocol that is followed; all compares them.")
@@ -51,6 +59,9 @@ from webtext_cli.options import config_options, corpus_option, debug_option, jso
 def command(
     corpus: str,
     tasks: tuple[str, ...],
+    examples: tuple[str, ...],
+    shots: int,
+    shot_seeds: int,
     model: str | None,
     output: str | None,
     variant: str,
@@ -90,7 +101,8 @@ def command(
     from pipelines.evaluation.stage import evaluate, rescore
 
     given = {name: value for name, value in flags.items() if value is not None}
-    config, named = make_config(EvaluateConfig, {}, given, "command line"), parse_tasks(tasks, variant)
+    config = make_config(EvaluateConfig, {}, given, "command line")
+    named = parse_tasks(tasks, variant, examples, shots, shot_seeds)
     folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=make_progress(quiet))
     if is_rescored:
         results = rescore(config, tasks=named, output=folder, options=options)

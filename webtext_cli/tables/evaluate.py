@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,13 +72,31 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
                 ]
             )
     print_table(["", "value", "", "examples", *(f"paper {size}" for size in _SIZES)], rows, narrow=True)
+    for (label, name), values in _over_seeds(results).items():
+        if len(values) > 1:
+            spread = f"mean {_number(statistics.fmean(values))}, standard deviation {_number(statistics.stdev(values))}"
+            say(f"{label}: {name} over {len(values)} draws of the shots: {spread}")
     for result in results:
         if result["truncated_examples"]:
             say(f"{_label(result)}: {format_count(result['truncated_examples'])} examples were cut to the context")
 
 
+def _over_seeds(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[float]]:
+    """Return the values of every metric of a task with shots, by the label of the task without the seed."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        for figure in result["metrics"] if result["shots"] else ():
+            values.setdefault((_label(result).rpartition(", seed")[0] + ")", figure["name"]), []).append(
+                figure["value"]
+            )
+    return values
+
+
 def _label(result: Mapping[str, Any]) -> str:
-    return str(result["task"]) + ("" if result["variant"] == "paper" else f" ({result['variant']})")
+    notes = [] if result["variant"] == "paper" else [result["variant"]]
+    if result["shots"]:
+        notes.append(f"{result['shots']} shots, seed {result['shot_seed']}")
+    return str(result["task"]) + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _number(value: float) -> str:

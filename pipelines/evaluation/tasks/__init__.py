@@ -9,7 +9,9 @@ from pipelines.core.config import make_config
 from pipelines.core.errors import UsageError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.protocols import TaskInput
-from pipelines.evaluation.task import Task
+from pipelines.evaluation.records import read_records
+from pipelines.evaluation.task import ExampleTask, Task
+from pipelines.evaluation.tasks.acceptability import AcceptabilityOptions, AcceptabilityTask
 from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask
 from pipelines.evaluation.tasks.choice import ChoiceOptions, ChoiceTask
 from pipelines.evaluation.tasks.last_word import LastWordOptions, LastWordTask
@@ -21,6 +23,7 @@ KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
     "choice": (ChoiceOptions, ChoiceTask),
     "last-word": (LastWordOptions, LastWordTask),
     "answer": (AnswerOptions, AnswerTask),
+    "acceptability": (AcceptabilityOptions, AcceptabilityTask),
 }
 
 
@@ -31,4 +34,9 @@ def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task:
         raise UsageError(f"task {task.label}: unknown kind {protocol.kind!r}; known: {', '.join(KINDS)}")
     options, kind = KINDS[protocol.kind]
     config: Any = make_config(options, protocol.values(task.variant), {}, f"task {task.label}")
-    return kind(config, task.files, encoder, limit)
+    built = kind(config, task.files, encoder, limit)
+    if task.examples:
+        if not isinstance(built, ExampleTask):
+            raise UsageError(f"task {task.label}: takes no examples")
+        built.show(list(read_records(task.examples)), task.shots, task.seed)
+    return built

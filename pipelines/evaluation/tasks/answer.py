@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.core.config import option
 from pipelines.core.errors import InputError
 from pipelines.evaluation.encoding import Encoder
-from pipelines.evaluation.metrics import answer_f1, coqa_scores, exact_match
+from pipelines.evaluation.metrics import (
+    ROUGE_TYPES,
+    Bleu,
+    answer_f1,
+    coqa_scores,
+    exact_match,
+    require_metric_libraries,
+    rouge_scores,
+)
 from pipelines.evaluation.records import Record, read_records
-from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output
+from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request
+
+# Where the text goes on with a new sentence: a rule, not a model, so that anyone can repeat it.
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
+_SCORES: Mapping[str, tuple[Metric, ...]] = {
+    "squad": (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match")),
+    "bleu": (Metric("bleu", "bleu", "bleu"),),
+    "rouge": tuple(Metric(name, "mean", name) for name in (*ROUGE_TYPES, "rouge_mean")),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +40,21 @@ class AnswerOptions:
         "records", "Form of the file: records, or dialogues about a story.", choices=("records", "coqa")
     )
     prompt: str = option("{question}", "Text that the model continues; a template with {field}.")
-    gold: str = option("answer", "Field with the right answer, or a list of right answers.")
+    hint: str = option("", "Text after the prompt; where the context is too short, the prompt's end is cut.")
+    gold: str = option("answer", "Field with the right answer, or a list of right answers; a template is possible.")
     cluster: str = option("", "Field that related examples have in common, for the standard error.")
     max_tokens: int = option(32, "Tokens of an answer at most.", minimum=1)
     until: tuple[str, ...] = option(("\n",), "Texts that end the answer; they are not part of it.")
-    score: str = option("squad", "Rules by which answers are compared.", choices=("squad", "coqa"))
+    sentences: int = option(0, "Only the first so many sentences of an answer; 0: all of it.", minimum=0)
+    top_k: int = option(1, "Draw one of the k most likely tokens; 1: take the most likely one.", minimum=1)
+    seed: int = option(0, "Random seed of the draws.", minimum=0)
+    score: str = option(
+        "squad",
+        "How answers are compared: by the rules of SQuAD or CoQA, as a translation (BLEU) or a summary (ROUGE).",
+        choices=("squad", "coqa", "bleu", "rouge"),
+    )
+    instruction: str = option("", "Text before the first of the shots.")
+    separator: str = option("\n", "Text after every shot.")
 
 
 class _Turn(NamedTuple):
@@ -38,50 +65,74 @@ class _Turn(NamedTuple):
 
 
 class AnswerTask(ExampleTask):
-    """Exact match and F1 of the most likely continuation, with the probability that the model gave it."""
-
-    metrics = (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match"))
+    """Figures of the continuations that a model writes."""
 
     def __init__(self, options: AnswerOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         super().__init__(limit)
         self._options = options
         self._files = files
         self._encoder = encoder
-        self.generation = Generation(options.max_tokens, options.until)
+        self._bleu = Bleu() if options.score == "bleu" else None
+        if options.score == "rouge":
+            require_metric_libraries()
+        self.instruction, self.separator = options.instruction, options.separator
+        self.generation = Generation(options.max_tokens, options.until, options.top_k, options.seed)
+        self.metrics = _SCORES["squad" if options.score == "coqa" else options.score]
+
+    def solved(self, record: Record) -> str:
+        """See `ExampleTask`."""
+        turn = next(self._turns_of(record))
+        return f"{(turn.prompt + self._options.hint).rstrip()} {turn.golds[0]}"
 
     def examples(self) -> Iterator[Example]:
         """See `ExampleTask`."""
-        for turn in self._turns():
-            prompt = self._encoder.prompt(turn.prompt)
-            [request], cut = self._encoder.fit([prompt], self._options.max_tokens, turn.place)
-            yield Example(
-                turn.place,
-                turn.cluster,
-                turn.golds[0],
-                [request],
-                cut,
-                functools.partial(self._measure, turn),
-            )
+        for turn in (turn for record in read_records(self._files) for turn in self._turns_of(record)):
+            build = functools.partial(self._prompts, turn.prompt)
+            requests, cut, dropped = self.fit(build, self._encoder, turn.place, self._options.max_tokens)
+            if cut and self._options.hint:
+                requests = [self._encoder.shortened(turn.prompt, self._options.hint, self._options.max_tokens)]
+            measure = functools.partial(self._measure, turn)
+            counts = {"shots_dropped": dropped}
+            yield Example(turn.place, turn.cluster, turn.golds[0], requests, cut, measure, counts)
+
+    def _prompts(self, prompt: str, before: str) -> list[Request]:
+        return [self._encoder.prompt(before + prompt + self._options.hint)]
 
     def _measure(self, turn: _Turn, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
         [output] = outputs
+        score = self._options.score
         answer = answer_text(self._encoder.decode(output.tokens), self._options.until)
+        if self._options.sentences:
+            answer = "\n".join(_sentences(answer)[: self._options.sentences])
         self.counts["answers_cut"] += not output.ended
-        if self._options.score == "coqa":
+        if self._bleu:
+            counts = self._bleu.statistics(answer.replace("\n", " "), turn.golds)
+            return answer, {f"bleu_{number}": float(count) for number, count in enumerate(counts)}
+        if score == "rouge":
+            golds = ["\n".join(_sentences(gold)) for gold in turn.golds]
+            scores = rouge_scores("\n".join(_sentences(answer)), golds)
+            return answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)}
+        if score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
         else:
             matches, f1 = float(exact_match(answer, turn.golds)), answer_f1(answer, turn.golds)
         return answer, {"f1": f1, "exact_match": matches}
 
-    def _turns(self) -> Iterator[_Turn]:
+    def _turns_of(self, record: Record) -> Iterator[_Turn]:
         options = self._options
-        for record in read_records(self._files):
-            if options.layout == "coqa":
-                yield from _coqa_turns(record)
-                continue
-            golds = _texts(record.value(options.gold), record.place)
-            cluster = str(record.value(options.cluster)) if options.cluster else record.place
-            yield _Turn(record.text(options.prompt), golds, cluster, record.place)
+        if options.layout == "coqa":
+            yield from _coqa_turns(record)
+            return
+        gold = record.text(options.gold) if "{" in options.gold else record.value(options.gold)
+        golds = [str(one) for one in gold] if isinstance(gold, list) else [str(gold)]
+        if not golds:
+            raise InputError(f"{record.place}: has no right answer")
+        cluster = str(record.value(options.cluster)) if options.cluster else record.place
+        yield _Turn(record.text(options.prompt), golds, cluster, record.place)
+
+
+def _sentences(text: str) -> list[str]:
+    return [sentence for line in text.splitlines() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
 
 
 def answer_text(text: str, until: Sequence[str]) -> str:
@@ -100,10 +151,3 @@ def _coqa_turns(record: Record) -> Iterator[_Turn]:
         golds = [answer["input_text"], *(turns[number]["input_text"] for turns in others.values())]
         yield _Turn(text, golds, record.place, f"{record.place}.{number + 1}")
         text += f" {answer['input_text']}\n"
-
-
-def _texts(value: Any, place: str) -> list[str]:
-    texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
-    if not texts:
-        raise InputError(f"{place}: has no right answer")
-    return texts

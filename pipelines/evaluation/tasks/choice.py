@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.core.config import option
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, ExampleTask, Metric, Output, total
+from pipelines.evaluation.task import Example, ExampleTask, Metric, Output, Request, total
 from pipelines.evaluation.tasks.layouts import LAYOUTS, Question
 
 _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
@@ -43,6 +44,13 @@ class ChoiceOptions:
     )
     neutral: str = option("Answer:", "Prompt that says nothing about the question, for the ratio.")
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
+    first_gold: int = option(0, "Number of the first choice, where `gold` is a number.", minimum=0, maximum=1)
+    instruction: str = option("", "Text before the first of the shots.")
+    separator: str = option("\n\n", "Text after every shot.")
+    content_free: tuple[str, ...] = option(
+        (), "Inputs that say nothing, by which the choices are calibrated (Zhao et al. 2021); needs `input`."
+    )
+    input: str = option("", "Field that they replace.")
 
 
 class ChoiceTask(ExampleTask):
@@ -53,47 +61,73 @@ class ChoiceTask(ExampleTask):
         self._options = options
         self._files = files
         self._encoder = encoder
-        self.metrics = (Metric("accuracy", "share", "accuracy"), Metric("gold_nll", "mean", "gold_nll"))
+        if options.content_free and (not options.input or options.normalized == "ratio"):
+            raise UsageError("content_free needs `input`, the field that it replaces, and no ratio")
+        self._free_log_probs: npt.NDArray[np.float64] | None = None
+        self.instruction, self.separator = options.instruction, options.separator
+        self.metrics: tuple[Metric, ...] = (
+            Metric("accuracy", "share", "accuracy"),
+            Metric("gold_nll", "mean", "gold_nll"),
+        )
+        if options.content_free:
+            self.metrics = (*self.metrics, Metric("calibrated_accuracy", "share", "calibrated_accuracy"))
         if options.layout == "winograd":
             self.metrics = (*self.metrics, Metric("pair_accuracy", "cluster_share", "accuracy"))
 
-    def examples(self) -> Iterator[Example]:
+    def solved(self, record: Record) -> str:
         """See `ExampleTask`."""
+        question = self._question(record)
+        return (question.prompt + question.choices[question.gold] + question.rest).strip()
+
+    def examples(self) -> Iterator[Example]:
+        """See `ExampleTask`: the first example also asks for the choices after inputs that say nothing."""
         options = self._options
-        for record in LAYOUTS[options.layout].read(self._files):
+        for number, record in enumerate(LAYOUTS[options.layout].read(self._files)):
             question = self._question(record)
-            texts = [(question.prompt, choice + question.rest) for choice in question.choices]
-            if options.scored == "rest":
-                texts = [(question.prompt + choice, question.rest) for choice in question.choices]
+            fitted = self.fit(functools.partial(self._requests, question), self._encoder, question.place)
+            free: list[Request] = []
+            for content in options.content_free if not number else ():
+                neutral = self._question(Record({**record.fields, options.input: content}, record.place))
+                free += self.fit(functools.partial(self._requests, neutral), self._encoder, question.place).requests
             if options.normalized == "ratio":
-                texts += [(options.neutral, choice + question.rest) for choice in question.choices]
-            requests = [self._encoder.scored(*text) for text in texts]
-            count = len(question.choices)
-            fitting, cut = self._encoder.fit(requests[:count], 0, question.place)
+                free = [self._encoder.scored(options.neutral, choice + question.rest) for choice in question.choices]
             yield Example(
                 question.place,
                 question.cluster,
                 question.names[question.gold].strip(),
-                [*fitting, *requests[count:]],
-                cut,
+                [*fitted.requests, *free],
+                fitted.cut,
                 functools.partial(self._measure, question),
+                {"shots_dropped": fitted.shots_dropped},
             )
+
+    def _requests(self, question: Question, before: str) -> list[Request]:
+        texts = [(question.prompt, choice + question.rest) for choice in question.choices]
+        if self._options.scored == "rest":
+            texts = [(question.prompt + choice, question.rest) for choice in question.choices]
+        return [self._encoder.scored(before + beginning, ending) for beginning, ending in texts]
 
     def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
         count = len(question.choices)
-        scores = np.array([total(output) for output in outputs[:count]])
+        log_probs = np.array([total(output) for output in outputs])
+        scores, free = log_probs[:count].copy(), log_probs[count:]
         if self._options.normalized == "token":
             scores /= [len(output.log_probs[0]) for output in outputs[:count]]
         elif self._options.normalized == "byte":
             scored = question.rest if self._options.scored == "rest" else None
             scores /= [len((scored or choice + question.rest).encode()) for choice in question.choices]
         elif self._options.normalized == "ratio":
-            scores -= [total(output) for output in outputs[count:]]
+            scores -= free
         best = int(scores.argmax())
-        return question.names[best].strip(), {
-            "accuracy": best == question.gold,
-            "gold_nll": -total(outputs[question.gold]),
-        }
+        metrics: dict[str, float | bool] = {"accuracy": best == question.gold, "gold_nll": -log_probs[question.gold]}
+        if self._options.content_free:
+            if len(free):
+                # Of every input the probabilities of the choices, which add up to 1; then the mean of the inputs.
+                shares = np.exp(free.reshape(-1, count))
+                self._free_log_probs = np.log((shares / shares.sum(1, keepdims=True)).mean(0))
+            calibrated = int((scores - self._free_log_probs).argmax())
+            metrics["calibrated_accuracy"] = calibrated == question.gold
+        return question.names[best].strip(), metrics
 
     def _question(self, record: Record) -> Question:
         options = self._options
@@ -104,7 +138,7 @@ class ChoiceTask(ExampleTask):
             choices = [f" {choice}".replace("  ", " ") for choice in choices[0]]
         if len(choices) < 2:
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
-        gold = gold_number(record.value(options.gold), choices, record.place)
+        gold = gold_number(record.value(options.gold), choices, record.place, options.first_gold)
         cluster = str(record.value(options.cluster)) if options.cluster else record.place
         prompt, rest = record.text(options.prompt), record.text(options.rest)
         return Question(prompt, choices, choices, rest, gold, cluster, record.place)
@@ -117,14 +151,17 @@ class ChoiceTask(ExampleTask):
         return value if isinstance(value, list) else record.text(template)
 
 
-def gold_number(gold: Any, choices: Sequence[str], place: str) -> int:
-    """Return the number of the right choice, from 0, for its number, letter or text; raise InputError for another."""
+def gold_number(gold: Any, choices: Sequence[str], place: str, first: int = 0) -> int:
+    """Return the number of the right choice, from 0, for its number from `first`, letter or text.
+
+    Raises InputError for anything else.
+    """
     number = None
     texts = [choice.strip() for choice in choices]
     if isinstance(gold, str) and gold.strip() in texts:
         number = texts.index(gold.strip())
     elif isinstance(gold, int) or (isinstance(gold, str) and gold.isdecimal()):
-        number = int(gold)
+        number = int(gold) - first
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")
     if number is None or not 0 <= number < len(choices):

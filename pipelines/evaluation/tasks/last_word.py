@@ -50,8 +50,8 @@ class LastWordTask(ExampleTask):
             if self._options.target == "token":
                 whole = [*request.prefix, *request.continuations[0]]
                 request = Request(whole[:-1], [whole[-1:]])
-            self.counts["words_of_several_tokens"] += len(request.continuations[0]) > 1
-            yield Example(record.place, record.place, word, [request], cut, _measure)
+            counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
+            yield Example(record.place, record.place, word, [request], cut, _measure, counts)
 
 
 def _measure(outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:

@@ -1,0 +1,174 @@
+"""Solved examples before a question, calibration, and figures of all examples together."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from own_task import own_task, run_task, value_of
+from small_model import byte_tokenizer, encode, plain_log_probs, plain_next_token, write_model
+
+from pipelines.core.errors import UsageError
+from pipelines.evaluation.metrics import best_threshold, roc_area, rouge_scores
+from pipelines.evaluation.protocols import parse_tasks
+from webtext_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model") / "random", context=96)
+
+
+_RECORDS = [{"text": f"text {number}", "label": number % 2} for number in range(6)]
+_TRAIN = [{"text": f"shown {number}", "label": number % 2} for number in range(9)]
+
+
+def _labels(folder: Path, **options: object) -> str:
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _TRAIN))
+    return own_task(
+        folder, "choice", _RECORDS, prompt="{text}:", choices=[" no", " yes"], gold="label", separator="\n",
+        examples="train.jsonl", **options,
+    )  # fmt: skip
+
+
+def _score(model: str, before: str, ending: str) -> float:
+    return sum(plain_log_probs(model, encode(before), encode(ending))[0])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_shots_are_drawn_by_their_seed(tmp_path: Path, model: str, seed: int) -> None:
+    tasks = parse_tasks([_labels(tmp_path)], "paper", shots=3, shot_seeds=2)
+    assert [task.label for task in tasks] == ["own.shots-3-seed-0", "own.shots-3-seed-1"]
+    arguments = ["--shots", "3", "--shot-seeds", "2", "--model", model, "--output", str(tmp_path / "out"), "-q"]
+    assert main(["evaluate", "--task", str(tmp_path / "own.toml"), *arguments]) == 0
+
+    examples = pq.read_table(tmp_path / "out" / tasks[seed].label / "examples-00000.parquet").to_pylist()
+    drawn = random.Random(seed).sample(_TRAIN, 3)
+    shown = "".join(f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn)
+    for record, example in zip(_RECORDS, examples, strict=True):
+        scores = [_score(model, f"{shown}{record['text']}:", ending) for ending in (" no", " yes")]
+        assert [sum(one) for one in example["log_probs"]] == pytest.approx(scores, abs=1e-4)
+
+
+def test_shots_that_do_not_fit_are_left_out_whole(tmp_path: Path, model: str) -> None:
+    result, examples = run_task(_labels(tmp_path), model, tmp_path / "out", shots=8)
+    assert {row["cut"] for row in examples} == {0}
+    drawn = random.Random(0).sample(_TRAIN, 8)
+    solved = [f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn]
+    kept = next(number for number in range(9) if len("".join(solved[number:]) + "text 0: yes") - 1 <= 96)
+    assert result["counts"]["shots_dropped"] == kept * len(_RECORDS)
+    expected = _score(model, "".join(solved[kept:]) + "text 0:", " no")
+    assert sum(examples[0]["log_probs"][0]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_choices_are_calibrated_by_inputs_without_content(tmp_path: Path, model: str) -> None:
+    task = _labels(tmp_path, content_free=["N/A", "", "[MASK]"], input="text", instruction="Say yes or no.\n")
+    result, examples = run_task(task, model, tmp_path / "out", shots=2)
+    drawn = random.Random(0).sample(_TRAIN, 2)
+    before = "Say yes or no.\n" + "".join(f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn)
+
+    def probabilities(text: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        values = np.exp([_score(model, f"{before}{text}:", ending) for ending in (" no", " yes")])
+        shares: np.ndarray[tuple[int], np.dtype[np.float64]] = values / values.sum()
+        return shares
+
+    free = np.mean([probabilities(text) for text in ("N/A", "", "[MASK]")], axis=0)
+    for record, example in zip(_RECORDS, examples, strict=True):
+        shares = probabilities(str(record["text"]))
+        assert example["accuracy"] == (int(shares.argmax()) == record["label"])
+        assert example["calibrated_accuracy"] == (int((shares / free).argmax()) == record["label"])
+    assert {figure["name"] for figure in result["metrics"]} >= {"accuracy", "calibrated_accuracy"}
+
+
+def test_the_threshold_is_taken_from_the_examples(tmp_path: Path, model: str) -> None:
+    rows = [
+        {"sentence": f"sentence {number} {'is' * (number % 3)}", "label": int(number % 4 > 0)} for number in range(24)
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:12]))
+    task = own_task(tmp_path, "acceptability", rows[12:], examples="train.jsonl")
+    result, examples = run_task(task, model, tmp_path / "out")
+    end = [256]
+    scores = [np.mean(plain_log_probs(model, end, encode(str(row["sentence"])))[0]) for row in rows]
+    labels = [row["label"] == 1 for row in rows]
+    assert [row["score"] for row in examples] == pytest.approx(scores[12:], abs=1e-5)
+    assert [row["example"] for row in examples] == list(range(12))
+    threshold, _ = best_threshold(labels[:12], scores[:12])
+    assert [row["predicted"] for row in examples] == [float(score >= threshold - 1e-6) for score in scores[12:]]
+    assert value_of(result, "roc_area") == pytest.approx(roc_area(labels[12:], scores[12:]))
+    assert value_of(result, "best_matthews") == pytest.approx(best_threshold(labels[12:], scores[12:])[1])
+    assert all(figure["error"] > 0 for figure in result["metrics"])
+
+
+def test_drawn_summaries_are_measured_by_rouge(tmp_path: Path, model: str) -> None:
+    pytest.importorskip("rouge_score")
+    records = [
+        {"article": "word " * 30, "highlights": "One line.\nAnother line."},
+        {"article": "short", "highlights": "x y"},
+    ]
+    options = {
+        "prompt": "{article}",
+        "hint": "\nTL;DR:",
+        "gold": "highlights",
+        "max_tokens": 20,
+        "top_k": 2,
+        "until": [],
+    }
+    task = own_task(tmp_path, "answer", records, score="rouge", sentences=3, seed=4, **options)
+    result, examples = run_task(task, model, tmp_path / "out")
+    again, same = run_task(task, model, tmp_path / "again")
+    assert (again["metrics"], same) == (result["metrics"], examples)
+    other = own_task(tmp_path, "answer", records, score="rouge", sentences=3, seed=5, **options)
+    assert run_task(other, model, tmp_path / "other")[1] != examples
+    # The end of the article is cut, not the hint.
+    assert examples[0]["cut"] > 0
+    scores = rouge_scores(examples[1]["output"], ["x y"])
+    assert [examples[1][name] for name in scores] == pytest.approx(list(scores.values()))
+    assert examples[1]["rouge_mean"] == pytest.approx(np.mean(list(scores.values())))
+    # Every drawn token is one of the two most likely ones.
+    kept = encode("short\nTL;DR:")
+    for _ in range(3):
+        best = plain_next_token(model, kept)
+        assert examples[1]["log_probs"][0][0] <= plain_log_probs(model, kept, [best])[0][0] + 1e-5
+    assert all(len(row["log_probs"][0]) == 20 for row in examples)
+
+
+def test_translations_are_measured_by_bleu(tmp_path: Path, model: str) -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    pairs = [
+        {"translation": {"fr": f"le chat {number}", "en": f"the cat {number} sees the dog"}} for number in range(8)
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs[4:]))
+    task = own_task(
+        tmp_path, "answer", pairs[:4], prompt="{translation.fr} =", gold="translation.en", score="bleu", sentences=1,
+        max_tokens=12, examples="train.jsonl",
+    )  # fmt: skip
+    result, examples = run_task(task, model, tmp_path / "out", shots=1)
+    outputs = [row["output"] for row in examples]
+    golds = [pair["translation"]["en"] for pair in pairs[:4]]
+    assert value_of(result, "bleu") == pytest.approx(sacrebleu.corpus_bleu(outputs, [golds]).score)
+    [drawn] = random.Random(0).sample(pairs[4:], 1)
+    prompt = encode(f"{drawn['translation']['fr']} = {drawn['translation']['en']}\nle chat 0 =")
+    tokens: list[int] = []
+    while len(tokens) < 12 and "\n" not in byte_tokenizer().decode(tokens).lstrip():
+        tokens.append(plain_next_token(model, prompt + tokens))
+    assert outputs[0] == byte_tokenizer().decode(tokens, skip_special_tokens=False).lstrip().split("\n")[0].strip()
+
+
+def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, model: str) -> None:
+    own = own_task(tmp_path, "choice", _RECORDS, prompt="{text}", choices=[" a", " b"], gold="label")
+    with pytest.raises(UsageError, match="name the file of the examples, --examples own=PATH"):
+        parse_tasks([own], "paper", shots=2)
+    with pytest.raises(UsageError, match="no --task is named lambada"):
+        parse_tasks([own], "paper", [f"lambada={tmp_path / 'data.jsonl'}"], shots=2)
+    with pytest.raises(UsageError, match="--shots 20: the file of examples has 9"):
+        run_task(_labels(tmp_path), model, tmp_path / "out", shots=20)
+    (tmp_path / "own.toml").write_text('[task]\nkind = "last-word"\ndata = "data.jsonl"\nexamples = "data.jsonl"\n')
+    with pytest.raises(UsageError, match="takes no examples"):
+        run_task(str(tmp_path / "own.toml"), model, tmp_path / "out", shots=1)
+    task = own_task(tmp_path, "choice", _RECORDS, choices=[" a", " b"], gold="label", content_free=["N/A"])
+    with pytest.raises(UsageError, match="content_free needs `input`"):
+        run_task(task, model, tmp_path / "out")
