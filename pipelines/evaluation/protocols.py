@@ -13,6 +13,7 @@ import msgspec
 from pipelines.core import inputs, storage
 from pipelines.core.config import check_known, read_tables
 from pipelines.core.errors import UsageError
+from pipelines.core.manifest import has_manifest
 from pipelines.core.resources import data_names, data_path
 from pipelines.evaluation.records import SUFFIXES
 
@@ -95,7 +96,7 @@ def parse_tasks(
         source = path or protocol.data
         if not source:
             raise UsageError(f"--task {value}: name its file, --task {name}=PATH")
-        files = tuple(inputs.expand_paths([source], SUFFIXES, check_types=False))
+        files = _find_files(source)
         variants = [PAPER, *protocol.variants] if variant == "all" else [variant]
         check_known(variants[-1], [PAPER, *protocol.variants], "variant", f"--variant of {protocol.name}")
         known = by_task.get(protocol.name) or protocol.examples
@@ -110,6 +111,12 @@ def parse_tasks(
     if repeated := {label for label in labels if labels.count(label) > 1}:
         raise UsageError(f"--task: {min(repeated)} is named twice")
     return tasks
+
+
+def _find_files(path: str) -> tuple[str, ...]:
+    if has_manifest(path):  # the folder of a stage has tables other than its documents, too
+        return tuple(file.path for file in inputs.open_documents(path).files)
+    return tuple(inputs.expand_paths([path], SUFFIXES, check_types=False))
 
 
 def task_names() -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def _figure(
         value, error = _OF_ALL[metric.kind](rows, clusters.tolist())
         return Figure(metric.name, value, error, *_interval(value, error), examples)
     values = columns[metric.column]
-    if metric.kind in ("perplexity", "bits"):
-        scale = 1.0 if metric.kind == "perplexity" else math.log(2)
+    if metric.kind in ("perplexity", "nats", "bits"):
+        scale = math.log(2) if metric.kind == "bits" else 1.0
         ratio = ratio_error(values / scale, columns[metric.units], clusters.tolist())
         if metric.kind == "perplexity":
             value, error, low, high = perplexity(ratio)

@@ -50,10 +50,9 @@ def evaluate(
             for task, function in zip(tasks, built, strict=True)
         ]
         # Reads all files before the first computation, so that a bad one is known at once.
-        chunks = [run.chunks() for run in runs]
+        plans = [run.chunks() for run in runs]
         return [
-            run.run(storage.join(output, run.task.label), options, requests)
-            for run, requests in zip(runs, chunks, strict=True)
+            run.run(storage.join(output, run.task.label), options, plan) for run, plan in zip(runs, plans, strict=True)
         ]
 
 

@@ -43,9 +43,9 @@ class Output(NamedTuple):
 class Metric(NamedTuple):
     """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
 
-    `kind` is share (of true values), mean, perplexity (exp of the ratio) or bits (the ratio in bits); the last two have
-    a column of nats and one of `units`. Of all examples together are bleu, and matthews, best_matthews and roc_area,
-    which have a column of labels and one of predictions or scores.
+    `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
+    the last three have a column of nats and one of `units`. Of all examples together are bleu, and matthews,
+    best_matthews and roc_area, which have a column of labels and one of predictions or scores.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -46,6 +47,13 @@ class Part(NamedTuple):
     tokens: int
 
 
+class Plan(NamedTuple):
+    """The parts of a task, and a hash of all that the model is asked."""
+
+    parts: list[Part]
+    prompts: str
+
+
 @dataclasses.dataclass
 class TaskRun:
     """One task on one model; without a `scorer`, earlier answers are measured again."""
@@ -58,12 +66,14 @@ class TaskRun:
     encoder: Encoder
     scorer: Scorer | None
 
-    def chunks(self) -> list[Part]:
+    def chunks(self) -> Plan:
         """Divide the requests; raise InputError if there are none."""
         parts: list[Part] = []
+        prompts = hashlib.sha256()
         first = count = read = scored = 0
         generation = self.function.generation
         for number, request in enumerate(self.function.requests()):
+            prompts.update(prompt_hash([request]).encode())
             new = generation.max_tokens if generation else sum(map(len, request.continuations))
             count, scored, read = count + 1, scored + new, read + len(request.prefix) + new
             if read >= _PART_TOKENS:
@@ -73,14 +83,15 @@ class TaskRun:
             parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
         if not parts:
             raise InputError(f"{self.task.files[0]}: has no examples for the task {self.task.protocol.name}")
-        return parts
+        return Plan(parts, prompts.hexdigest())
 
-    def run(self, output: str, options: RunOptions, parts: Sequence[Part]) -> dict[str, Any]:
+    def run(self, output: str, options: RunOptions, plan: Plan) -> dict[str, Any]:
         """Compute what is not in the folder yet, and return the content of its results.json."""
         fingerprints = {
             "model": self.facts.fingerprint,
             "files": inputs.fingerprint_files(self.task.files),
             "protocol": repr(sorted(self.task.protocol.values(self.task.variant).items())),
+            "prompts": plan.prompts,
         }
         if self.task.examples:
             fingerprints["examples"] = inputs.fingerprint_files(self.task.examples)
@@ -94,7 +105,7 @@ class TaskRun:
                 requests = _Skipping(self.function.requests())
                 entries = run.map(
                     lambda part: self._answer(requests.take(part), run.output, part.name),
-                    parts,
+                    plan.parts,
                     phase=f"{self.task.label} {_ANSWERS}",
                     unit="tokens",
                     cost=lambda part: part.tokens,

@@ -1,4 +1,4 @@
-"""Language modelling: the probability of a text per original word, byte or character. Paper, section 3.1."""
+"""Language modelling: the probability of a text per original word, byte or character. Paper, section 3.1, figure 4."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ import numpy.typing as npt
 from pipelines.core import storage
 from pipelines.core.config import option
 from pipelines.evaluation.detokenizers import DETOKENIZERS
+from pipelines.evaluation.documents import FILE, DocumentOptions, Documents, record_text
 from pipelines.evaluation.encoding import Encoder
-from pipelines.evaluation.records import Record, is_text, read_lines, read_records
+from pipelines.evaluation.records import is_text, read_lines, read_records
 from pipelines.evaluation.task import Generation, Metric, Output, Request, Row, prompt_hash
 
 _ARTICLE = re.compile(r" = [^=].*[^=] = $")
 
 
 @dataclasses.dataclass(frozen=True)
-class PerplexityOptions:
+class PerplexityOptions(DocumentOptions):
     """What is counted, what a document is, and what of it the model sees."""
 
     unit: str = option(
@@ -39,7 +40,6 @@ class PerplexityOptions:
         choices=("file", "article", "line", "record"),
     )
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
-    text_field: str = option("text", "Field of records that has the text; a template with {field} is possible.")
     window: int = option(0, "Tokens that the model sees at once; 0: its context.", minimum=0)
     stride: int = option(0, "Tokens that are scored per window; 0: as many as the window has.", minimum=0)
     last_window: str = option(
@@ -75,6 +75,7 @@ class Perplexity:
     def __init__(self, options: PerplexityOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         self._options = options
         self._files = files
+        self._source = Documents(options, files)
         self._encoder = encoder
         self._limit = limit
         self._window = min(options.window or encoder.context, encoder.context)
@@ -84,6 +85,7 @@ class Perplexity:
         unit = options.unit.partition("-")[0].replace("+line", " or line end")
         kind, name = ("bits", f"bits_per_{unit}") if in_bits else ("perplexity", "perplexity")
         self.metrics = (
+            *(() if options.part == FILE else (Metric("loss", "nats", "nats", "tokens", "token"),)),
             Metric(name, kind, "nats", "units", unit),
             Metric("token_perplexity", "perplexity", "nats", "tokens", "token"),
             *(() if options.unit == "byte" else (Metric("bits_per_byte", "bits", "nats", "bytes", "byte"),)),
@@ -141,10 +143,16 @@ class Perplexity:
             start, end = end, min(len(text), end + self._stride)
 
     def _documents(self, counts: defaultdict[str, float]) -> Iterator[list[_Line]]:
+        if self._options.part != FILE:
+            for document in itertools.islice(self._source, self._limit):
+                yield self._record_lines(*document, counts)
+            counts.update(self._source.counts)
+            return
         for path in self._files:
             if not is_text(path):
                 for record in itertools.islice(read_records([path]), self._limit):
-                    yield self._record_lines(record, counts)
+                    text = record_text(record, self._options.text_field)
+                    yield self._record_lines(text, record.place, counts)
                 continue
             lines: list[_Line] = []
             for number, text in itertools.islice(read_lines(path, self._options.tail_bytes), self._limit):
@@ -158,10 +166,8 @@ class Perplexity:
             if lines:
                 yield lines
 
-    def _record_lines(self, record: Record, counts: defaultdict[str, float]) -> list[_Line]:
-        template = self._options.text_field
-        text = record.text(template if "{" in template else f"{{{template}}}")
-        lines = [self._line(line, record.place, counts) for line in text.splitlines(True) or [""]]
+    def _record_lines(self, text: str, place: str, counts: defaultdict[str, float]) -> list[_Line]:
+        lines = [self._line(line, place, counts) for line in text.splitlines(True) or [""]]
         # A record is one example, whose units are those of the whole text.
         first = lines[0]._replace(units=self._units(text), is_example=True)
         return [first, *(line._replace(units=0, is_example=False) for line in lines[1:])]

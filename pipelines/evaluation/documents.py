@@ -1,0 +1,156 @@
+"""The documents of a task's files, or a sample of those that `tokenize` trained on or held out. Paper, figure 4."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.core import inputs, storage
+from pipelines.core.config import option
+from pipelines.core.document_filter import with_text
+from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.core.drops import Drops
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import Identity, has_manifest, read_manifest
+from pipelines.evaluation.records import Record, read_records
+
+FILE = "file"
+_TRAIN, _HELD_OUT = "train", "held-out"
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentOptions:
+    """Which documents are read."""
+
+    text_field: str = option("text", "Field of records that has the text; a template with {field} is possible.")
+    part: str = option(
+        FILE,
+        "Documents that are read: all of the files in order (file), or of the documents of `tokenize` a sample of both "
+        "splits (all) or of one.",
+        choices=(FILE, "all", _TRAIN, _HELD_OUT),
+    )
+    sample: int = option(
+        1000,
+        "Documents of a split at most, chosen by a hash; their texts are in memory. With `part` all, as many of both.",
+        minimum=1,
+    )
+    held_out: float = option(
+        0.0,
+        "Fraction of documents that is held out; 0: what `tokenize` recorded in a folder next to the documents.",
+        minimum=0.0,
+        maximum=0.5,
+    )
+
+
+class Document(NamedTuple):
+    """A text, and its file and line, or its split and id."""
+
+    text: str
+    place: str
+
+
+class Documents:
+    """The documents of files; `counts` describes a sample, once it was read."""
+
+    def __init__(self, options: DocumentOptions, files: Sequence[str]) -> None:
+        self._options = options
+        self._files = files
+        self.counts: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[Document]:
+        """Yield the documents; those of a sample in the order of their hashes."""
+        if self._options.part == FILE:
+            return (self._document(record) for record in read_records(self._files))
+        return iter(self._sample)
+
+    def _document(self, record: Record) -> Document:
+        return Document(record_text(record, self._options.text_field), record.place)
+
+    @functools.cached_property
+    def _sample(self) -> list[Document]:
+        """The documents of the splits with the lowest hashes, as many of each split."""
+        part = self._options.part
+        source, share = self._open()
+        lowest: dict[str, list[tuple[int, str, str]]] = {
+            split: [] for split in (_TRAIN, _HELD_OUT) if part in ("all", split)
+        }
+        drops = Drops()
+        for shard in source.shards:
+            for records in inputs.read_documents(shard, drops):
+                batch = with_text(records, drops)
+                # By the hash of the document, since near-duplicates of a cluster share the hash of the cluster.
+                keys = document_keys(batch, shard)
+                hashes, is_held_out = hash_keys(keys, "evaluate"), held_out_mask(split_keys(batch, keys), share)
+                for split, rows in lowest.items():
+                    chosen = np.flatnonzero(is_held_out == (split == _HELD_OUT))
+                    self.counts[f"{split}_documents"] += len(chosen)
+                    chosen = chosen[np.argsort(hashes[chosen], kind="stable")[: self._options.sample]]
+                    columns = (batch.column(name).take(pa.array(chosen)).to_pylist() for name in ("id", "text"))
+                    rows += zip(hashes[chosen].tolist(), *columns, strict=True)
+                    lowest[split] = heapq.nsmallest(self._options.sample, rows)
+        self.counts["documents_not_read"] = drops.counts.total()
+        for split, rows in lowest.items():
+            if not rows:
+                raise InputError(
+                    f"{storage.parent(self._files[0])}: no document is in the split {split} "
+                    f"(fraction held out: {share:g})"
+                )
+        size = min(map(len, lowest.values()))
+        sampled = [(*row, split) for split, rows in lowest.items() for row in rows[:size]]
+        return [Document(text, f"{split}:{id}") for _, id, text, split in sorted(sampled)]
+
+    def _open(self) -> tuple[inputs.DocumentInput, float]:
+        """Return the documents as `tokenize` read them, and the fraction that it held out."""
+        folder = storage.parent(storage.absolute_path(self._files[0]))
+        files = list(map(storage.absolute_path, self._files))
+        paths = [folder] if _stage_files(folder) == files else files
+        if self._options.held_out:
+            return inputs.open_documents(paths, self._options.text_field), self._options.held_out
+        for identity in _tokenized_near(folder):
+            source = _open_as(identity.config, paths)
+            if source.fingerprint == identity.inputs.get("documents"):
+                return source, float(identity.config["held_out"])
+        raise InputError(
+            f"{folder}: no folder next to it has these documents as tokens, so what was held out is not known; "
+            "run `webtext tokenize`, or set held_out in a task file of your own"
+        )
+
+
+def record_text(record: Record, template: str) -> str:
+    """Return the text of a record: a field, or a template with {field}."""
+    return record.text(template if "{" in template else f"{{{template}}}")
+
+
+def _stage_files(folder: str) -> list[str]:
+    """Return the files with the documents of a stage, none if the folder has none."""
+    with contextlib.suppress(InputError):
+        return [file.path for file in inputs.open_documents(folder).files] if has_manifest(folder) else []
+    return []
+
+
+def _tokenized_near(folder: str) -> Iterator[Identity]:
+    """Yield the results of `tokenize` in a folder and next to it."""
+    for near in (folder, storage.parent(folder)):
+        for name in storage.list_folder(near):
+            path = storage.join(near, name)
+            with contextlib.suppress(InputError):  # a manifest of another program
+                if has_manifest(path) and (identity := read_manifest(path).identity).stage == "tokenize":
+                    yield identity
+
+
+def _open_as(config: Mapping[str, Any], paths: Sequence[str]) -> inputs.DocumentInput:
+    return inputs.open_documents(
+        paths,
+        config["text_field"],
+        config["max_document_mb"],
+        id_field=config["id_field"],
+        one_per_line=config["document"] == "line",
+    )
