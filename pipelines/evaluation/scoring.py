@@ -115,10 +115,14 @@ class Scorer:
                 results |= self._continue_batch(tree, batch, max_tokens, is_complete, choose or _most_likely)
         return [results[number] for number in range(len(texts))]
 
-    def cache_bytes(self, max_tokens: int = 0) -> int:
-        """Return the memory for keys and values, in bytes; `max_tokens` as for `continue_texts`, 0 for `score`."""
+    def memory_bytes(self, max_tokens: int = 0) -> int:
+        """Return the memory for keys, values and logits, in bytes; `max_tokens` as for `continue_texts`.
+
+        Keys and values are copied for an attention; of the logits there are three arrays at a time.
+        """
         size = self._model.architecture
-        return 2 * size.layers * size.width * self._capacity(max_tokens) * self._cache_dtype.itemsize
+        layer = 2 * size.width * self._capacity(max_tokens) * self._cache_dtype.itemsize
+        return (size.layers + 2) * layer + 3 * 4 * max(LOGITS_AT_ONCE, self._texts_at_once * size.vocab_size)
 
     def _capacity(self, max_tokens: int) -> int:
         return self.context + max(self._tokens_at_once, self.context) + self._texts_at_once * max_tokens

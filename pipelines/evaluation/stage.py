@@ -9,15 +9,18 @@ from typing import Any
 import msgspec
 
 from pipelines.core import storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, WebtextError
+from pipelines.core.format import format_bytes
+from pipelines.core.progress import Progress
 from pipelines.core.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.protocols import TaskInput
 from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.task import Task
 from pipelines.evaluation.task_run import RESULTS, TOKENIZER, TaskRun
 from pipelines.evaluation.tasks import build_task
-from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.device import DeviceConfig, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.io.model_folder import open_model
 
 _MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
@@ -45,6 +48,7 @@ def evaluate(
     where = device_config(select_device(device), config.precision)
     with translate_memory_errors(_MEMORY_ADVICE), reproducible(where.device):
         scorer = Scorer(trained.model.to(where.device), where)
+        _check_memory(scorer, built, where, options.progress)
         runs = [
             TaskRun(config, task, function, facts, trained.tokenizer_json, encoder, scorer)
             for task, function in zip(tasks, built, strict=True)
@@ -54,6 +58,16 @@ def evaluate(
         return [
             run.run(storage.join(output, run.task.label), options, plan) for run, plan in zip(runs, plans, strict=True)
         ]
+
+
+def _check_memory(scorer: Scorer, tasks: Sequence[Task], where: DeviceConfig, shown: Progress) -> None:
+    """Say how much memory is needed besides the weights; raise WebtextError if there is less."""
+    generations = [task.generation for task in tasks if task.generation]
+    needed = scorer.memory_bytes(max((generation.max_tokens for generation in generations), default=0))
+    free = where.free_memory_bytes(local_processes=1)
+    shown.note(f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}")
+    if free is not None and needed > free:
+        raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
 
 
 def rescore(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small_model import write_model
 
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.run import RunOptions
 from pipelines.evaluation import task_run
 from pipelines.evaluation.config import EvaluateConfig
@@ -19,6 +19,7 @@ from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_name
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import evaluate
 from pipelines.evaluation.tasks import KINDS
+from pipelines.model.device import DeviceConfig
 from webtext_cli.main import main
 
 
@@ -131,6 +132,16 @@ def test_nothing_is_computed_if_one_file_is_bad(tmp_path: Path, model: str, pass
     (tmp_path / "cbt.txt").write_text("1 A sentence .\n")
     tasks = parse_tasks([f"lambada={passages}", f"cbt-cn={tmp_path / 'cbt.txt'}"], "paper")
     with pytest.raises(InputError, match="ends after 1 sentences"):
+        evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_little_memory_is_said_before_the_start(
+    tmp_path: Path, model: str, passages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceConfig, "free_memory_bytes", lambda self, local_processes: 1 << 20)
+    tasks = parse_tasks([f"lambada={passages}"], "paper")
+    with pytest.raises(WebtextError, match=r"needs about .* of memory, 1.05 MB are free"):
         evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
     assert not (tmp_path / "out").exists()
 

@@ -32,7 +32,8 @@ def print_protocol(protocol: Protocol, as_json: bool) -> None:
     if as_json:
         say(json.dumps(dataclasses.asdict(protocol), ensure_ascii=False))
         return
-    say(f"{protocol.title} ({protocol.name}), section {protocol.section}" if protocol.section else protocol.title)
+    source = f"section {protocol.section}" if protocol.section[:1].isdigit() else protocol.section
+    say(f"{protocol.title} ({protocol.name})" + (f", {source}" if source else ""))
     if protocol.note:
         say_wrapped(protocol.note)
     rows = [
