@@ -16,6 +16,7 @@ from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask
 from pipelines.evaluation.tasks.choice import ChoiceOptions, ChoiceTask
 from pipelines.evaluation.tasks.last_word import LastWordOptions, LastWordTask
 from pipelines.evaluation.tasks.perplexity import Perplexity, PerplexityOptions
+from pipelines.evaluation.tasks.recitation import RecitationOptions, RecitationTask
 
 # The options of a kind, and its function.
 KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
@@ -24,6 +25,7 @@ KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
     "last-word": (LastWordOptions, LastWordTask),
     "answer": (AnswerOptions, AnswerTask),
     "acceptability": (AcceptabilityOptions, AcceptabilityTask),
+    "recitation": (RecitationOptions, RecitationTask),
 }
 
 
