@@ -88,7 +88,7 @@ def test_a_vertical_bar_outside_a_table_is_kept():
     assert "|a| or |b|" in extracted.text
 
 
-@pytest.mark.parametrize("language", ["zh", "ja", "th", "ar", "xx", "en-US"])
+@pytest.mark.parametrize("language", ["zh", "ja", "th", "ar", "ko", "xx", "en-US"])
 def test_newspaper_reads_a_page_whose_language_needs_an_extra(language):
     extracted = newspaper_text(ARTICLE.format(lang=f" lang={language}", more="").encode(), "http://example.org/")
     assert "Paragraph 3. The river" in extracted.text

@@ -5,6 +5,7 @@ They run in a child process (`child.py`), and only there are the parsers importe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -98,10 +99,11 @@ def newspaper_text(html: bytes, url: str | None) -> Extracted:
         warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
         import newspaper
     text = html.decode()
-    try:
+    article = None
+    # Of a language whose tokenizer is an extra of newspaper's, or (LookupError) data that nltk downloads.
+    with contextlib.suppress(ImportError, LookupError):
         article = _parsed(newspaper, text, url, {})
-    except ImportError:
-        # The page declares a language whose tokenizer is an extra of newspaper's; fall back on English rules.
+    if article is None or not article.text:  # or that the page declares, but is not written in
         article = _parsed(newspaper, text, url, {"language": "en"})
     return Extracted(article.title or None, article.text or "")
 
@@ -170,20 +172,27 @@ def _extract_and_fix(extractor: Extractor, html: bytes, url: str | None) -> Extr
 
 MODEL = "extractor.npz"
 _DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k"), "fast": ("selectolax",)}
+# With them newspaper reads Arabic, Bengali, Chinese, Japanese, Thai and other texts by their own rules.
+_EXTRAS = {"newspaper": ("nltk", "jieba", "tinysegmenter", "pythainlp", "indic-nlp-library")}
 
 
 def extractor_version(name: str) -> str:
-    """Return the package of an extractor and its version, that of ftfy, and the model of `fast`.
+    """Return the package of an extractor and its version, those of extras and of ftfy, and the model of `fast`.
 
     For example, `trafilatura 2.3.1, ftfy 6.3.1`.
     """
     model = f", model {storage.sha256_of(data_path(MODEL))[:16]}" if name == "fast" else ""
-    for package in _DISTRIBUTIONS[name]:
-        try:
-            return f"{package} {importlib.metadata.version(package)}{model}, ftfy {importlib.metadata.version('ftfy')}"
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    extras = [f", {package}" for package in map(_installed, _EXTRAS.get(name, ())) if package]
+    for package in filter(None, map(_installed, _DISTRIBUTIONS[name])):
+        return f"{package}{''.join(extras)}{model}, {_installed('ftfy')}"
     return name
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _convert_tables(text: str) -> str:
