@@ -115,6 +115,25 @@ class Scorer:
                 results |= self._continue_batch(tree, batch, max_tokens, is_complete, choose or _most_likely)
         return [results[number] for number in range(len(texts))]
 
+    def embed(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """Return the mean over the tokens of each text of the hidden states after the final norm, [texts, width].
+
+        A text has 1 to `context` tokens. Hidden states are float32, their sums float64. Raises InputError if they are
+        not finite.
+        """
+        sequences = [_Sequence(np.array(text, np.int64), len(text), number) for number, text in enumerate(texts)]
+        means = np.empty((len(texts), self._model.architecture.width))
+        tree = self._tree(0)
+        with torch.no_grad(), self._device.autocast():
+            for batch in _batches(sequences, self._tokens_at_once):
+                paths, hidden = tree.extend(batch)
+                _check_finite(hidden)
+                states = hidden.float().cpu().numpy()
+                for path, item in zip(paths, batch, strict=True):
+                    means[item.number] = states[path - tree.retained].mean(axis=0, dtype=np.float64)
+                    progress.advance(len(item.tokens))
+        return means
+
     def memory_bytes(self, max_tokens: int = 0) -> int:
         """Return the memory for keys, values and logits, in bytes; `max_tokens` as for `continue_texts`.
 

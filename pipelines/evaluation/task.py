@@ -31,13 +31,15 @@ class Output(NamedTuple):
     """What a model answered to a request.
 
     Of every continuation the log-probabilities of its tokens, in nats, and whether they were the most likely ones; or
-    those of the tokens that the model itself continued with. `ended` if it was not cut at the allowed number.
+    those of the tokens that the model itself continued with. `ended` if it was not cut at the allowed number. Of tasks
+    that embed texts, `vector` is the mean of the hidden states.
     """
 
     log_probs: list[list[float]]
     greedy: list[list[bool]]
     tokens: list[int]
     ended: bool
+    vector: list[float] | None = None
 
 
 class Metric(NamedTuple):
@@ -111,6 +113,10 @@ class Task(Protocol):
     def generation(self) -> Generation | None:
         """How texts are continued, None if continuations are scored."""
 
+    @property
+    def embeds(self) -> bool:
+        """Whether the hidden states of the texts are wanted, and nothing after them."""
+
     def requests(self) -> Iterator[Request]:
         """Yield what the model is asked."""
 
@@ -143,6 +149,7 @@ class ExampleTask:
 
     metrics: Sequence[Metric] = ()
     generation: Generation | None = None
+    embeds: bool = False
     instruction: str = ""
     separator: str = "\n\n"
 

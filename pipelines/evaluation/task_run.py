@@ -34,6 +34,7 @@ _ANSWER_SCHEMA = pa.schema(
         ("greedy", pa.list_(pa.list_(pa.bool_()))),
         ("tokens", pa.list_(pa.int32())),
         ("ended", pa.bool_()),
+        ("vector", pa.list_(pa.float32())),
     ]
 )
 
@@ -75,6 +76,7 @@ class TaskRun:
         for number, request in enumerate(self.function.requests()):
             prompts.update(prompt_hash([request]).encode())
             new = generation.max_tokens if generation else sum(map(len, request.continuations))
+            new += len(request.prefix) * self.function.embeds
             count, scored, read = count + 1, scored + new, read + len(request.prefix) + new
             if read >= _PART_TOKENS:
                 parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
@@ -133,6 +135,10 @@ class TaskRun:
     def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
         if self.scorer is None:
             raise InputError(f"the task {self.task.label} has more examples than were answered; omit --rescore")
+        if self.function.embeds:
+            for vector in self.scorer.embed([request.prefix for request in requests]).astype(np.float32):
+                yield Output([], [], [], True, vector.tolist())
+            return
         generation = self.function.generation
         if generation is None:
             for scores in self.scorer.score(requests):

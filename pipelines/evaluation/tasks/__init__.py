@@ -17,6 +17,7 @@ from pipelines.evaluation.tasks.choice import ChoiceOptions, ChoiceTask
 from pipelines.evaluation.tasks.last_word import LastWordOptions, LastWordTask
 from pipelines.evaluation.tasks.perplexity import Perplexity, PerplexityOptions
 from pipelines.evaluation.tasks.recitation import RecitationOptions, RecitationTask
+from pipelines.evaluation.tasks.similarity import SimilarityOptions, SimilarityTask
 
 # The options of a kind, and its function.
 KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
@@ -26,6 +27,7 @@ KINDS: dict[str, tuple[type[Any], Callable[..., Task]]] = {
     "answer": (AnswerOptions, AnswerTask),
     "acceptability": (AcceptabilityOptions, AcceptabilityTask),
     "recitation": (RecitationOptions, RecitationTask),
+    "similarity": (SimilarityOptions, SimilarityTask),
 }
 
 

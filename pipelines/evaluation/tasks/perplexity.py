@@ -71,6 +71,7 @@ class Perplexity:
     """The perplexity of texts; an example is a line of a file that is not blank, or a record."""
 
     generation: Generation | None = None
+    embeds: bool = False
 
     def __init__(self, options: PerplexityOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         self._options = options
