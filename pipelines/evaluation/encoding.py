@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +82,11 @@ class Encoder:
         if not 0 < shared < len(whole):  # the first token reaches into the ending, or there is no ending
             shared, whole = 1, [self.end_of_text, *whole]
         return Request(whole[:shared], [whole[shared:]])
+
+    def tokens_of(self, words: Collection[str]) -> tuple[int, ...]:
+        """Return the tokens that are one of these words, in any case and with or without a space before it."""
+        size = self._tokenizer.get_vocab_size()
+        return tuple(token for token in range(size) if self.decode([token]).strip().lower() in words)
 
     def prompt(self, text: str) -> Request:
         """Return the request to continue a text."""

@@ -285,11 +285,15 @@ class _Tree:
 _EMPTY = Score(np.zeros(0), np.zeros(0, np.bool_))
 
 
-def draw_top_k(k: int, seed: int, texts: Sequence[Sequence[int]]) -> Choose:
-    """Return a function that draws one of the k most likely tokens; its random numbers follow from seed and text."""
+def draw_top_k(k: int, seed: int, texts: Sequence[Sequence[int]], banned: Sequence[int] = ()) -> Choose:
+    """Return a function that draws one of the k most likely tokens that are not banned.
+
+    Its random numbers follow from seed and text.
+    """
     generators = [random.Random(derived_seed(seed, tuple(text))) for text in texts]
 
     def choose(logits: Tensor, numbers: Sequence[int]) -> Sequence[int]:
+        logits[:, list(banned)] = -torch.inf
         values, tokens = logits.double().topk(min(k, logits.shape[1]))
         cumulative = torch.softmax(values, 1).cumsum(1)
         drawn = torch.tensor([[generators[number].random()] for number in numbers], dtype=torch.float64)

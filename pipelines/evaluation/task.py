@@ -87,13 +87,15 @@ class Row:
 class Generation(NamedTuple):
     """How texts are continued: at most so many tokens, until one of these strings.
 
-    The most likely tokens are taken, or one of the `top_k` most likely ones is drawn if that is above 1.
+    The most likely tokens are taken, or one of the `top_k` most likely ones is drawn if that is above 1; never one of
+    the `banned` tokens.
     """
 
     max_tokens: int
     until: tuple[str, ...]
     top_k: int = 1
     seed: int = 0
+    banned: tuple[int, ...] = ()
 
 
 class Task(Protocol):

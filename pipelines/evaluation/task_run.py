@@ -151,7 +151,7 @@ class TaskRun:
             return tokens[-1] == self.encoder.end_of_text or any(end in text for end in generation.until)
 
         prompts = [request.prefix for request in requests]
-        choose = draw_top_k(generation.top_k, generation.seed, prompts) if generation.top_k > 1 else None
+        choose = draw_top_k(generation.top_k, generation.seed, prompts, generation.banned)
         for continuation in self.scorer.continue_texts(prompts, generation.max_tokens, is_complete, choose):
             yield Output([continuation.log_probs], [], continuation.tokens, continuation.ended)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,10 @@ def _model(folder: str) -> GPT2:
 
 
 @torch.no_grad()
-def plain_next_token(folder: str, text: list[int]) -> int:
-    """Return the most likely token after a text."""
-    return int(_model(folder)(torch.tensor([text]))[0, -1].argmax())
+def plain_next_token(folder: str, text: list[int], banned: Collection[str] = ()) -> int:
+    """Return the most likely token after a text that is not one of the banned texts, in any case."""
+    order = _model(folder)(torch.tensor([text]))[0, -1].argsort(descending=True).tolist()
+    return next(token for token in order if byte_tokenizer().decode([token]).strip().lower() not in banned)
 
 
 @torch.no_grad()

@@ -143,6 +143,21 @@ def test_the_last_word_or_its_last_token_is_predicted(tmp_path: Path, model: str
         assert value_of(result, "perplexity") == pytest.approx(math.exp(mean), rel=1e-6)
 
 
+def test_no_stop_word_is_written(tmp_path: Path, model: str) -> None:
+    passages = ["the cat sees the dog", "a bird sees a Cat."]
+    rows = [{"text": text} for text in passages]
+    banned = [chr(code) for code in range(97, 120)]
+    _, examples = run_task(own_task(tmp_path, "last-word", rows, stop_words=banned), model, tmp_path / "out")
+    for text, example in zip(passages, examples, strict=True):
+        tokens: list[int] = []
+        while len(tokens) < 6 and not set(_text(tokens).lstrip()) & {" ", "\n"}:
+            tokens.append(plain_next_token(model, encode(text.rpartition(" ")[0]) + tokens, banned))
+        written = _text(tokens).split()[:1]
+        assert example["output"] == "".join(written)
+        assert example["accuracy"] == (example["output"].lower().strip(".") in ("dog", "cat"))
+        assert not set(example["output"].lower()) & set(banned)
+
+
 def test_answers_are_the_most_likely_continuations(tmp_path: Path, model: str) -> None:
     records = [{"question": f"what is {number}", "answer": ["none", "x"]} for number in range(5)]
     task = own_task(tmp_path, "answer", records, prompt="Q: {question}\nA:", max_tokens=7, until=["e", "\n"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import string
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.core.config import option
 from pipelines.core.errors import InputError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.records import read_records
-from pipelines.evaluation.task import Example, ExampleTask, Metric, Output, Request, total
+from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request, total
 
+# Of a word that the model writes.
+_WORD_TOKENS = 6
 _QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"})
 
 
@@ -22,18 +26,27 @@ class LastWordOptions:
     text_field: str = option("text", "Field of records that has the passage.")
     straight_quotes: bool = option(False, "Write straight quotes for curly ones and for `` and ''.")
     newline_first: bool = option(False, "Begin the passage with a line end.")
+    stop_words: tuple[str, ...] = option(
+        (), "Words that the model may not write; if there are any, it writes a word, and the first one is compared."
+    )
 
 
 class LastWordTask(ExampleTask):
     """Perplexity and accuracy of the last word, which is right if all its tokens are the most likely ones."""
 
-    metrics = (Metric("perplexity", "perplexity", "nll", "words", "word"), Metric("accuracy", "share", "accuracy"))
+    metrics: tuple[Metric, ...] = (
+        Metric("perplexity", "perplexity", "nll", "words", "word"),
+        Metric("accuracy", "share", "accuracy"),
+    )
 
     def __init__(self, options: LastWordOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         super().__init__(limit)
         self._options = options
         self._files = files
         self._encoder = encoder
+        if options.stop_words:
+            self.metrics = self.metrics[1:]
+            self.generation = Generation(_WORD_TOKENS, (" ", "\n"), banned=encoder.tokens_of(set(options.stop_words)))
 
     def examples(self) -> Iterator[Example]:
         """See `ExampleTask`."""
@@ -46,12 +59,25 @@ class LastWordTask(ExampleTask):
             if not before:
                 raise InputError(f"{record.place}: has one word only, so there is nothing to predict it from")
             beginning = "\n" * self._options.newline_first + before
+            if self._options.stop_words:
+                [request], cut = self._encoder.fit([self._encoder.prompt(beginning)], _WORD_TOKENS, record.place)
+                measure = functools.partial(self._measure_word, word)
+                yield Example(record.place, record.place, word, [request], cut, measure)
+                continue
             [request], cut = self._encoder.fit([self._encoder.scored(beginning, space + word)], 0, record.place)
             if self._options.target == "token":
                 whole = [*request.prefix, *request.continuations[0]]
                 request = Request(whole[:-1], [whole[-1:]])
             counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
             yield Example(record.place, record.place, word, [request], cut, _measure, counts)
+
+    def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
+        written = self._encoder.decode(outputs[0].tokens).split()[:1]
+        return "".join(written), {"accuracy": [_letters(text) for text in written] == [_letters(word)]}
+
+
+def _letters(word: str) -> str:
+    return word.lower().strip(string.punctuation)
 
 
 def _measure(outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
