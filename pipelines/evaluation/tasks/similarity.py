@@ -28,8 +28,8 @@ class SimilarityOptions:
     gold: str = option("label", "Field with the right label: its number from 0, letter or text.")
     masked: bool = option(
         True,
-        "Average over the tokens of a text alone. If false, <|endoftext|> tokens that pad it to the longest text or label "
-        "of its example count, too.",
+        "Average over the tokens of a text alone. If false, <|endoftext|> tokens that pad it to the longest text or "
+        "label of its example count, too.",
     )
 
 
