@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Documents:
     def __init__(self, options: DocumentOptions, files: Sequence[str]) -> None:
         self._options = options
         self._files = files
-        self.counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, float] = defaultdict(float)
 
     def __iter__(self) -> Iterator[Document]:
         """Yield the documents; those of a sample in the order of their hashes."""
@@ -96,6 +96,7 @@ class Documents:
                     columns = (batch.column(name).take(pa.array(chosen)).to_pylist() for name in ("id", "text"))
                     rows += zip(hashes[chosen].tolist(), *columns, strict=True)
                     lowest[split] = heapq.nsmallest(self._options.sample, rows)
+        self.counts["fraction_held_out"] = share
         self.counts["documents_not_read"] = drops.counts.total()
         for split, rows in lowest.items():
             if not rows:

@@ -126,7 +126,9 @@ def test_the_split_is_read_as_tokenize_read_it(tmp_path: Path) -> None:
     ids = _ids(tmp_path / "tokens", "held-out")
     source = Documents(DocumentOptions(part="held-out"), [str(data)])
     assert {document.place for document in source} == {f"held-out:{id}" for id in ids}
-    assert source.counts == {"held-out_documents": len(ids), "documents_not_read": 1}
+    assert source.counts == {"held-out_documents": len(ids), "fraction_held_out": 0.3, "documents_not_read": 1}
+    with pytest.raises(InputError, match="output of tokenize, which contains no documents"):
+        parse_tasks([f"webtext={tmp_path / 'tokens'}"], "paper")
 
 
 def test_documents_of_a_stage(tmp_path: Path, model: str) -> None:
