@@ -30,7 +30,7 @@ _DRAWS = 200
 class Figure:
     """A metric of a task: its value, standard error and 95% interval, None where there are too few clusters.
 
-    `unit` is that of a perplexity or of bits.
+    `unit` is that of a perplexity or of bits, `kind` and `columns` are those of the metric.
     """
 
     name: str
@@ -40,6 +40,8 @@ class Figure:
     high: float | None
     examples: int
     unit: str = ""
+    kind: str = ""
+    columns: tuple[str, ...] = ()
 
 
 def summarize(
@@ -48,7 +50,11 @@ def summarize(
     """Return the figures of examples, given by column."""
     examples = len(clusters)
     _, ids = np.unique(np.array(clusters, np.str_), return_inverse=True)
-    return [_figure(metric, columns, ids, examples) for metric in metrics if examples]
+    return [
+        dataclasses.replace(_figure(metric, columns, ids, examples), kind=metric.kind, columns=metric.columns)
+        for metric in metrics
+        if examples
+    ]
 
 
 def _figure(

@@ -25,6 +25,7 @@ RESULTS = "results.json"
 TOKENIZER = "tokenizer.json"
 STAGE = Stage("evaluate", 1, (RESULTS, TOKENIZER))
 _EXAMPLES, _ANSWERS = "examples", "answers"
+EXAMPLES = shards.shard_name(_EXAMPLES, 0)
 # Tokens that the model reads for one part: some minutes of work on a laptop.
 _PART_TOKENS = 1 << 15
 _ANSWER_SCHEMA = pa.schema(
@@ -173,7 +174,7 @@ class TaskRun:
         columns: dict[str, list[float]] = {name: [] for name in names}
         clusters: list[str] = []
         cuts: list[int] = []
-        with shards.write_shard(folder, shards.shard_name(_EXAMPLES, 0), schema) as shard:
+        with shards.write_shard(folder, EXAMPLES, schema) as shard:
             for row in self.function.rows(self._read_answers(entries, folder)):
                 fields = {name: value for name, value in vars(row).items() if name != "metrics"}
                 shard.writer.write({**fields, **row.metrics})

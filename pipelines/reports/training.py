@@ -215,7 +215,7 @@ def _charts(
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
             series=raw_and_smoothed(gradients, "gradient norm"),
             x_axis=x_axis,
-            y_axis=Axis(is_log=_is_wide(gradients)),
+            y_axis=Axis(is_log=is_wide(gradients)),
             markers=markers,
         ),
         line_chart("Learning rate", "", series=[Series("learning rate", thin(rates))], x_axis=x_axis, y_axis=Axis()),
@@ -258,6 +258,7 @@ def _held_out_series(curve: Curve) -> Series:
     return Series("held out", points, "held-out", has_dots=len(points) <= _MAX_DOTS)
 
 
-def _is_wide(curve: Curve) -> bool:
+def is_wide(curve: Curve) -> bool:
+    """Return whether the values of a curve are positive and so far apart that they need a logarithmic axis."""
     values = [value for _, value in curve]
     return bool(values) and min(values) > 0 and max(values) / min(values) > _MAX_LINEAR_RATIO

@@ -119,7 +119,7 @@ def test_tasks_can_be_added_and_a_changed_file_is_refused(
     assert "45.99" in shown.out or "0.4599" in shown.out
     (tmp_path / "page.txt").write_text("a text of several words\n" * 5)
     assert main([*arguments, f"ptb={tmp_path / 'page.txt'}", "--limit", "3"]) == 0
-    assert sorted(os.listdir(tmp_path / "out")) == ["lambada", "ptb"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["evaluation.html", "lambada", "ptb", "results.json"]
     results = json.loads((tmp_path / "out" / "lambada" / "results.json").read_text())
     assert results["metrics"][0]["examples"] == 5
     assert results["files"]["lambada.jsonl"]["sha256"] == hashlib.sha256(passages.read_bytes()).hexdigest()

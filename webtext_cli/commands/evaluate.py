@@ -76,8 +76,8 @@ def command(
 ) -> None:
     """Evaluate a model on zero-shot tasks, from local files.
 
-    Every task has a folder in the output, with a row per example and results.json. Re-run the same command to resume an
-    interrupted run.
+    Every task has a folder in the output, with a row per example and results.json; evaluation.html shows all of them
+    next to the paper's. Re-run the same command to resume an interrupted run.
 
     \b
     Examples:
@@ -98,6 +98,7 @@ def command(
     from pipelines.model.requirements import require_torch
 
     require_torch()
+    from pipelines.evaluation.results_page import PAGE, write_page
     from pipelines.evaluation.stage import evaluate, rescore
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -109,7 +110,9 @@ def command(
     else:
         path = model or join(corpus, "pretrain")
         results = evaluate(config, tasks=named, model=path, output=folder, options=options, device=device)
+    write_page(folder)
     if as_json:
         say(json.dumps(results, ensure_ascii=False))
     else:
         print_results(results)
+        say(f"{join(folder, PAGE)}  all results in this folder (open in a browser)")

@@ -10,9 +10,8 @@ from typing import Any
 
 from pipelines.core.format import format_count
 from pipelines.evaluation.protocols import Protocol
+from pipelines.reports.evaluation import PAPER_SIZES, format_figure, paper_texts, result_label
 from webtext_cli.console import print_table, say, say_wrapped
-
-_SIZES = ("117M", "345M", "762M", "1542M")
 
 
 def print_tasks(protocols: Sequence[Protocol], as_json: bool) -> None:
@@ -46,7 +45,7 @@ def print_protocol(protocol: Protocol, as_json: bool) -> None:
     for metric, figures in protocol.paper.items():
         shown = (
             f"{size} {'figure only' if value is None else f'{value:g}'}"
-            for size, value in zip(_SIZES, figures, strict=True)
+            for size, value in zip(PAPER_SIZES, figures, strict=True)
         )
         say(f"paper, {metric}: {', '.join(shown)}")
     for digest, name in protocol.known_files.items():
@@ -57,29 +56,29 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the figures of tasks, with the paper's for its four sizes."""
     rows = []
     for result in results:
-        label = _label(result)
+        label = result_label(result)
         for figure in result["metrics"]:
-            paper = result["paper"].get(figure["name"], [])
-            error = "" if figure["error"] is None else f"± {_number(figure['error'])}"
+            error = "" if figure["error"] is None else f"± {format_figure(figure['error'])}"
             unit = f" per {figure['unit']}" if figure["unit"] else ""
-            printed = ["figure only" if value is None else f"{value:g}" for value in paper] or [""] * len(_SIZES)
             rows.append(
                 [
                     f"{label}: {figure['name']}{unit}",
-                    _number(figure["value"]),
+                    format_figure(figure["value"]),
                     error,
                     format_count(figure["examples"]),
-                    *printed,
+                    *paper_texts(result, figure["name"]),
                 ]
             )
-    print_table(["", "value", "", "examples", *(f"paper {size}" for size in _SIZES)], rows, narrow=True)
+    print_table(["", "value", "", "examples", *(f"paper {size}" for size in PAPER_SIZES)], rows, narrow=True)
     for (label, name), values in _over_seeds(results).items():
         if len(values) > 1:
-            spread = f"mean {_number(statistics.fmean(values))}, standard deviation {_number(statistics.stdev(values))}"
-            say(f"{label}: {name} over {len(values)} draws of the shots: {spread}")
+            mean, spread = format_figure(statistics.fmean(values)), format_figure(statistics.stdev(values))
+            say(f"{label}: {name} over {len(values)} draws of the shots: mean {mean}, standard deviation {spread}")
     for result in results:
         if result["truncated_examples"]:
-            say(f"{_label(result)}: {format_count(result['truncated_examples'])} examples were cut to the context")
+            say(
+                f"{result_label(result)}: {format_count(result['truncated_examples'])} examples were cut to the context"
+            )
 
 
 def _over_seeds(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[float]]:
@@ -87,18 +86,7 @@ def _over_seeds(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], l
     values: dict[tuple[str, str], list[float]] = {}
     for result in results:
         for figure in result["metrics"] if result["shots"] else ():
-            values.setdefault((_label(result).rpartition(", seed")[0] + ")", figure["name"]), []).append(
+            values.setdefault((result_label(result).rpartition(", seed")[0] + ")", figure["name"]), []).append(
                 figure["value"]
             )
     return values
-
-
-def _label(result: Mapping[str, Any]) -> str:
-    notes = [] if result["variant"] == "paper" else [result["variant"]]
-    if result["shots"]:
-        notes.append(f"{result['shots']} shots, seed {result['shot_seed']}")
-    return str(result["task"]) + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 10000 else f"{value:,.0f}"

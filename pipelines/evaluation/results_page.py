@@ -1,0 +1,43 @@
+"""The results of all tasks in an output folder, as `results.json` and as the page `evaluation.html`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from pipelines.core import shards, storage
+from pipelines.core.errors import InputError
+from pipelines.core.manifest import has_manifest
+from pipelines.evaluation.task_run import EXAMPLES, RESULTS
+from pipelines.reports.evaluation import render_evaluation_page
+
+PAGE = "evaluation.html"
+# Truncated examples of a task that the page lists.
+_LISTED = 100
+
+
+def read_results(folder: str) -> dict[str, dict[str, Any]]:
+    """Return the results of the finished tasks in an output folder, by label; raise InputError if there are none."""
+    names = storage.list_folder(folder) if storage.is_folder(folder) else []
+    paths = {name: storage.join(folder, name, RESULTS) for name in names if has_manifest(storage.join(folder, name))}
+    results = {name: storage.read_json(path) for name, path in paths.items() if storage.exists(path)}
+    if not results:
+        raise InputError(f"{folder}: has no results of `webtext evaluate`")
+    return results
+
+
+def write_page(folder: str) -> None:
+    """Write the results of all tasks in an output folder, and their page."""
+    results = read_results(folder)
+    truncated = {
+        name: _truncated_examples(storage.join(folder, name)) if result["truncated_examples"] else []
+        for name, result in results.items()
+    }
+    page = render_evaluation_page(results, truncated)
+    storage.write_json(storage.join(folder, RESULTS), {"tasks": results})
+    storage.write_bytes(storage.join(folder, PAGE), page.encode())
+
+
+def _truncated_examples(folder: str) -> list[tuple[str, int]]:
+    rows = shards.read_rows(storage.join(folder, EXAMPLES), ["place", "cut"])
+    return list(itertools.islice(((row["place"], row["cut"]) for row in rows if row["cut"]), _LISTED))

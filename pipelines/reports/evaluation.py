@@ -1,0 +1,115 @@
+"""The page of an evaluation, `evaluation.html`: figures next to the paper's, plots, protocols, files and counts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.core.format import format_count
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
+from pipelines.reports.render import render
+from pipelines.reports.training import is_wide
+
+# The paper's sizes by its names, which count 117M to 1542M, and the parameters of the models that were released.
+PAPER_SIZES = {"117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1542M": 1_557_611_200}
+
+Result = Mapping[str, Any]
+
+
+def render_evaluation_page(
+    results: Mapping[str, Result],
+    truncated: Mapping[str, Sequence[tuple[str, int]]],
+    compared: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Return the page of results by task, as in `results.json`; the same results give the same bytes.
+
+    `truncated` has the places of truncated examples of a task, with the tokens that were cut. `compared` are other
+    models: `title`, `results` and `differences` (`task`, `metric`, `value`, `other`, `difference`, `error`, `p_value`,
+    `unit`) and `notes` (why a task was not compared).
+    """
+    models = {result["model"]["fingerprint"]: result["model"] for result in results.values()}
+    return render(
+        "evaluation.html",
+        results=results,
+        truncated=truncated,
+        compared=compared,
+        models=[model_title(model) for model in models.values()],
+        sizes=list(PAPER_SIZES),
+        charts=list(_charts(results, compared)),
+        label=result_label,
+        metric_title=metric_title,
+        figure_text=format_figure,
+        paper=paper_texts,
+        to_json=lambda value: json.dumps(value, ensure_ascii=False),
+    )
+
+
+def result_label(result: Result) -> str:
+    """Return the name of a task with its variant and shots."""
+    notes = [] if result["variant"] == "paper" else [result["variant"]]
+    if result["shots"]:
+        notes.append(f"{result['shots']} shots, seed {result['shot_seed']}")
+    return str(result["task"]) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def model_title(model: Mapping[str, Any]) -> str:
+    """Return the path, parameters and step of a model."""
+    step = "" if model["step"] is None else f", step {format_count(model['step'])}"
+    return f"{model['path']} ({format_count(model['parameters'])} parameters{step})"
+
+
+def metric_title(figure: Mapping[str, Any]) -> str:
+    """Return the name of a metric with its unit."""
+    name, unit = figure["name"], figure["unit"]
+    is_named = not unit or name.startswith(f"{unit}_") or name.endswith(f"_per_{unit}")
+    return str(name).replace("_", " ") + ("" if is_named else f" per {unit}")
+
+
+def paper_texts(result: Result, name: str) -> list[str]:
+    """Return the figures of the paper for a metric, in the order of `PAPER_SIZES`; empty texts where it has none."""
+    figures = result["paper"].get(name)
+    if figures is None:
+        return [""] * len(PAPER_SIZES)
+    return ["figure only" if value is None else f"{value:g}" for value in figures]
+
+
+def format_figure(value: float | None) -> str:
+    """Format a figure with four significant digits, large ones as whole numbers; an en dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if abs(value) < 10000 or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def _charts(results: Mapping[str, Result], compared: Sequence[Mapping[str, Any]]) -> Iterator[Chart]:
+    """Yield a plot per metric for which there is more than the model's own point."""
+    for task, result in results.items():
+        for figure in result["metrics"]:
+            printed = result["paper"].get(figure["name"], ())
+            paper = [
+                (parameters, value)
+                for parameters, value in zip(PAPER_SIZES.values(), printed, strict=False)
+                if value is not None
+            ]
+            others = [point for other in compared for point in _points(other["results"].get(task), figure["name"])]
+            if paper or others:
+                series = [
+                    Series("this model", list(_points(result, figure["name"]))),
+                    Series("compared models", sorted(others), "compared", has_dots=True),
+                    Series("the paper", paper, "reference", has_dots=True),
+                ]
+                curve = [(x, y) for one in series for x, y in one.points]
+                yield line_chart(
+                    f"{result_label(result)}: {metric_title(figure)}",
+                    "Against parameters.",
+                    series=series,
+                    x_axis=Axis("parameters", is_log=True),
+                    y_axis=Axis(is_log=is_wide(curve), from_zero=False),
+                )
+
+
+def _points(result: Result | None, name: str) -> Iterator[tuple[float, float]]:
+    for figure in result["metrics"] if result else ():
+        if figure["name"] == name and math.isfinite(figure["value"]):
+            yield result["model"]["parameters"], figure["value"]  # type: ignore[index]

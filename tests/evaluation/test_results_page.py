@@ -1,0 +1,90 @@
+"""The page and the combined results of all tasks in an output folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from small_model import write_model
+
+from pipelines.core.errors import InputError
+from pipelines.evaluation.results_page import read_results
+from pipelines.reports.evaluation import format_figure, metric_title
+from webtext_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an output folder with three tasks, of which one has truncated examples."""
+    folder = tmp_path_factory.mktemp("page")
+    model = write_model(folder / "model")
+    words = " ".join(f"word{number}" for number in range(30))
+    texts = ["a short <b>passage</b>", words, "another short passage", f"{words} again"]
+    (folder / "lambada.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "wiki.txt").write_text("a text of several words\n" * 5)
+    own = (
+        '[task]\nkind = "choice"\ntitle = "<Mine>"\ndata = "own.jsonl"\nprompt = "Q: {q}"\nchoices = [" {a}", " {b}"]\n'
+    )
+    (folder / "own.toml").write_text(own)
+    (folder / "own.jsonl").write_text('{"q": "x", "a": "y", "b": "z", "gold": 0}\n' * 3)
+    tasks = [f"lambada={folder / 'lambada.jsonl'}", f"wikitext-2={folder / 'wiki.txt'}", str(folder / "own.toml")]
+    arguments = ["evaluate", "--model", model, "--output", str(folder / "out"), "--device", "cpu", "-q"]
+    assert main([*arguments, *(part for task in tasks for part in ("--task", task))]) == 0
+    return folder / "out"
+
+
+def test_the_combined_results_are_those_of_all_tasks(output: Path) -> None:
+    combined = json.loads((output / "results.json").read_text())["tasks"]
+    assert list(combined) == ["lambada", "own", "wikitext-2"]
+    for name, result in combined.items():
+        assert result == json.loads((output / name / "results.json").read_text())
+    assert combined["lambada"]["metrics"][0]["kind"] == "perplexity"
+    assert combined["lambada"]["metrics"][0]["columns"] == ["nll", "words"]
+
+
+def test_the_page_has_every_figure_next_to_those_of_the_paper(output: Path) -> None:
+    page = (output / "evaluation.html").read_text()
+    cells = re.findall(r"<td[^>]*>(?:<strong>)?(.*?)(?:</strong>)?</td>", page)
+    for result in read_results(str(output)).values():
+        for figure in result["metrics"]:
+            row = [format_figure(figure["value"]), format_figure(figure["error"])]
+            assert "|".join([metric_title(figure), *row]) in "|".join(cells)
+        for name, paper in result["paper"].items():
+            assert all("figure only" if value is None else f"<td>{value:g}</td>" in page for value in paper), name
+    assert "&lt;Mine&gt;" in page
+    assert "<Mine>" not in page
+    assert page.count("<figure") == 3  # perplexity and accuracy of LAMBADA, perplexity of WikiText-2
+    assert page.count('<circle class="reference"') == 12
+    assert page.count('<circle class="primary"') == 3
+
+
+def test_the_page_has_files_counts_choices_and_truncated_examples(output: Path) -> None:
+    page = (output / "evaluation.html").read_text()
+    for result in read_results(str(output)).values():
+        assert all(facts["sha256"] in page for facts in result["files"].values())
+        for name, choice in result["choices"].items():
+            assert f'<th scope="row">{name}</th>' in page
+            assert f'<td class="text">{choice["origin"]}</td>' in page
+    assert "2 examples did not fit the context of 64 tokens and were cut from the left. Without these: " in page
+    assert re.findall(r'<th scope="row">(lambada\.jsonl:\d+)</th>', page) == ["lambada.jsonl:2", "lambada.jsonl:4"]
+    assert "lines with fallback: 5" in page
+
+
+def test_scoring_again_writes_the_same_page(output: Path) -> None:
+    names = ("results.json", "evaluation.html")
+    before = [(output / name).read_bytes() for name in names]
+    for name in names:
+        (output / name).unlink()
+    own = output.parent / "own.toml"
+    assert main(["evaluate", "--task", str(own), "--output", str(output), "--rescore", "-q"]) == 0
+    assert [(output / name).read_bytes() for name in names] == before
+
+
+def test_unfinished_tasks_are_left_out(output: Path) -> None:
+    (output / "ptb").mkdir()
+    (output / "ptb" / "results.json").write_text("{}")
+    assert list(read_results(str(output))) == ["lambada", "own", "wikitext-2"]
+    with pytest.raises(InputError, match="has no results of `webtext evaluate`"):
+        read_results(str(output / "ptb"))
