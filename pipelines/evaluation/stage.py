@@ -22,6 +22,7 @@ from pipelines.evaluation.task_run import RESULTS, TOKENIZER, TaskRun
 from pipelines.evaluation.tasks import build_task
 from pipelines.model.device import DeviceConfig, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.io.model_folder import open_model
+from pipelines.model.training.parallel import World, process_group, torchrun_world, translate_connection_errors
 
 _MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
 
@@ -38,33 +39,44 @@ def evaluate(
     """Run tasks on a model, and return their results, as in `results.json`.
 
     Every task has a folder in `output`, so that further tasks can be added. Raises UsageError, before anything is
-    computed, for options of a task, and InputError for a file that has another form.
+    computed, for options of a task, and InputError for a file that has another form. Processes that torchrun starts
+    share the work; all but rank 0 return nothing.
     """
     trained = open_model(model)
     trained.tokenizer()  # raises if its vocabulary does not fit
     facts = ModelFacts.of(trained)
     encoder = Encoder(trained.tokenizer_json, facts)
     built = [build_task(task, encoder, config.limit) for task in tasks]
-    where = device_config(select_device(device), config.precision)
-    with translate_memory_errors(_MEMORY_ADVICE), reproducible(where.device):
+    world = torchrun_world()
+    where = device_config(select_device(device, world.local_rank), config.precision)
+    with (
+        translate_memory_errors(_MEMORY_ADVICE),
+        translate_connection_errors(world),
+        reproducible(where.device),
+        process_group(world, where.device),
+    ):
         scorer = Scorer(trained.model.to(where.device), where)
-        _check_memory(scorer, built, where, options.progress)
+        _check_memory(scorer, built, where, options.progress, world.local_size)
         runs = [
-            TaskRun(config, task, function, facts, trained.tokenizer_json, encoder, scorer)
+            TaskRun(config, task, function, facts, trained.tokenizer_json, encoder, scorer, world)
             for task, function in zip(tasks, built, strict=True)
         ]
         # Reads all files before the first computation, so that a bad one is known at once.
         plans = [run.chunks() for run in runs]
+        if not world.is_rank_zero:
+            for run, plan in zip(runs, plans, strict=True):
+                run.run_worker_rank(plan)
+            return []
         return [
             run.run(storage.join(output, run.task.label), options, plan) for run, plan in zip(runs, plans, strict=True)
         ]
 
 
-def _check_memory(scorer: Scorer, tasks: Sequence[Task], where: DeviceConfig, shown: Progress) -> None:
+def _check_memory(scorer: Scorer, tasks: Sequence[Task], where: DeviceConfig, shown: Progress, processes: int) -> None:
     """Say how much memory is needed besides the weights; raise WebtextError if there is less."""
     generations = [task.generation for task in tasks if task.generation]
     needed = scorer.memory_bytes(max((generation.max_tokens for generation in generations), default=0))
-    free = where.free_memory_bytes(local_processes=1)
+    free = where.free_memory_bytes(processes)
     shown.note(f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}")
     if free is not None and needed > free:
         raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
@@ -87,6 +99,6 @@ def rescore(
         tokenizer = storage.read_bytes(storage.join(folder, TOKENIZER))
         encoder = Encoder(tokenizer, facts)
         same = dataclasses.replace(config, limit=recorded["limit"], precision=recorded["precision"])
-        run = TaskRun(same, task, build_task(task, encoder, same.limit), facts, tokenizer, encoder, None)
+        run = TaskRun(same, task, build_task(task, encoder, same.limit), facts, tokenizer, encoder, None, World())
         results.append(run.run(folder, dataclasses.replace(options, overwrite=True), run.chunks()))
     return results

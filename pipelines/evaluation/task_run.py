@@ -20,6 +20,7 @@ from pipelines.evaluation.protocols import TaskInput
 from pipelines.evaluation.results import summarize
 from pipelines.evaluation.scoring import Scorer, draw_top_k
 from pipelines.evaluation.task import Output, Request, Task, prompt_hash
+from pipelines.model.training.parallel import World
 
 RESULTS = "results.json"
 TOKENIZER = "tokenizer.json"
@@ -49,6 +50,14 @@ class Part(NamedTuple):
     tokens: int
 
 
+class _Shared(NamedTuple):
+    """What rank 0 sends to the others: where to write the answers to which parts, and a hash of the prompts."""
+
+    folder: str
+    parts: list[Part]
+    prompts: str
+
+
 class Plan(NamedTuple):
     """The parts of a task, and a hash of all that the model is asked."""
 
@@ -67,6 +76,7 @@ class TaskRun:
     tokenizer_json: bytes
     encoder: Encoder
     scorer: Scorer | None
+    world: World
 
     def chunks(self) -> Plan:
         """Divide the requests; raise InputError if there are none."""
@@ -105,19 +115,43 @@ class TaskRun:
             if not run.finished:
                 if is_rescored:
                     self._adopt_answers(run, output)
-                requests = _Skipping(self.function.requests())
+                phase = f"{self.task.label} {_ANSWERS}"
+                todo = [part for part in plan.parts if not run.resumed_entry(phase, part.name)]
+                self.world.broadcast(_Shared(run.output, todo, plan.prompts))
+                results = self._answers(todo, run.output)
                 entries = run.map(
-                    lambda part: self._answer(requests.take(part), run.output, part.name),
+                    lambda _part: next(results),
                     plan.parts,
-                    phase=f"{self.task.label} {_ANSWERS}",
+                    phase=phase,
                     unit="tokens",
                     cost=lambda part: part.tokens,
                     serial=True,
                 )
                 run.once(f"{self.task.label} {_EXAMPLES}", lambda: self._measure(entries, run.output))
+            else:
+                self.world.broadcast(None)
             run.finish()
-        results: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
-        return results
+        content: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
+        return content
+
+    def run_worker_rank(self, plan: Plan) -> None:
+        """Answer a share of the requests along with rank 0; raise InputError if that has other ones."""
+        if (shared := self.world.broadcast(None)) is None:
+            return
+        if shared.prompts != plan.prompts:
+            raise InputError(
+                f"rank {self.world.rank}: has other prompts than rank 0; name the same files in all processes"
+            )
+        for _ in self._answers(shared.parts, shared.folder):
+            pass
+
+    def _answers(self, parts: Sequence[Part], folder: str) -> Iterator[TaskResult]:
+        """Yield, in rank 0, what was written for every part; the processes answer a part each at a time."""
+        requests = _Skipping(self.function.requests())
+        for start in range(0, len(parts), self.world.size):
+            own = parts[start + self.world.rank : start + self.world.rank + 1]
+            written = [self._answer(requests.take(part), folder, part.name) for part in own]
+            yield from itertools.chain.from_iterable(self.world.gather(written))
 
     def _adopt_answers(self, run: StageRun, folder: str) -> None:
         """Take the answers of the earlier result."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pipelines.core.config import make_config
+from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.core.storage import join
 from pipelines.evaluation.config import EvaluateConfig
@@ -85,6 +86,7 @@ def command(
       webtext evaluate --corpus my-corpus --task lambada=lambada_test.jsonl --task wikitext-2=wiki.test.tokens
       webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt --variant all
       webtext evaluate --model exported --task my-task.toml
+      torchrun --nproc-per-node 8 --no-python webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt
     """
     from pipelines.evaluation.protocols import find_protocol, parse_tasks, read_protocol, task_names
     from webtext_cli.tables.evaluate import print_protocol, print_results, print_tasks
@@ -100,16 +102,21 @@ def command(
     require_torch()
     from pipelines.evaluation.results_page import PAGE, write_page
     from pipelines.evaluation.stage import evaluate, rescore
+    from pipelines.model.training.parallel import torchrun_world
 
     given = {name: value for name, value in flags.items() if value is not None}
     config = make_config(EvaluateConfig, {}, given, "command line")
     named = parse_tasks(tasks, variant, examples, shots, shot_seeds)
-    folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    is_shown = torchrun_world().is_rank_zero
+    progress = make_progress(quiet) if is_shown else Silent()
+    folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=progress)
     if is_rescored:
         results = rescore(config, tasks=named, output=folder, options=options)
     else:
         path = model or join(corpus, "pretrain")
         results = evaluate(config, tasks=named, model=path, output=folder, options=options, device=device)
+    if not is_shown:
+        return
     write_page(folder)
     if as_json:
         say(json.dumps(results, ensure_ascii=False))

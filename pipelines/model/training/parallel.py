@@ -50,6 +50,14 @@ class World:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all processes, by rank, in rank 0; an empty list in the others."""
+        if self.size == 1:
+            return [value]
+        values = [None] * self.size if self.is_rank_zero else None
+        dist.gather_object(value, values)
+        return values or []
+
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sum over all processes, in place."""
         if self.size > 1:

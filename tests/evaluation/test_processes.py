@@ -1,0 +1,74 @@
+"""Two processes that torchrun starts give the result of one, also if one of them began it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from small_model import write_model
+
+from pipelines.core.run import RunOptions
+from pipelines.evaluation import task_run
+from pipelines.evaluation.config import EvaluateConfig
+from pipelines.evaluation.protocols import parse_tasks
+from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.stage import evaluate
+
+_PROGRAM = """
+import sys, torch
+from pipelines.evaluation import task_run
+from webtext_cli.main import main
+task_run._PART_TOKENS = 100
+torch.set_num_threads(1)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(folder / "lambada" / "examples-00000.parquet").to_pylist()
+    return rows
+
+
+def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
+    model = write_model(tmp_path / "model")
+    texts = [f"passage {number} ends with word{number % 4}" for number in range(19)]
+    (tmp_path / "lambada.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    task = f"lambada={tmp_path / 'lambada.jsonl'}"
+    arguments: dict[str, Any] = {"tasks": parse_tasks([task], "paper"), "model": model, "device": "cpu"}
+    evaluate(EvaluateConfig(), **arguments, output=str(tmp_path / "alone"), options=RunOptions())
+    # One process answers the first parts, and is stopped.
+    calls: list[int] = []
+    score = Scorer.score
+
+    def stopping(self: Scorer, requests: list[Any]) -> Any:
+        calls.append(len(requests))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return score(self, requests)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Scorer, "score", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(EvaluateConfig(), **arguments, output=str(tmp_path / "shared"), options=RunOptions())
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    command = ["evaluate", "--task", task, "--model", model, "--device", "cpu", "--output", str(tmp_path / "shared")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
+    for expected in ("resuming; 2 of ", "already complete"):
+        ran = subprocess.run(
+            [*launch, *command], env=environment, capture_output=True, text=True, timeout=150, check=False
+        )
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        assert ran.stdout.count("lambada: perplexity per word") == 1
+        assert expected in ran.stderr
+    for one, two in zip(_rows(tmp_path / "alone"), _rows(tmp_path / "shared"), strict=True):
+        assert one["nll"] == pytest.approx(two["nll"], abs=1e-5)
+        assert (one["place"], one["prompt"], one["accuracy"]) == (two["place"], two["prompt"], two["accuracy"])
