@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.core import shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.manifest import has_manifest
+from pipelines.evaluation.compare import compare_folders
 from pipelines.evaluation.task_run import EXAMPLES, RESULTS
-from pipelines.reports.evaluation import render_evaluation_page
+from pipelines.reports.evaluation import Comparison, render_evaluation_page
 
 PAGE = "evaluation.html"
 # Truncated examples of a task that the page lists.
@@ -26,16 +28,25 @@ def read_results(folder: str) -> dict[str, dict[str, Any]]:
     return results
 
 
-def write_page(folder: str) -> None:
-    """Write the results of all tasks in an output folder, and their page."""
+def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
+    """Write the results of all tasks in an output folder and their page, and return how they compare to other folders.
+
+    Raises InputError for a folder without results.
+    """
     results = read_results(folder)
+    comparisons = [compare_folders(folder, results, other, read_results(other)) for other in compared]
     truncated = {
         name: _truncated_examples(storage.join(folder, name)) if result["truncated_examples"] else []
         for name, result in results.items()
     }
-    page = render_evaluation_page(results, truncated)
-    storage.write_json(storage.join(folder, RESULTS), {"tasks": results})
+    page = render_evaluation_page(results, truncated, comparisons)
+    differences = [
+        {"folder": one.folder, "model": one.title, "differences": one.differences, "notes": one.notes}
+        for one in comparisons
+    ]
+    storage.write_json(storage.join(folder, RESULTS), {"tasks": results, "compared": differences})
     storage.write_bytes(storage.join(folder, PAGE), page.encode())
+    return comparisons
 
 
 def _truncated_examples(folder: str) -> list[tuple[str, int]]:

@@ -113,13 +113,17 @@ def perplexity(log_perplexity: Estimate, z: float = Z95) -> Perplexity:
     return Perplexity(value, value * error, low, high)
 
 
-def paired_difference(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Clusters | None = None) -> PairedDifference:
+def paired_difference(
+    a: npt.ArrayLike, b: npt.ArrayLike, clusters: Clusters | None = None, units: npt.ArrayLike | None = None
+) -> PairedDifference:
     """Compare two models by one value per example each, in the same order, with a normal approximation for p.
 
-    Raises ValueError without examples or for lengths that differ.
+    With `units` per example, the same for both models, the difference is that of the ratios total / units: of the
+    logarithms of perplexities, for nats. Raises ValueError without examples or for lengths that differ.
     """
     rows = _rows(a, b)
-    difference, error = mean_error(rows[:, 0] - rows[:, 1], clusters)
+    denominators = np.ones(len(rows)) if units is None else units
+    difference, error = ratio_error(rows[:, 0] - rows[:, 1], denominators, clusters)
     if error is None:
         return PairedDifference(difference, None, None)
     if error == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.core.format import format_count
 from pipelines.reports.charts import Axis, Chart, Series, line_chart
@@ -18,16 +18,28 @@ PAPER_SIZES = {"117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1
 Result = Mapping[str, Any]
 
 
+class Comparison(NamedTuple):
+    """Another model: its output folder, title and results by task that were compared, and how the model differs.
+
+    A row of `differences` has `task`, `metric`, `value`, `other`, `difference`, `error`, `p_value` and `unit` (of the
+    difference, "" for that of the values). `notes` say what was not compared.
+    """
+
+    folder: str
+    title: str
+    results: Mapping[str, Result]
+    differences: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+
+
 def render_evaluation_page(
     results: Mapping[str, Result],
     truncated: Mapping[str, Sequence[tuple[str, int]]],
-    compared: Sequence[Mapping[str, Any]] = (),
+    compared: Sequence[Comparison] = (),
 ) -> str:
     """Return the page of results by task, as in `results.json`; the same results give the same bytes.
 
-    `truncated` has the places of truncated examples of a task, with the tokens that were cut. `compared` are other
-    models: `title`, `results` and `differences` (`task`, `metric`, `value`, `other`, `difference`, `error`, `p_value`,
-    `unit`) and `notes` (why a task was not compared).
+    `truncated` has the places of truncated examples of a task, with the tokens that were cut.
     """
     models = {result["model"]["fingerprint"]: result["model"] for result in results.values()}
     return render(
@@ -41,6 +53,7 @@ def render_evaluation_page(
         label=result_label,
         metric_title=metric_title,
         figure_text=format_figure,
+        difference_text=difference_text,
         paper=paper_texts,
         to_json=lambda value: json.dumps(value, ensure_ascii=False),
     )
@@ -67,6 +80,13 @@ def metric_title(figure: Mapping[str, Any]) -> str:
     return str(name).replace("_", " ") + ("" if is_named else f" per {unit}")
 
 
+def difference_text(row: Mapping[str, Any]) -> str:
+    """Return the difference of two models with its sign and unit; an en dash for None."""
+    if row["difference"] is None:
+        return "–"
+    return f"{row['difference']:+.4g}" + (f" {row['unit']}" if row["unit"] else "")
+
+
 def paper_texts(result: Result, name: str) -> list[str]:
     """Return the figures of the paper for a metric, in the order of `PAPER_SIZES`; empty texts where it has none."""
     figures = result["paper"].get(name)
@@ -82,7 +102,7 @@ def format_figure(value: float | None) -> str:
     return f"{value:.4g}" if abs(value) < 10000 or not math.isfinite(value) else f"{value:,.0f}"
 
 
-def _charts(results: Mapping[str, Result], compared: Sequence[Mapping[str, Any]]) -> Iterator[Chart]:
+def _charts(results: Mapping[str, Result], compared: Sequence[Comparison]) -> Iterator[Chart]:
     """Yield a plot per metric for which there is more than the model's own point."""
     for task, result in results.items():
         for figure in result["metrics"]:
@@ -92,7 +112,7 @@ def _charts(results: Mapping[str, Result], compared: Sequence[Mapping[str, Any]]
                 for parameters, value in zip(PAPER_SIZES.values(), printed, strict=False)
                 if value is not None
             ]
-            others = [point for other in compared for point in _points(other["results"].get(task), figure["name"])]
+            others = [point for other in compared for point in _points(other.results.get(task), figure["name"])]
             if paper or others:
                 series = [
                     Series("this model", list(_points(result, figure["name"]))),

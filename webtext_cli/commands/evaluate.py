@@ -52,6 +52,13 @@ from webtext_cli.options import config_options, corpus_option, debug_option, jso
     is_flag=True,
     help="Compute the metrics again from the stored answers, without the model.",
 )
+@click.option(
+    "--compare",
+    "compared",
+    metavar="DIR",
+    multiple=True,
+    help="Output folder of another model, for paired differences on the same examples (repeatable).",
+)
 @click.option("--overwrite", is_flag=True, help="Replace results of another model, file or protocol.")
 @json_option
 @quiet_option
@@ -70,6 +77,7 @@ def command(
     list_tasks: bool,
     show_task: str | None,
     is_rescored: bool,
+    compared: tuple[str, ...],
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -86,10 +94,11 @@ def command(
       webtext evaluate --corpus my-corpus --task lambada=lambada_test.jsonl --task wikitext-2=wiki.test.tokens
       webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt --variant all
       webtext evaluate --model exported --task my-task.toml
+      webtext evaluate --corpus my-corpus --task lambada=lambada_test.jsonl --compare other-corpus/evaluate
       torchrun --nproc-per-node 8 --no-python webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt
     """
     from pipelines.evaluation.protocols import find_protocol, parse_tasks, read_protocol, task_names
-    from webtext_cli.tables.evaluate import print_protocol, print_results, print_tasks
+    from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_tasks
 
     if list_tasks:
         print_tasks([read_protocol(name) for name in task_names()], as_json)
@@ -100,7 +109,7 @@ def command(
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.evaluation.results_page import PAGE, write_page
+    from pipelines.evaluation.results_page import PAGE, read_results, write_page
     from pipelines.evaluation.stage import evaluate, rescore
     from pipelines.model.training.parallel import torchrun_world
 
@@ -110,6 +119,8 @@ def command(
     is_shown = torchrun_world().is_rank_zero
     progress = make_progress(quiet) if is_shown else Silent()
     folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=progress)
+    for other in compared:
+        read_results(other)  # raises, before anything is computed, if it has none
     if is_rescored:
         results = rescore(config, tasks=named, output=folder, options=options)
     else:
@@ -117,9 +128,11 @@ def command(
         results = evaluate(config, tasks=named, model=path, output=folder, options=options, device=device)
     if not is_shown:
         return
-    write_page(folder)
+    comparisons = write_page(folder, compared)
     if as_json:
         say(json.dumps(results, ensure_ascii=False))
     else:
         print_results(results)
+        for comparison in comparisons:
+            print_comparison(comparison)
         say(f"{join(folder, PAGE)}  all results in this folder (open in a browser)")

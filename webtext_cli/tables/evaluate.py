@@ -8,9 +8,16 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import format_count
+from pipelines.core.format import format_count, format_number
 from pipelines.evaluation.protocols import Protocol
-from pipelines.reports.evaluation import PAPER_SIZES, format_figure, paper_texts, result_label
+from pipelines.reports.evaluation import (
+    PAPER_SIZES,
+    Comparison,
+    difference_text,
+    format_figure,
+    paper_texts,
+    result_label,
+)
 from webtext_cli.console import print_table, say, say_wrapped
 
 
@@ -79,6 +86,25 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
             say(
                 f"{result_label(result)}: {format_count(result['truncated_examples'])} examples were cut to the context"
             )
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the paired differences to another model."""
+    rows = [
+        [
+            f"{row['task']}: {row['metric']}",
+            *(format_figure(row[name]) for name in ("value", "other")),
+            difference_text(row),
+            "" if row["error"] is None else f"± {format_figure(row['error'])}",
+            format_number(row["p_value"], 2),
+        ]
+        for row in comparison.differences
+    ]
+    if rows:
+        headings = ["", "value", "other", "difference", "", "p"]
+        print_table(headings, rows, f"Compared with {comparison.title}", narrow=True)
+    for note in comparison.notes:
+        say(note)
 
 
 def _over_seeds(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[float]]:
