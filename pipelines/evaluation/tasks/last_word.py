@@ -77,7 +77,7 @@ class LastWordTask(ExampleTask):
 
 
 def _letters(word: str) -> str:
-    return word.lower().strip(string.punctuation)
+    return word.lower().strip(string.punctuation) or word
 
 
 def _measure(outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
