@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -26,8 +28,8 @@ def command(shared: Shared) -> None:
     """Run the whole pipeline on a small local web, offline.
 
     The web is Python's own documentation server on loopback: about 380 pages. The demo writes a submissions dump that
-    links to them and runs every stage on it, down to a small GPT-2, a sample of its text, and an overlap report. It
-    connects to no other machine. Re-run it to resume.
+    links to them and runs every stage on it, down to a small GPT-2, a sample of its text, an evaluation, and an overlap
+    report. It connects to no other machine. Re-run it to resume.
 
     \b
     Examples:
@@ -41,6 +43,7 @@ def command(shared: Shared) -> None:
     from pipelines.model.requirements import require_torch
 
     require_torch()
+    from pipelines.demo.evaluation import evaluate_demo
     from pipelines.model.inference.options import SamplingOptions
     from pipelines.model.inference.sampling import generate
 
@@ -57,11 +60,16 @@ def command(shared: Shared) -> None:
         summaries = build(shared.corpus, stages, options, show)
     model = storage.join(shared.corpus, "pretrain")
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
+    results = evaluate_demo(shared.corpus, options)
     if shared.as_json:
-        result = {"stages": [summary.to_json() for summary in summaries], "sample": sample.to_json()}
+        result = {
+            "stages": [summary.to_json() for summary in summaries],
+            "sample": sample.to_json(),
+            "evaluation": results,
+        }
         say(json.dumps(result, ensure_ascii=False))
     else:
-        _print_end(shared.corpus, sample.prompt + sample.text)
+        _print_end(shared.corpus, sample.prompt + sample.text, results)
 
 
 def _stage_line(summary: Summary) -> str:
@@ -74,8 +82,16 @@ def _stage_line(summary: Summary) -> str:
     return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
 
 
-def _print_end(corpus: str, sample: str) -> None:
-    """Print the sample, the results worth opening, and what to run next."""
+def _print_end(corpus: str, sample: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the sample, the evaluation, the results worth opening, and what to run next."""
+    from pipelines.reports.evaluation import format_figure, metric_title
+
+    figures = "\n".join(
+        f"    {result['title'] + ', ' + metric_title(figure):<45}"
+        f"{format_figure(figure['value']):>8} ± {format_figure(figure['error'])}"
+        for result in results
+        for figure in result["metrics"]
+    )
     text = "\n".join("    " + line for line in sample.splitlines())
     # The bare name if it is on PATH, else the path by which it was started.
     program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
@@ -85,6 +101,10 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 
 {text}
 
+Evaluation, with standard errors (a guess among the four choices of the cloze has accuracy 0.25):
+
+{figures}
+
 Results:
   {corpus}/scrape/links-00000.parquet     links with their scores and submissions
   {corpus}/fetch/pages-00000.warc.gz      the pages as received
@@ -93,6 +113,7 @@ Results:
   {corpus}/train-bpe/report.html          the tokenizer report (open in a browser)
   {corpus}/pretrain/training.html         the training curves (open in a browser)
   {corpus}/overlap-report/report.html     overlap with Python's language reference (open in a browser)
+  {corpus}/evaluate/evaluation.html       the evaluation on held-out pages (open in a browser)
 Next:
   {program} status --corpus {corpus} --verify
   {program} generate --corpus {corpus} --prompt "The module"
