@@ -48,7 +48,7 @@ def render_evaluation_page(
         truncated=truncated,
         compared=compared,
         models=[model_title(model) for model in models.values()],
-        sizes=list(PAPER_SIZES),
+        sizes=list(PAPER_SIZES) if any(result["paper"] for result in results.values()) else [],
         charts=list(_charts(results, compared)),
         label=result_label,
         metric_title=metric_title,
