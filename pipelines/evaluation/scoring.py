@@ -192,14 +192,24 @@ class Scorer:
         log_probs = np.empty(len(rows))
         greedy = np.empty(len(rows), np.bool_)
         step = max(1, LOGITS_AT_ONCE // self._model.architecture.vocab_size)
+        embedding = self._model.wte.weight
+        # One array for all parts: the pages of a new one cost as much time as the exponentials.
+        buffer = hidden.new_empty(min(step, len(rows)), len(embedding), dtype=torch.float32)
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            logits = F.linear(hidden[torch.from_numpy(rows[part]).to(hidden.device)], self._model.wte.weight).float()
+            states = hidden[torch.from_numpy(rows[part]).to(hidden.device)]
+            if self._device.bf16:
+                logits = F.linear(states, embedding).float()
+            else:
+                logits = torch.mm(states, embedding.t(), out=buffer[: len(states)])
             wanted = torch.from_numpy(targets[part]).to(hidden.device)
-            chosen = logits.gather(1, wanted[:, None]).squeeze(1) - torch.logsumexp(logits, 1)
+            largest = logits.amax(1)
+            chosen = logits.gather(1, wanted[:, None]).squeeze(1)
+            greedy[part] = (chosen == largest).cpu().numpy()
+            sums = logits.sub_(largest[:, None]).exp_().sum(1)
+            chosen = (chosen - largest) - sums.log()
             _check_finite(chosen)
             log_probs[part] = chosen.cpu().numpy()
-            greedy[part] = (logits.argmax(1) == wanted).cpu().numpy()
         return log_probs, greedy
 
 
@@ -228,7 +238,7 @@ class _Tree:
         shared_lengths: list[int] = []
         end = self.retained
         for text in (item.tokens for item in batch):
-            shared = _common_length(self._last, text)
+            shared = common_length(self._last, text)
             self._path = np.concatenate([self._path[:shared], np.arange(end, end + len(text) - shared)])
             self._last = text
             self.paths.append(self._path)
@@ -315,16 +325,16 @@ def _check_finite(log_probs: Tensor) -> None:
         raise InputError("the model's logits are not finite: its training diverged")
 
 
-def _common_length(a: Tokens, b: Tokens) -> int:
+def common_length(a: Sequence[int] | Tokens, b: Sequence[int] | Tokens) -> int:
     """Return how many tokens two texts have in common from their start."""
     size = min(len(a), len(b))
-    differ = np.flatnonzero(a[:size] != b[:size])
+    differ = np.flatnonzero(np.asarray(a[:size]) != np.asarray(b[:size]))
     return int(differ[0]) if len(differ) else size
 
 
 def _retained(previous: Tokens, first: _Sequence) -> int:
     """Return how many tokens of the previous text are of use to the first text of a batch."""
-    return min(_common_length(previous, first.tokens), len(first.tokens) - first.needed)
+    return min(common_length(previous, first.tokens), len(first.tokens) - first.needed)
 
 
 def _batches(
@@ -335,7 +345,7 @@ def _batches(
     last = np.zeros(0, np.int64)
     tokens = retained = 0
     for item in sorted(sequences, key=lambda sequence: sequence.tokens.astype(">u4").tobytes()):
-        shared = _common_length(last, item.tokens)
+        shared = common_length(last, item.tokens)
         retained = min(retained, shared)  # of the item's tokens, those that an earlier batch computed
         is_full = tokens + len(item.tokens) - shared > tokens_at_once or len(batch) == texts_at_once
         if batch and (is_full or len(item.tokens) - item.needed < retained):

@@ -18,7 +18,7 @@ from pipelines.core.run import RunOptions, Stage, StageRun, TaskResult, stage_ru
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.protocols import TaskInput
 from pipelines.evaluation.results import summarize
-from pipelines.evaluation.scoring import Scorer, draw_top_k
+from pipelines.evaluation.scoring import Scorer, common_length, draw_top_k
 from pipelines.evaluation.task import Output, Request, Task, prompt_hash
 from pipelines.model.training.parallel import World
 
@@ -84,14 +84,17 @@ class TaskRun:
         prompts = hashlib.sha256()
         first = count = read = scored = 0
         generation = self.function.generation
+        previous: Sequence[int] = ()
         for number, request in enumerate(self.function.requests()):
+            # What requests share is read once, so no part ends among those that share all of it.
+            if read >= _PART_TOKENS and request.prefix != previous:
+                parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
+                first, count, read, scored = number, 0, 0, 0
             prompts.update(prompt_hash([request]).encode())
             new = generation.max_tokens if generation else sum(map(len, request.continuations))
             new += len(request.prefix) * self.function.embeds
-            count, scored, read = count + 1, scored + new, read + len(request.prefix) + new
-            if read >= _PART_TOKENS:
-                parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
-                first, count, read, scored = number + 1, 0, 0, 0
+            read += new + len(request.prefix) - common_length(previous, request.prefix)
+            count, scored, previous = count + 1, scored + new, request.prefix
         if count:
             parts.append(Part(shards.shard_name(_ANSWERS, len(parts)), first, count, scored))
         if not parts:
