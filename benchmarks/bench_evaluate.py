@@ -238,7 +238,7 @@ def run_webtext(bench: Bench, name: str, source: Path, model: Path) -> Run:
         command = [sys.executable, str(_REPOSITORY / "benchmarks" / "evaluate_timed.py"), "webtext", "evaluate", "-q"]
         command += [*arguments, f"--model={model}", f"--output={folder}/out", "--device=cpu", "--precision=float32"]
         seconds, inner = run_timed(command, bench, {"PYTHONPATH": str(_REPOSITORY)})
-        [output] = Path(folder, "out").iterdir()
+        [output] = (path.parent for path in Path(folder, "out").rglob("examples-*.parquet"))
         return Run(seconds, inner, *read_own(output, model, isinstance(task, dict) and "until" in task))
 
 

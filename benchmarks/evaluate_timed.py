@@ -18,10 +18,10 @@ def main() -> None:
     """Time one function of the program named first."""
     program = sys.argv.pop(1)
     if program == "webtext":
-        from pipelines.evaluation import stage
+        from pipelines.evaluation.task_run import TaskRun
         from webtext_cli.main import run
 
-        time_calls(stage.TaskRun, "run")
+        time_calls(TaskRun, "run")
         run()
     else:
         from lm_eval import evaluator
