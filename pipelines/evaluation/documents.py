@@ -18,12 +18,14 @@ from pipelines.core.config import option
 from pipelines.core.document_filter import with_text
 from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.manifest import Identity, has_manifest, read_manifest
 from pipelines.evaluation.records import Record, read_records
+from pipelines.stages.tokenize.config import TokenizeConfig
 
 FILE = "file"
 _TRAIN, _HELD_OUT = "train", "held-out"
+_SAMPLE = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +40,10 @@ class DocumentOptions:
         choices=(FILE, "all", _TRAIN, _HELD_OUT),
     )
     sample: int = option(
-        1000,
-        "Documents of a split at most, chosen by a hash; their texts are in memory. With `part` all, as many of both.",
-        minimum=1,
+        0,
+        "With a `part` of `tokenize`: documents of a split at most, chosen by a hash, by default 1,000; of all, as "
+        "many of both. Their texts are in memory.",
+        minimum=0,
     )
     held_out: float = option(
         0.0,
@@ -61,12 +64,15 @@ class Documents:
     """The documents of files; `counts` describes a sample, once it was read."""
 
     def __init__(self, options: DocumentOptions, files: Sequence[str]) -> None:
+        if options.sample and options.part == FILE:
+            raise UsageError("sample needs a `part`: all, train or held-out documents of `tokenize`")
         self._options = options
         self._files = files
+        self._size = options.sample or _SAMPLE
         self.counts: defaultdict[str, float] = defaultdict(float)
 
     def __iter__(self) -> Iterator[Document]:
-        """Yield the documents; those of a sample in the order of their hashes."""
+        """Yield the documents; those of a sample in the order of their hashes, the splits by turns."""
         if self._options.part == FILE:
             return (self._document(record) for record in read_records(self._files))
         return iter(self._sample)
@@ -92,10 +98,10 @@ class Documents:
                 for split, rows in lowest.items():
                     chosen = np.flatnonzero(is_held_out == (split == _HELD_OUT))
                     self.counts[f"{split}_documents"] += len(chosen)
-                    chosen = chosen[np.argsort(hashes[chosen], kind="stable")[: self._options.sample]]
+                    chosen = chosen[np.argsort(hashes[chosen], kind="stable")[: self._size]]
                     columns = (batch.column(name).take(pa.array(chosen)).to_pylist() for name in ("id", "text"))
                     rows += zip(hashes[chosen].tolist(), *columns, strict=True)
-                    lowest[split] = heapq.nsmallest(self._options.sample, rows)
+                    lowest[split] = heapq.nsmallest(self._size, rows)
         self.counts["fraction_held_out"] = share
         self.counts["documents_not_read"] = drops.counts.total()
         for split, rows in lowest.items():
@@ -105,8 +111,11 @@ class Documents:
                     f"(fraction held out: {share:g})"
                 )
         size = min(map(len, lowest.values()))
-        sampled = [(*row, split) for split, rows in lowest.items() for row in rows[:size]]
-        return [Document(text, f"{split}:{id}") for _, id, text, split in sorted(sampled)]
+        # By turns, so that the first ones are of both splits, too.
+        turns = [
+            (turn, split, id, text) for split, rows in lowest.items() for turn, (_, id, text) in enumerate(rows[:size])
+        ]
+        return [Document(text, f"{split}:{id}") for _, split, id, text in sorted(turns)]
 
     def _open(self) -> tuple[inputs.DocumentInput, float]:
         """Return the documents as `tokenize` read them, and the fraction that it held out."""
@@ -144,7 +153,7 @@ def _tokenized_near(folder: str) -> Iterator[Identity]:
             path = storage.join(near, name)
             with contextlib.suppress(InputError):  # a manifest of another program
                 if has_manifest(path) and (identity := read_manifest(path).identity).stage == "tokenize":
-                    yield identity
+                    yield identity.with_current_options(TokenizeConfig)  # also of an earlier version
 
 
 def _open_as(config: Mapping[str, Any], paths: Sequence[str]) -> inputs.DocumentInput:

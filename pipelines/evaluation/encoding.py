@@ -107,6 +107,7 @@ class Encoder:
         cut = max(0, max(lengths) + new_tokens - self.context)
         if cut >= min(len(request.prefix) for request in requests):
             raise InputError(
-                f"{place}: what is scored or added does not fit into the model's context of {self.context}"
+                f"{place}: what is scored or written does not fit into the model's context of {self.context}; leave "
+                "the example out, or lower max_tokens"
             )
         return [Request(request.prefix[cut:], request.continuations) for request in requests], cut

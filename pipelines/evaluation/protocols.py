@@ -86,6 +86,8 @@ def parse_tasks(
 
     Raises UsageError for an unknown task or variant, and InputError for a path without files.
     """
+    if shot_seeds > 1 and not shots:
+        raise UsageError("--shot-seeds: needs --shots, of which it counts the draws")
     tasks: list[TaskInput] = []
     by_task = {find_protocol(name).name: path for name, _, path in (value.partition("=") for value in examples)}
     if unknown := by_task.keys() - {find_protocol(value.partition("=")[0]).name for value in values}:
@@ -134,7 +136,7 @@ def find_protocol(name: str) -> Protocol:
         return protocol
     near = difflib.get_close_matches(_loose(name), by_name, n=1, cutoff=0.5)
     hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
-    raise UsageError(f"--task: no task {name!r}; {hint}")
+    raise UsageError(f"no task {name!r}; {hint}")
 
 
 def read_protocol(name: str) -> Protocol:

@@ -77,9 +77,12 @@ def _figure(
         values = np.array([values[clusters == cluster].all() for cluster in np.unique(clusters)], np.float64)
         clusters = np.arange(len(values))
     value, error = mean_error(values, clusters.tolist())
-    low, high = _interval(value, error)
-    if metric.kind != "mean" and len(np.unique(clusters)) == len(values):
-        low, high = wilson(int(values.sum()), len(values))
+    if metric.kind == "mean":
+        low, high = _interval(value, error)
+    else:
+        # Of examples that depend on each other there are as many as clusters, at worst.
+        independent = len(np.unique(clusters))
+        low, high = wilson(value * independent, independent)
     return Figure(metric.name, value, error, low, high, len(values))
 
 

@@ -24,6 +24,8 @@ from pipelines.model.device import DeviceConfig, device_config, reproducible, se
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.training.parallel import World, process_group, torchrun_world, translate_connection_errors
 
+# Of the free memory; less is not worth a line.
+_NOTED_SHARE = 4
 _MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
 
 
@@ -77,7 +79,8 @@ def _check_memory(scorer: Scorer, tasks: Sequence[Task], where: DeviceConfig, sh
     generations = [task.generation for task in tasks if task.generation]
     needed = scorer.memory_bytes(max((generation.max_tokens for generation in generations), default=0))
     free = where.free_memory_bytes(processes)
-    shown.note(f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}")
+    if free is None or needed > free // _NOTED_SHARE:
+        shown.note(f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}")
     if free is not None and needed > free:
         raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.errors import InputError
+from pipelines.core.errors import ChangedRunError, InputError
 from pipelines.core.manifest import ShardEntry, read_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, TaskResult, stage_run
 from pipelines.evaluation.encoding import Encoder, ModelFacts
@@ -112,9 +113,12 @@ class TaskRun:
         if self.task.examples:
             fingerprints["examples"] = inputs.fingerprint_files(self.task.examples)
         is_rescored = self.scorer is None
-        with stage_run(
-            STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
-        ) as run:
+        with (
+            _pointing_to_rescore(),
+            stage_run(
+                STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
+            ) as run,
+        ):
             if not run.finished:
                 if is_rescored:
                     self._adopt_answers(run, output)
@@ -244,7 +248,9 @@ class TaskRun:
         rows = (row for path in paths for row in shards.read_rows(path))
         for request, row in itertools.zip_longest(self.function.requests(), rows):
             if request is None or row is None or row.pop("prompt") != prompt_hash([request]):
-                raise InputError(f"{folder}: the answers are not to the prompts of this task; omit --rescore")
+                raise InputError(
+                    f"{self.task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
+                )
             yield Output(**row)
 
     def _describe(self) -> dict[str, Any]:
@@ -273,6 +279,14 @@ class TaskRun:
             "model": dataclasses.asdict(self.facts),
             "paper": {name: list(values) for name, values in protocol.paper.items()},
         }
+
+
+@contextlib.contextmanager
+def _pointing_to_rescore() -> Iterator[None]:
+    try:
+        yield
+    except ChangedRunError as error:
+        raise ChangedRunError(f"{error}; if only right answers or scoring changed, use --rescore") from error
 
 
 class _Skipping:

@@ -51,7 +51,7 @@ class PairedDifference(NamedTuple):
     p_value: float | None
 
 
-def wilson(successes: int, n: int, z: float = Z95) -> tuple[float, float]:
+def wilson(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
     """Return the score interval of a proportion (Wilson 1927), which holds near 0 and 1 and for small n.
 
     The examples have to be independent; for clustered ones, use the error of `mean_error`. Without examples, the

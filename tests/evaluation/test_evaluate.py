@@ -115,7 +115,7 @@ def test_tasks_can_be_added_and_a_changed_file_is_refused(
     arguments = ["evaluate", "--model", model, "--output", str(tmp_path / "out"), "--device", "cpu", "--task"]
     assert main([*arguments, f"lambada={passages}", "--limit", "5"]) == 0
     shown = capsys.readouterr()
-    assert "lambada: perplexity per word" in shown.out
+    assert "lambada: perplexity per token" in shown.out
     assert "45.99" in shown.out or "0.4599" in shown.out
     (tmp_path / "page.txt").write_text("a text of several words\n" * 5)
     assert main([*arguments, f"ptb={tmp_path / 'page.txt'}", "--limit", "3"]) == 0

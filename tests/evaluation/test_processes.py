@@ -67,7 +67,7 @@ def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.Monkey
             [*launch, *command], env=environment, capture_output=True, text=True, timeout=150, check=False
         )
         assert ran.returncode == 0, ran.stderr[-4000:]
-        assert ran.stdout.count("lambada: perplexity per word") == 1
+        assert ran.stdout.count("lambada: perplexity per token") == 1
         assert expected in ran.stderr
     for one, two in zip(_rows(tmp_path / "alone"), _rows(tmp_path / "shared"), strict=True):
         assert one["nll"] == pytest.approx(two["nll"], abs=1e-5)

@@ -24,6 +24,7 @@ from small_model import (
 
 from pipelines.core.errors import InputError, UsageError
 from pipelines.evaluation.protocols import parse_tasks
+from pipelines.evaluation.uncertainty import wilson
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +221,15 @@ def test_bad_data_is_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_shares_of_dependent_examples_have_the_interval_of_as_many_clusters(tmp_path: Path, model: str) -> None:
+    records = [{"q": "x", "a": "a", "b": "a", "gold": 0, "group": number // 3} for number in range(9)]
+    task = own_task(tmp_path, "choice", records, prompt="{q}", choices=[" {a}", " {b}"], cluster="group")
+    result, _ = run_task(task, model, tmp_path / "out")
+    [accuracy] = [figure for figure in result["metrics"] if figure["name"] == "accuracy"]
+    assert (accuracy["value"], accuracy["error"]) == (1.0, 0.0)
+    assert (accuracy["low"], accuracy["high"]) == pytest.approx(wilson(3, 3))
+
+
 def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
     for kind, options, message in (
         ("guess", {}, "unknown kind 'guess'; known: perplexity, choice, last-word, answer"),
@@ -228,6 +238,14 @@ def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             run_task(own_task(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")
+    task = own_task(tmp_path, "perplexity", "a text", window=100)
+    with pytest.raises(UsageError, match=r"a window of 100 tokens .* do not fit into the model's context of 64"):
+        run_task(task, model, tmp_path / "out")
+    task = own_task(tmp_path, "perplexity", "a text", sample=10)
+    with pytest.raises(UsageError, match="sample needs a `part`"):
+        run_task(task, model, tmp_path / "out")
+    with pytest.raises(UsageError, match="--shot-seeds: needs --shots"):
+        parse_tasks([task], "paper", shot_seeds=2)
     with pytest.raises(UsageError, match="no task 'lambda'; did you mean lambada"):
         parse_tasks(["lambda=x"], "paper")
     with pytest.raises(UsageError, match="unknown variant 'lmeval'; did you mean lm-eval"):

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import format_count, format_number
+from pipelines.core.format import format_count, format_number, plural
 from pipelines.evaluation.protocols import Protocol
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
@@ -82,10 +82,11 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
             mean, spread = format_figure(statistics.fmean(values)), format_figure(statistics.stdev(values))
             say(f"{label}: {name} over {len(values)} draws of the shots: mean {mean}, standard deviation {spread}")
     for result in results:
+        if dropped := result["counts"].get("shots_dropped"):
+            say(f"{result_label(result)}: {dropped:,.0f} shots did not fit into the context and were left out")
         if result["truncated_examples"]:
-            say(
-                f"{result_label(result)}: {format_count(result['truncated_examples'])} examples were cut to the context"
-            )
+            examples = plural(result["truncated_examples"], "example was", "examples were")
+            say(f"{result_label(result)}: {examples} cut to the context")
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -26,7 +26,9 @@ from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, 
 # Where the text goes on with a new sentence: a rule, not a model, so that anyone can repeat it.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
 _SCORES: Mapping[str, tuple[Metric, ...]] = {
-    "squad": (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match")),
+    "squad": (Metric("f1", "mean", "f1"), Metric("exact_match", "share", "exact_match")),
+    # The mean over right answers that are left out by turns.
+    "coqa": (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match")),
     "bleu": (Metric("bleu", "bleu", "bleu"),),
     "rouge": tuple(Metric(name, "mean", name) for name in (*ROUGE_TYPES, "rouge_mean")),
 }
@@ -77,7 +79,7 @@ class AnswerTask(ExampleTask):
             require_metric_libraries()
         self.instruction, self.separator = options.instruction, options.separator
         self.generation = Generation(options.max_tokens, options.until, options.top_k, options.seed)
-        self.metrics = _SCORES["squad" if options.score == "coqa" else options.score]
+        self.metrics = _SCORES[options.score]
 
     def solved(self, record: Record) -> str:
         """See `ExampleTask`."""
@@ -114,9 +116,8 @@ class AnswerTask(ExampleTask):
             return answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)}
         if score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
-        else:
-            matches, f1 = float(exact_match(answer, turn.golds)), answer_f1(answer, turn.golds)
-        return answer, {"f1": f1, "exact_match": matches}
+            return answer, {"f1": f1, "exact_match": matches}
+        return answer, {"f1": answer_f1(answer, turn.golds), "exact_match": exact_match(answer, turn.golds)}
 
     def _turns_of(self, record: Record) -> Iterator[_Turn]:
         options = self._options

@@ -44,6 +44,8 @@ class LastWordTask(ExampleTask):
         self._options = options
         self._files = files
         self._encoder = encoder
+        if options.target == "token":
+            self.metrics = (self.metrics[0]._replace(unit="token"), *self.metrics[1:])
         if options.stop_words:
             self.metrics = self.metrics[1:]
             self.generation = Generation(_WORD_TOKENS, (" ", "\n"), banned=encoder.tokens_of(set(options.stop_words)))

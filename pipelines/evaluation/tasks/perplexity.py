@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pipelines.core import storage
 from pipelines.core.config import option
+from pipelines.core.errors import UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.documents import FILE, DocumentOptions, Documents, record_text
 from pipelines.evaluation.encoding import Encoder
@@ -79,8 +80,13 @@ class Perplexity:
         self._source = Documents(options, files)
         self._encoder = encoder
         self._limit = limit
-        self._window = min(options.window or encoder.context, encoder.context)
-        self._stride = min(options.stride or self._window, self._window)
+        self._window = options.window or encoder.context
+        self._stride = options.stride or self._window
+        if not self._stride <= self._window <= encoder.context:
+            raise UsageError(
+                f"a window of {self._window:,} tokens and a stride of {self._stride:,} do not fit into the model's "
+                f"context of {encoder.context:,}"
+            )
         self.counts: defaultdict[str, float] = defaultdict(float)
         in_bits = options.unit in ("byte", "character")
         unit = options.unit.partition("-")[0].replace("+line", " or line end")
