@@ -205,7 +205,11 @@ class Scorer:
             wanted = torch.from_numpy(targets[part]).to(hidden.device)
             largest = logits.amax(1)
             chosen = logits.gather(1, wanted[:, None]).squeeze(1)
-            greedy[part] = (chosen == largest).cpu().numpy()
+            is_largest = chosen == largest
+            # Of equal logits the first one is meant, as by every greedy decoder.
+            tied = is_largest.nonzero().squeeze(1)
+            is_largest[tied] = logits[tied].argmax(1) == wanted[tied]
+            greedy[part] = is_largest.cpu().numpy()
             sums = logits.sub_(largest[:, None]).exp_().sum(1)
             chosen = (chosen - largest) - sums.log()
             _check_finite(chosen)

@@ -99,6 +99,7 @@ def test_a_uniform_model_gives_the_size_of_its_vocabulary() -> None:
     model = _model(scale=0.0)
     [[score]] = Scorer(model, _CPU).score([Request([1], [[2, 3, 4, 5]])])
     assert math.exp(-score.log_probs.mean()) == pytest.approx(_VOCABULARY, rel=1e-6)
+    assert not score.greedy.any()  # all are equal, and a decoder takes one of them
 
 
 def test_a_shared_beginning_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
