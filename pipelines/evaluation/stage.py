@@ -51,6 +51,8 @@ def evaluate(
     built = [build_task(task, encoder, config.limit) for task in tasks]
     world = torchrun_world()
     where = device_config(select_device(device, world.local_rank), config.precision)
+    # Results of a CPU are not gone on with in another precision.
+    config = dataclasses.replace(config, precision="bf16" if where.bf16 else "float32")
     with (
         translate_memory_errors(_MEMORY_ADVICE),
         translate_connection_errors(world),

@@ -82,7 +82,7 @@ class TaskRun:
     def chunks(self) -> Plan:
         """Divide the requests; raise InputError if there are none."""
         parts: list[Part] = []
-        prompts = hashlib.sha256()
+        prompts = hashlib.sha256(repr(self.function.generation).encode())
         first = count = read = scored = 0
         generation = self.function.generation
         previous: Sequence[int] = ()
@@ -113,6 +113,10 @@ class TaskRun:
         if self.task.examples:
             fingerprints["examples"] = inputs.fingerprint_files(self.task.examples)
         is_rescored = self.scorer is None
+        if is_rescored and read_manifest(output).identity.inputs.get("prompts") != plan.prompts:
+            raise InputError(
+                f"{self.task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
+            )
         with (
             _pointing_to_rescore(),
             stage_run(

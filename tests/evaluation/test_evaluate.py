@@ -95,7 +95,11 @@ def test_metrics_are_computed_again_without_the_model(tmp_path: Path, capsys: py
     assert main([*arguments, "--rescore"]) == 0
     [after] = json.loads(capsys.readouterr().out)
     assert after["metrics"][1]["value"] >= 0.5
-    # Other questions are not.
+    # Answers that were written otherwise are not, nor are those to other questions.
+    own.write_text(own.read_text().replace("max_tokens = 5", "max_tokens = 6"))
+    assert main([*arguments, "--rescore"]) == 1
+    assert "the answers are not to the prompts of this task" in capsys.readouterr().err
+    own.write_text(own.read_text().replace("max_tokens = 6", "max_tokens = 5"))
     (tmp_path / "data.jsonl").write_text('{"question": "c", "answer": "x"}\n{"question": "b", "answer": "y"}\n')
     assert main([*arguments, "--rescore"]) == 1
     assert "the answers are not to the prompts of this task" in capsys.readouterr().err

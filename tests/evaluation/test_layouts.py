@@ -94,7 +94,9 @@ def test_winograd_in_its_own_form_and_as_records(tmp_path: Path) -> None:
     assert first.prompt == "The trophy doesn't fit because "
     assert (first.choices, first.rest, first.gold) == (["the trophy", "the case"], " is too large.", 0)
     assert (second.choices, second.rest, second.gold) == (["Bob's", "the bank's"], " money, he said.", 1)
-    assert first.cluster == second.cluster == "0"
+    assert (first.cluster, second.cluster) == ("0", "1")  # other options, so no pair
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(rows[number]) + "\n\n" for number in (1, 0, 0, 1, 1)))
+    assert [one.cluster for one in _questions("winograd", tmp_path / "pairs.jsonl")] == ["0", "1", "1", "2", "2"]
 
 
 def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:

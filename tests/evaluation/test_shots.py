@@ -66,7 +66,7 @@ def test_shots_that_do_not_fit_are_left_out_whole(tmp_path: Path, model: str) ->
 
 
 def test_choices_are_calibrated_by_inputs_without_content(tmp_path: Path, model: str) -> None:
-    task = _labels(tmp_path, content_free=["N/A", "", "[MASK]"], input="text", instruction="Say yes or no.\n")
+    task = _labels(tmp_path, content_free=["N/A", "", "[MASK]"], input=["text"], instruction="Say yes or no.\n")
     result, examples = run_task(task, model, tmp_path / "out", shots=2)
     drawn = random.Random(0).sample(_TRAIN, 2)
     before = "Say yes or no.\n" + "".join(f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,17 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tmp_path: Path) ->
     ]
 
 
+def test_words_are_counted_per_document_as_lm_eval_does(tmp_path: Path, model: str) -> None:
+    text = " = Title = \n \n a b c \n\n d e \n = Other = \n f\n"
+    pages = [text[: text.index(" = Other")], text[text.index(" = Other") :]]
+    task = own_task(tmp_path, "perplexity", text, unit="word-lm-eval", document="article")
+    _, examples = run_task(task, model, tmp_path / "file")
+    assert sum(row["units"] for row in examples) == sum(len(re.split(r"\s+", page)) for page in pages)
+    task = own_task(tmp_path, "perplexity", [{"text": page} for page in pages], unit="word-lm-eval")
+    _, examples = run_task(task, model, tmp_path / "records")
+    assert [row["units"] for row in examples] == [len(re.split(r"\s+", page)) for page in pages]
+
+
 def test_a_bigram_model_has_its_known_entropy(tmp_path: Path) -> None:
     text = "häuser in the gärden\nthe end"
     model = write_model(tmp_path / "model", "bigram", context=16)
@@ -54,7 +66,7 @@ def test_a_bigram_model_has_its_known_entropy(tmp_path: Path) -> None:
     result, examples = run_task(task, model, tmp_path / "out")
     log_probs = bigram_log_probs(model)
     nats = []
-    for line in ("häuser in the gärden\n", "the end"):
+    for line in ("häuser in the gärden", "the end"):  # <|endoftext|> stands for the end of a line
         tokens = [END, *encode(line), END]
         nats.append(-sum(log_probs[one, other] for one, other in itertools.pairwise(tokens)))
     assert [row["nats"] for row in examples] == pytest.approx(nats, abs=1e-4)

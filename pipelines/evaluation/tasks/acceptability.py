@@ -46,6 +46,7 @@ class AcceptabilityTask(ExampleTask):
         if shots:
             raise UsageError("this kind of task takes no --shots; its examples are for the threshold")
         self._train = records
+        self._limit = None if self._limit is None else self._limit + len(records)
         self.metrics = (*self.metrics, Metric("matthews", "matthews", "label", "predicted"))
 
     def examples(self) -> Iterator[Example]:

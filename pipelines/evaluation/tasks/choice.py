@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -50,7 +51,8 @@ class ChoiceOptions:
     content_free: tuple[str, ...] = option(
         (), "Inputs that say nothing, by which the choices are calibrated (Zhao et al. 2021); needs `input`."
     )
-    input: str = option("", "Field that they replace.")
+    input: tuple[str, ...] = option((), "Fields that they replace.")
+    records: int = option(0, "Only the first so many records of the file; 0: all.", minimum=0)
 
 
 class ChoiceTask(ExampleTask):
@@ -62,7 +64,7 @@ class ChoiceTask(ExampleTask):
         self._files = files
         self._encoder = encoder
         if options.content_free and (not options.input or options.normalized == "ratio"):
-            raise UsageError("content_free needs `input`, the field that it replaces, and no ratio")
+            raise UsageError("content_free needs `input`, the fields that it replaces, and no ratio")
         self._free_log_probs: npt.NDArray[np.float64] | None = None
         self.instruction, self.separator = options.instruction, options.separator
         self.metrics: tuple[Metric, ...] = (
@@ -82,12 +84,15 @@ class ChoiceTask(ExampleTask):
     def examples(self) -> Iterator[Example]:
         """See `ExampleTask`: the first example also asks for the choices after inputs that say nothing."""
         options = self._options
-        for number, record in enumerate(LAYOUTS[options.layout].read(self._files)):
+        records = LAYOUTS[options.layout].read(self._files)
+        for number, record in enumerate(itertools.islice(records, options.records or None)):
             question = self._question(record)
             fitted = self.fit(functools.partial(self._requests, question), self._encoder, question.place)
             free: list[Request] = []
             for content in options.content_free if not number else ():
-                neutral = self._question(Record({**record.fields, options.input: content}, record.place))
+                neutral = self._question(
+                    Record({**record.fields, **dict.fromkeys(options.input, content)}, record.place)
+                )
                 free += self.fit(functools.partial(self._requests, neutral), self._encoder, question.place).requests
             if options.normalized == "ratio":
                 free = [self._encoder.scored(options.neutral, choice + question.rest) for choice in question.choices]
@@ -135,7 +140,7 @@ class ChoiceTask(ExampleTask):
             return question(record, DETOKENIZERS[options.detokenizer])
         choices = [self._choice(record, template) for template in options.choices]
         if len(choices) == 1 and isinstance(choices[0], list):
-            choices = [f" {choice}".replace("  ", " ") for choice in choices[0]]
+            choices = [f" {str(choice).lstrip()}" for choice in choices[0]]
         if len(choices) < 2:
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
         gold = gold_number(record.value(options.gold), choices, record.place, options.first_gold)

@@ -67,10 +67,10 @@ class LastWordTask(ExampleTask):
                 yield Example(record.place, record.place, word, [request], cut, measure)
                 continue
             [request], cut = self._encoder.fit([self._encoder.scored(beginning, space + word)], 0, record.place)
+            counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
             if self._options.target == "token":
                 whole = [*request.prefix, *request.continuations[0]]
                 request = Request(whole[:-1], [whole[-1:]])
-            counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
             yield Example(record.place, record.place, word, [request], cut, _measure, counts)
 
     def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:

@@ -91,12 +91,20 @@ def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
 
 
 def _read_winograd(paths: Sequence[str]) -> Iterator[Record]:
-    """Yield the schemas of the Winograd Schema Challenge, as records or in the XML form of its authors."""
+    """Yield the schemas of the Winograd Schema Challenge, as records or in the XML form of its authors.
+
+    Two schemas in a row with the same options are a pair, whose number is in the field `pair`.
+    """
+    previous: list[str] | None = None
+    pair = -1
     for path in paths:
-        if storage.basename(path).lower().endswith(".xml"):
-            yield from _winograd_xml(path)
-        else:
-            yield from read_records([path])
+        is_xml = storage.basename(path).lower().endswith(".xml")
+        for record in _winograd_xml(path) if is_xml else read_records([path]):
+            options = sorted(str(option).lower() for option in record.value("options"))
+            is_second = options == previous
+            pair += not is_second
+            previous = None if is_second else options
+            yield Record({**record.fields, "pair": pair}, record.place)
 
 
 def _winograd_xml(path: str) -> Iterator[Record]:
@@ -119,7 +127,7 @@ def _winograd_xml(path: str) -> Iterator[Record]:
 
 
 def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
-    """Return a schema with its candidates in place of the pronoun; two schemas in a row are a pair."""
+    """Return a schema with its candidates in place of the pronoun."""
     text, pronoun, place = record.value("text"), record.value("pronoun"), int(record.value("pronoun_loc"))
     if text[place : place + len(pronoun)] != pronoun:
         raise InputError(f"{record.place}: the pronoun {pronoun!r} is not at character {place} of the text")
@@ -132,8 +140,7 @@ def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
         if pronoun.lower() in _POSSESSIVES and not choice.endswith("'s"):
             choice += "'s"
         choices.append(choice)
-    number = int(record.place.rpartition(":")[2]) - 1
-    return Question(before, choices, choices, rest, int(record.value("label")), str(number // 2), record.place)
+    return Question(before, choices, choices, rest, int(record.value("label")), str(record.value("pair")), record.place)
 
 
 LAYOUTS = {

@@ -58,6 +58,7 @@ class _Line(NamedTuple):
     size: int
     place: str
     is_example: bool
+    edges: tuple[bool, bool]  # whether its first and last characters in the file are white space
 
 
 class _Encoded(NamedTuple):
@@ -150,6 +151,13 @@ class Perplexity:
             start, end = end, min(len(text), end + self._stride)
 
     def _documents(self, counts: defaultdict[str, float]) -> Iterator[list[_Line]]:
+        for lines in self._read(counts):
+            if self._options.unit == "word-lm-eval":
+                # An empty string before and after the words of a document counts, too.
+                lines[0] = lines[0]._replace(units=lines[0].units + lines[0].edges[0] + lines[-1].edges[1])
+            yield lines
+
+    def _read(self, counts: defaultdict[str, float]) -> Iterator[list[_Line]]:
         if self._options.part != FILE:
             for document in itertools.islice(self._source, self._limit):
                 yield self._record_lines(*document, counts)
@@ -186,14 +194,15 @@ class Perplexity:
             counts[f"lines_without_rule:{rule}"] += 1
         counts["lines_with_fallback"] += bool(line.left_out)
         counts["bits_of_fallbacks"] += line.bits
-        shown = line.text + text[len(content) :]
-        return _Line(shown, self._units(text), len(text.encode()), place, bool(text.strip()))
+        # If <|endoftext|> is scored after every line, it stands for the line's end.
+        is_ended = self._options.document == "line" and self._options.score_end
+        shown = line.text + ("" if is_ended else text[len(content) :])
+        edges = text[:1].isspace(), text[-1:].isspace()
+        return _Line(shown, self._units(text), len(text.encode()), place, bool(text.strip()), edges)
 
     def _units(self, text: str) -> int:
         """Count the units of a text of the file."""
         unit = self._options.unit
         if unit in ("byte", "character"):
             return len(text.encode() if unit == "byte" else text)
-        if unit == "word-lm-eval":
-            return len(re.split(r"\s+", text))
         return len(text.split()) + (text.count("\n") if unit == "word+line" else 0)
