@@ -101,11 +101,9 @@ class RecordedProgress:
 
     def end(self, manifest: Manifest | None, error: str | None) -> None:
         """Record the end of the run; `manifest` is None if it failed."""
-        line = self._run | {
-            "seconds": round(time.monotonic() - self._run_started, 1),
+        line = self._run_so_far() | {
             "outcome": "done" if manifest else "failed",
             "error": error and error[:_MAX_ERROR_CHARACTERS],
-            "peak_memory_bytes": _peak_memory(),
         }
         if manifest:
             figures = ("records_in", "records_out", "dropped", "counts")
@@ -120,13 +118,13 @@ class RecordedProgress:
     def _write(self) -> None:
         self._written = time.monotonic()
         current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
-        run = self._run | {
-            "seconds": round(self._written - self._run_started, 1),
-            "peak_memory_bytes": _peak_memory(),
-        }
-        content = {"run": run, "progress": dataclasses.asdict(current)}
+        content = {"run": self._run_so_far(), "progress": dataclasses.asdict(current)}
         with self._noted():
             storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
+
+    def _run_so_far(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self._run_started, 1)
+        return self._run | {"seconds": seconds, "peak_memory_bytes": _peak_memory()}
 
     def _append(self, line: dict[str, Any]) -> None:
         """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
 
 from pipelines.core.errors import InputError
 from pipelines.evaluation.task import Request
+from pipelines.model.io.model_folder import TrainedModel, parse_tokenizer
 from pipelines.model.training.data import token_bytes
-
-if TYPE_CHECKING:
-    from pipelines.model.io.model_folder import TrainedModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +38,7 @@ class Encoder:
     """Encodes texts for a model: its tokenizer, context and the token that begins a text."""
 
     def __init__(self, tokenizer_json: bytes, facts: ModelFacts) -> None:
-        self._tokenizer = Tokenizer.from_str(tokenizer_json.decode())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = parse_tokenizer(tokenizer_json, facts.path)
         self._byte_lengths = token_bytes(tokenizer_json, facts.vocab_size)
         self._path = facts.path
         self.context = facts.context

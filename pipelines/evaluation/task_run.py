@@ -114,9 +114,7 @@ class TaskRun:
             fingerprints["examples"] = inputs.fingerprint_files(self.task.examples)
         is_rescored = self.scorer is None
         if is_rescored and read_manifest(output).identity.inputs.get("prompts") != plan.prompts:
-            raise InputError(
-                f"{self.task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
-            )
+            raise self._other_prompts()
         with (
             _pointing_to_rescore(),
             stage_run(
@@ -158,10 +156,14 @@ class TaskRun:
 
     def _answers(self, parts: Sequence[Part], folder: str) -> Iterator[TaskResult]:
         """Yield, in rank 0, what was written for every part; the processes answer a part each at a time."""
-        requests = _Skipping(self.function.requests())
+        requests, position = self.function.requests(), 0
         for start in range(0, len(parts), self.world.size):
-            own = parts[start + self.world.rank : start + self.world.rank + 1]
-            written = [self._answer(requests.take(part), folder, part.name) for part in own]
+            written = []
+            for part in parts[start + self.world.rank : start + self.world.rank + 1]:
+                skipped = part.first - position  # those of parts that are complete, or of other processes
+                own = list(itertools.islice(requests, skipped, skipped + part.requests))
+                position = part.first + part.requests
+                written.append(self._answer(own, folder, part.name))
             yield from itertools.chain.from_iterable(self.world.gather(written))
 
     def _adopt_answers(self, run: StageRun, folder: str) -> None:
@@ -252,10 +254,13 @@ class TaskRun:
         rows = (row for path in paths for row in shards.read_rows(path))
         for request, row in itertools.zip_longest(self.function.requests(), rows):
             if request is None or row is None or row.pop("prompt") != prompt_hash([request]):
-                raise InputError(
-                    f"{self.task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
-                )
+                raise self._other_prompts()
             yield Output(**row)
+
+    def _other_prompts(self) -> InputError:
+        return InputError(
+            f"{self.task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
+        )
 
     def _describe(self) -> dict[str, Any]:
         """Return what the results are of: task, protocol, files and model."""
@@ -291,20 +296,6 @@ def _pointing_to_rescore() -> Iterator[None]:
         yield
     except ChangedRunError as error:
         raise ChangedRunError(f"{error}; if only right answers or scoring changed, use --rescore") from error
-
-
-class _Skipping:
-    """Requests that are taken in parts, some of which may be left out."""
-
-    def __init__(self, requests: Iterator[Request]) -> None:
-        self._requests = requests
-        self._position = 0
-
-    def take(self, part: Part) -> list[Request]:
-        """Return the requests of a part that comes after those taken before."""
-        skipped = part.first - self._position
-        self._position = part.first + part.requests
-        return list(itertools.islice(self._requests, skipped, skipped + part.requests))
 
 
 def _figures(figures: Sequence[Any]) -> list[dict[str, Any]]:

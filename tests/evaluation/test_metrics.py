@@ -147,8 +147,13 @@ def test_the_best_threshold_is_that_of_trying_all() -> None:
         golds, scores = generator.random(30) < 0.6, generator.integers(0, 8, 30).astype(float)
         tried = {}
         for threshold in set(scores.tolist()):
-            said = scores >= threshold
-            counts = [(golds & said).sum(), (~golds & ~said).sum(), (~golds & said).sum(), (golds & ~said).sum()]
+            predicted = scores >= threshold
+            counts = [
+                (golds & predicted).sum(),
+                (~golds & ~predicted).sum(),
+                (~golds & predicted).sum(),
+                (golds & ~predicted).sum(),
+            ]
             tried[threshold] = float(matthews_correlation(counts))
         threshold, correlation = best_threshold(golds, scores)
         assert correlation == pytest.approx(max(tried.values()))

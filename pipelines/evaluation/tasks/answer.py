@@ -23,7 +23,7 @@ from pipelines.evaluation.metrics import (
 from pipelines.evaluation.records import Record, read_records
 from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request
 
-# Where the text goes on with a new sentence: a rule, not a model, so that anyone can repeat it.
+# Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
 _SCORES: Mapping[str, tuple[Metric, ...]] = {
     "squad": (Metric("f1", "mean", "f1"), Metric("exact_match", "share", "exact_match")),
