@@ -14,7 +14,6 @@ import threading
 import time
 import uuid
 from types import TracebackType
-from typing import Any
 
 from pipelines.core import object_store
 from pipelines.core.errors import LockedError
@@ -59,7 +58,7 @@ class Lease:
         self._released.set()
         self._thread.join()
         object_store.leases.pop(self._path, None)
-        if self._read()[0].get("token") == self._facts["token"]:
+        if self._store.read_lock(self._path)[0].get("token") == self._facts["token"]:
             self._store.rm(self._path)
 
     def check(self, now: bool = False) -> None:
@@ -89,32 +88,24 @@ class Lease:
         tag = self._store.put_if(self._path, content, mode)
         if tag is None:
             # An answer may have been lost, and the repeated request refused because of the first one.
-            facts, tag = self._read()
+            facts, tag = self._store.read_lock(self._path)
             if facts.get("token") != self._facts["token"]:
                 return False
         self._tag, self._renewed_at = tag, sent_at
         return True
 
-    def _read(self) -> tuple[dict[str, Any], str | None]:
-        """Return what a lock says and its tag; empty and None if there is none."""
-        try:
-            content, tag = self._store.read_with_tag(self._path)
-            return json.loads(content), tag
-        except FileNotFoundError:
-            return {}, None
-
     def _watch(self) -> str | None:
         """Return the tag of a lock that is not renewed for a lease, None if it was removed; else raise LockedError."""
-        _, first = self._read()
+        _, first = self._store.read_lock(self._path)
         end = time.monotonic() + self._seconds
         while first is not None and time.monotonic() < end:
             time.sleep(min(_POLL_S, self._seconds / _RENEWALS))
-            _, tag = self._read()
+            _, tag = self._store.read_lock(self._path)
             if tag not in (first, None):
                 self._refuse()
             first = tag
         return first
 
     def _refuse(self) -> None:
-        holder = self._read()[0].get("owner", "another process")
+        holder = self._store.read_lock(self._path)[0].get("owner", "another process")
         raise LockedError(f"{self._folder}: {holder} is writing it; wait until it finishes, or choose another --output")

@@ -181,17 +181,20 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 raise StorageError(f"{self.protocol}://{bucket}: no such bucket") from error
             return None  # what was there was removed
 
-    def read_with_tag(self, path: str) -> tuple[bytes, str | None]:
-        """Return the bytes of an object and its ETag."""
+    def read_lock(self, path: str) -> tuple[dict[str, Any], str | None]:
+        """Return what the lock of a folder says and its ETag; empty and None if there is none."""
         import obstore
 
         bucket, key = _split(path)
 
-        def read() -> tuple[bytes, str | None]:
+        def read() -> tuple[dict[str, Any], str | None]:
             answer = obstore.get(_store(self.protocol, bucket), key)
-            return bytes(answer.bytes()), answer.meta["e_tag"]
+            return json.loads(bytes(answer.bytes())), answer.meta["e_tag"]
 
-        return _request(read)
+        try:
+            return _request(read)
+        except FileNotFoundError:
+            return {}, None
 
     def _check_leases(self, path: str) -> None:
         """Raise LockedError if the lock of a folder that this run writes is another's by now.
@@ -201,9 +204,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         for lock, token in leases.items():
             bucket, key = _split(lock)
             if _split(path)[0] == bucket and _split(path)[1].startswith(key.removesuffix(".lock")):
-                facts: dict[str, Any] = {}
-                with contextlib.suppress(FileNotFoundError):
-                    facts = json.loads(self.read_with_tag(lock)[0])
+                facts, _ = self.read_lock(lock)
                 if facts.get("token") != token:
                     owner = facts.get("owner", "another process")
                     raise LockedError(

@@ -286,7 +286,7 @@ class TaskRun:
         }
 
     def _describe_files(self) -> list[dict[str, Any]]:
-        """Return the files with their hashes; files of one name are told apart by their folders."""
+        """Return the files with their hashes; files of one name are distinguished by their folders."""
         paths = (*self.task.files, *self.task.examples)
         roles = ["data"] * len(self.task.files) + ["examples"] * len(self.task.examples)
         hashes = [storage.sha256_of(path) for path in paths]
