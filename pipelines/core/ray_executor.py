@@ -73,17 +73,21 @@ class RayExecutor:
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
         ray, remote = self._ray, self._ray.remote(max_retries=_RETRIES)(_run)
-        # In a list, so that Ray does not fetch it for every task: a worker process does so once.
-        call = [uuid.uuid4().hex, ray.put((self._initializer, function, context, dict(object_store.leases)))]
-        units = _Units(self._running, call[0], on_progress)
+        key = uuid.uuid4().hex
+        # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
+        stored = ray.put((self._initializer, function, context, dict(object_store.leases), self._running))
+        units = _Units(self._running, key, on_progress)
         waiting = enumerate(items)
         pending: dict[Any, tuple[int, Item]] = {}
+        workers, asked_at = self.workers, time.monotonic()
         try:
             while True:
-                free = _SUBMITTED_PER_CORE * self.workers - len(pending)
-                for number, item in itertools.islice(waiting, free):
+                if time.monotonic() - asked_at > _REPORT_S:  # not for every task: it takes a millisecond
+                    workers, asked_at = self.workers, time.monotonic()
+                for number, item in itertools.islice(waiting, _SUBMITTED_PER_CORE * workers - len(pending)):
                     task = remote.options(name=name(item))
-                    pending[task.remote(call, item, name(item), number, self._running)] = number, item
+                    # In a tuple, so that Ray does not fetch what is stored for every task.
+                    pending[task.remote((key, stored), (item, name(item), number))] = number, item
                 if not pending:
                     break
                 ray.wait(list(pending), num_returns=1, timeout=_POLL_S)
@@ -203,13 +207,14 @@ class _RunningUnits:
         return (self._units if key == self._key else {}), self._is_compiling
 
 
-# In a worker process: the function and context of the latest map, and the initializers that were called.
-_calls: dict[str, tuple[Any, Any]] = {}
+# In a worker process: function, context and actor of the latest map, and the initializers that were called.
+_calls: dict[str, tuple[Any, Any, Any]] = {}
 _initialized: set[str] = set()
 
 
-def _run(call: list[Any], item: Any, name: str, number: int, running: Any) -> tuple[bytes, int]:
-    """Run a task in a worker process: return the reply of `run_task`, and the units of progress."""
+def _run(call: tuple[str, Any], task: tuple[Any, str, int]) -> tuple[bytes, int]:
+    """Run a task (item, name, number) in a worker process: return the reply of `run_task`, and units of progress."""
+    item, name, number = task
     lock = threading.Lock()  # a task may have threads
     units, reported_at = 0, time.monotonic()
 
@@ -218,29 +223,29 @@ def _run(call: list[Any], item: Any, name: str, number: int, running: Any) -> tu
         with lock:
             units += more
             if time.monotonic() - reported_at > _REPORT_S:
-                running.set.remote(call[0], number, units)
+                _calls[call[0]][2].set.remote(call[0], number, units)
                 reported_at = time.monotonic()
 
     progress.set_sink(add)
-    compile_events.set_listener(running.note_compilation.remote)
     reply = run_task(lambda: _load(call), item, name)
     if units:
-        running.set.remote(call[0], number, None)
+        _calls[call[0]][2].set.remote(call[0], number, None)
     return reply, units
 
 
-def _load(call: list[Any]) -> tuple[Any, Any]:
+def _load(call: tuple[str, Any]) -> tuple[Any, Any]:
     """Return the function and context of a map, after its initializer."""
     import ray
 
     key, stored = call
     if key not in _calls:
         _calls.clear()
-        initializer, function, context, leases = ray.get(stored)
+        initializer, function, context, leases, running = ray.get(stored)
+        compile_events.set_listener(running.note_compilation.remote)
         object_store.leases.clear()
         object_store.leases.update(leases)
         if initializer is not None and initializer.__qualname__ not in _initialized:
             initializer()
             _initialized.add(initializer.__qualname__)
-        _calls[key] = function, context
-    return _calls[key]
+        _calls[key] = function, context, running
+    return _calls[key][:2]
