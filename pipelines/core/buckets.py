@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -160,9 +161,8 @@ class BucketPart:
 
 def bucket_part(path: str, schema: pa.Schema, bucket: int | range | None = None) -> BucketPart:
     """Return the rows of a bucket in a work file, of a range of buckets (in the order of the file), or of all."""
-    end = storage.size_bytes(path) - _LENGTH_BYTES
     with storage.open_read(path) as stream:
-        stream.seek(end)
+        end = stream.seek(-_LENGTH_BYTES, io.SEEK_END)
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
         stream.seek(end - length)
         index = np.frombuffer(stream.read(length), _INDEX_TYPE).reshape(-1, len(_Frame._fields))

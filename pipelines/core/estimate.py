@@ -155,7 +155,7 @@ def _estimate_file(file: inputs.InputFile, options: ReadOptions, windows: int) -
 def _estimate_parquet(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate:
     """Read the number of rows and the uncompressed size of the column from the footer, and sample rows."""
     with storage.open_read(file.path) as stream:
-        parquet = shards.open_parquet(stream, file.path)
+        parquet = shards.open_parquet(stream, file.path, for_probes=True)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows
         text_bytes: float = shards.estimate_text_bytes(stream, file.path, parquet.metadata, text_field, max_groups=16)

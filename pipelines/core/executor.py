@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
 from pipelines.algorithms.kernels import compile_events
-from pipelines.core import object_store, progress
+from pipelines.core import local_cache, object_store, progress
 from pipelines.core.errors import TaskError, UsageError, WebtextError
 
 _POLL_S = 0.2
@@ -79,6 +79,7 @@ class SerialExecutor:
         name: NameOf,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
+        local_cache.known_copies.clear()
         for item in items:
             progress.set_sink(on_progress)
             try:
@@ -126,6 +127,7 @@ class LocalExecutor:
         name: NameOf,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
+        local_cache.known_copies.clear()
         waiting = list(items)
         waiting.reverse()
         call = pickle.dumps(("map", function, context, dict(object_store.leases)))
@@ -319,10 +321,16 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
             kind, *message = pickle.loads(connection.recv_bytes())
             if kind == "map":
                 *call, leases = message
-                object_store.leases.clear()
-                object_store.leases.update(leases)
+                begin_map(leases)
             else:
                 connection.send_bytes(run_task(load, *message))
+
+
+def begin_map(leases: dict[str, tuple[str, float]]) -> None:
+    """Begin a map in a worker process: set the locks of the run, and forget what files were like before."""
+    object_store.leases.clear()
+    object_store.leases.update(leases)
+    local_cache.known_copies.clear()
 
 
 def run_task(load: Callable[[], tuple[Any, Any]], item: Any, name: str) -> bytes:

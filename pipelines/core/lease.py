@@ -3,7 +3,7 @@
 Its ETag changes with every renewal. Whoever finds a lock watches it: one that is not renewed for as long as a lease is
 that of a dead process, and is replaced on the condition that it is still the same. So no two clocks are compared. A
 holder that slept for longer than its lease renews before it writes anything else, which fails if it was replaced; its
-worker processes ask for the lock before every change, see `ObjectStore`.
+worker processes ask for the lock before changes, see `ObjectStore`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import time
 import uuid
 from types import TracebackType
 
-from pipelines.core import object_store
+from pipelines.core import local_cache, object_store
 from pipelines.core.errors import LockedError
 from pipelines.core.object_store import ObjectStore
 
 SECONDS = 60.0
-_RENEWALS = 4  # in the time of a lease
+# In the time of a lease: how often its holder renews it, and its workers ask for it.
+_RENEWALS, _ANSWERS = 4, 12
 _POLL_S = 0.5
 
 
@@ -34,6 +35,7 @@ class Lease:
         self._facts = {"owner": owner, "token": uuid.uuid4().hex}
         self._renewals = 0
         self._seconds = SECONDS
+        self._valid_s = SECONDS / _ANSWERS
         self._tag: str | None = None
         self._renewed_at = 0.0
         self._is_lost = False
@@ -47,7 +49,9 @@ class Lease:
             dead = self._watch()
             if not self._write("create" if dead is None else {"e_tag": dead}):
                 self._refuse()
-        object_store.leases[self._path] = self._facts["token"]
+            time.sleep(self._valid_s)  # until no worker of the other process relies on what it was told
+        local_cache.known_copies.clear()
+        object_store.leases[self._path] = str(self._facts["token"]), self._valid_s
         self._thread.start()
         return self
 

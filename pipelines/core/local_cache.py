@@ -25,12 +25,29 @@ VARIABLE = "WEBTEXT_SCRATCH"
 _MIN_FREE_SHARE = 0.05  # of the disk
 _COPY, _PART, _LOCK = ".copy", ".part", ".lock"
 
+# The copies that this process knows to be of the current version, by protocol and path. Cleared by what may follow a
+# change of files by others: the start of a map, and of a run.
+known_copies: dict[tuple[str, str], str] = {}
+
+
+def forget_copy(file_system: AbstractFileSystem, plain: str) -> None:
+    """Note that this process has written a file."""
+    known_copies.pop((str(file_system.protocol), plain), None)
+
 
 def local_copy_of(file_system: AbstractFileSystem, plain: str) -> str:
     """Return the path of a copy of a remote file, which is downloaded unless one of this version is there.
 
     The file must not be changed. Raises StorageError if the disk has no room for it.
     """
+    name = str(file_system.protocol), plain
+    copy = known_copies.get(name)
+    if copy is None or not os.path.exists(copy):
+        copy = known_copies[name] = _current_copy(file_system, plain)
+    return copy
+
+
+def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     info = file_system.info(plain)
     version = [str(info.get(name)) for name in ("name", "size", "etag", "modified")]
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), f"webtext-cache-{getpass.getuser()}"))

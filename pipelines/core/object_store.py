@@ -12,6 +12,7 @@ import functools
 import io
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -34,8 +35,11 @@ _TRIES = 4
 _FIRST_PAUSE_S = 0.25
 # Answers that ask for another try: timeout, conflict, too early, too many requests.
 _PASSING = ("408", "409", "425", "429")
-# Least and most bytes of a range. Files that are read in order are soon read by the largest.
-_MIN_RANGE, _MAX_RANGE = 64 << 10, 16 << 20
+# Bytes of the first range, and of further ones at least and at most. Files that are read in order are soon read by the
+# largest; the latency of a request is about that of half a MB.
+_FIRST_RANGE, _MIN_RANGE, _MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
+# Larger files are uploaded in parts, so many at a time.
+_PART_BYTES, _PARTS = 32 << 20, 2
 Result = TypeVar("Result")
 
 
@@ -127,25 +131,29 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def get_file(self, path: str, local: str, **_options: Any) -> None:
         """Download an object."""
-        with self.open(path) as source, open(local, "wb") as target:
+        with self.open(path, is_whole=True) as source, open(local, "wb") as target:
             while block := source.read(_MAX_RANGE):
                 target.write(block)
 
-    def open(self, path: str, mode: str = "rb", **_options: Any) -> Any:
-        """Open an object for reading or writing bytes."""
-        return Upload(self, path) if mode == "wb" else io.BufferedReader(_Ranges(self, path), _MIN_RANGE)
+    def open(self, path: str, mode: str = "rb", is_whole: bool = False, **_options: Any) -> Any:
+        """Open an object for reading or writing bytes; `is_whole` if all of it will be read, in order."""
+        if mode == "wb":
+            return Upload(self, path)
+        first_range = _MAX_RANGE if is_whole else _FIRST_RANGE
+        return io.BufferedReader(_Ranges(self, path, first_range), _FIRST_RANGE)
 
-    def read_range(self, path: str, start: int, size: int) -> bytes:
-        """Return bytes of an object."""
+    def read_range(self, path: str, start: int, size: int) -> tuple[bytes, int]:
+        """Return bytes of an object, up to its end, and its size."""
         import obstore
 
         bucket, key = _split(path)
 
-        def read() -> bytes:
-            data = bytes(obstore.get_range(_store(self.protocol, bucket), key, start=start, length=size))
-            if len(data) != size:
-                raise OSError(f"{len(data):,} of {size:,} bytes arrived")
-            return data
+        def read() -> tuple[bytes, int]:
+            answer = obstore.get(_store(self.protocol, bucket), key, options={"range": (start, start + size)})
+            data, total = bytes(answer.bytes()), int(answer.meta["size"])
+            if len(data) != min(size, total - start):
+                raise OSError(f"{len(data):,} of {min(size, total - start):,} bytes arrived")
+            return data, total
 
         return _request(read)
 
@@ -158,7 +166,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
         def write() -> None:
             file.seek(0)
-            obstore.put(_store(self.protocol, bucket), key, file)
+            obstore.put(_store(self.protocol, bucket), key, file, chunk_size=_PART_BYTES, max_concurrency=_PARTS)
 
         _request(write)
 
@@ -199,12 +207,16 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def _check_leases(self, path: str) -> None:
         """Raise LockedError if the lock of a folder that this run writes is another's by now.
 
-        Every process of the run asks before every change, since it may have slept, or its driver may have.
+        Every process of the run asks before a change, since it may have slept, or its driver may have. Who takes a
+        lock over waits for as long as an answer is used.
         """
-        for lock, token in leases.items():
+        for lock, (token, valid_s) in leases.items():
             bucket, key = _split(lock)
-            if _split(path)[0] == bucket and _split(path)[1].startswith(key.removesuffix(".lock")):
+            now = time.time()  # unlike a monotonic clock, it has advanced after a suspended machine resumes
+            is_due = not 0 <= now - _checked_at.get(token, math.inf) < valid_s
+            if is_due and _split(path)[0] == bucket and _split(path)[1].startswith(key.removesuffix(".lock")):
                 facts, _ = self.read_lock(lock)
+                _checked_at[token] = now
                 if facts.get("token") != token:
                     owner = facts.get("owner", "another process")
                     raise LockedError(
@@ -213,16 +225,18 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                     )
 
 
-# The tokens of the locks of this run, by the path of the lock. Executors hand them to their workers.
-leases: dict[str, str] = {}
+# By the path of a lock of this run: its token, and for how many seconds an answer is used. Executors hand them to
+# their workers.
+leases: dict[str, tuple[str, float]] = {}
+_checked_at: dict[str, float] = {}
 
 
 class ThreadedObjectStore(ObjectStore):
     """An object store for DuckDB, whose threads share a file, and move and read it in two calls."""
 
-    def open(self, path: str, mode: str = "rb", **_options: Any) -> Any:
+    def open(self, path: str, mode: str = "rb", is_whole: bool = False, **_options: Any) -> Any:
         """Open a file that every thread reads at its own position."""
-        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode))
+        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode, is_whole))
 
 
 class _ThreadedFile:
@@ -270,12 +284,20 @@ class Upload(io.RawIOBase):
 class _Ranges(io.RawIOBase):
     """An object that is read by ranges, which double while they follow each other."""
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
+    def __init__(self, store: ObjectStore, path: str, first_range: int) -> None:
         self._store = store
         self._path = path
-        self._size = int(store.info(path)["size"])
         self._position = self._start = 0
-        self._block = memoryview(b"")
+        try:
+            block, self._size = store.read_range(path, 0, first_range)
+        except FileNotFoundError:
+            raise
+        except OSError:  # no range of an empty object can be read
+            self._size = int(store.info(path)["size"])
+            if self._size:
+                raise
+            block = b""
+        self._block = memoryview(block)
 
     def readable(self) -> bool:
         """Return True."""
@@ -300,13 +322,14 @@ class _Ranges(io.RawIOBase):
         wanted = max(0, min(len(buffer), self._size - self._position))
         done = 0
         while done < wanted:
-            end = self._start + len(self._block)
-            if not self._start <= self._position < end:
-                follows = self._position == end and end > 0
-                ahead = min(2 * len(self._block), _MAX_RANGE) if follows else _MIN_RANGE
-                size = min(max(wanted - done, ahead), self._size - self._position)
-                self._start = self._position
-                self._block = memoryview(self._store.read_range(self._path, self._position, size))
+            block_end = self._start + len(self._block)
+            if not self._start <= self._position < block_end:
+                follows = self._position == block_end > 0
+                ahead = max(_MIN_RANGE, min(2 * len(self._block), _MAX_RANGE)) if follows else _MIN_RANGE
+                end = min(self._position + max(wanted - done, ahead), self._size)
+                # At the end are indexes and footers, which are read backwards.
+                self._start = self._position if end < self._size else max(0, min(self._position, end - _FIRST_RANGE))
+                self._block = memoryview(self._store.read_range(self._path, self._start, end - self._start)[0])
             part = self._block[self._position - self._start :][: wanted - done]
             buffer[done : done + len(part)] = part
             done += len(part)

@@ -22,7 +22,7 @@ from typing import Any
 from pipelines.algorithms.kernels import compile_events
 from pipelines.core import local_cache, object_store, progress
 from pipelines.core.errors import TaskError, UsageError
-from pipelines.core.executor import Item, NameOf, Result, run_task
+from pipelines.core.executor import Item, NameOf, Result, begin_map, run_task
 
 # Tasks per core that are submitted, so that a core that becomes free need not wait for the driver.
 _SUBMITTED_PER_CORE = 3
@@ -72,6 +72,7 @@ class RayExecutor:
         name: NameOf,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
+        local_cache.known_copies.clear()
         ray, remote = self._ray, self._ray.remote(max_retries=_RETRIES)(_run)
         key = uuid.uuid4().hex
         # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
@@ -242,8 +243,7 @@ def _load(call: tuple[str, Any]) -> tuple[Any, Any]:
         _calls.clear()
         initializer, function, context, leases, running = ray.get(stored)
         compile_events.set_listener(running.note_compilation.remote)
-        object_store.leases.clear()
-        object_store.leases.update(leases)
+        begin_map(leases)
         if initializer is not None and initializer.__qualname__ not in _initialized:
             initializer()
             _initialized.add(initializer.__qualname__)

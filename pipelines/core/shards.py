@@ -25,7 +25,8 @@ _READ_ROWS = 1024
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
 _LENGTH_BYTES = 4  # the length that Parquet writes before each string
-_PROBED_BYTES = 1 << 16
+# To read the first rows of a row group without the rest of their columns, as `pre_buffer` would.
+_PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
@@ -189,7 +190,7 @@ def _longest_row(
     """Return the bytes of a row with the longest value in the dictionary of each column of some row groups."""
     texts = [part for part in file.schema if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
     names = [text.name for text in texts if columns is None or text.name in columns]
-    reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names)
+    reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names, **_PROBING)
     longest = 1
     for number in row_groups:
         with damage_reported(path):
@@ -206,7 +207,7 @@ def column_chunks(
 
     pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
     """
-    file = pq.ParquetFile(stream, metadata=metadata, buffer_size=_PROBED_BYTES)
+    file = pq.ParquetFile(stream, metadata=metadata, **_PROBING)
     with damage_reported(path):
         next(file.iter_batches(batch_size=1, columns=list(columns), row_groups=[row_group], use_threads=False), None)
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
@@ -255,10 +256,10 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
         yield from batch.to_pylist()
 
 
-def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not."""
+def open_parquet(stream: Any, path: str, *, for_probes: bool = False) -> pq.ParquetFile:
+    """Open a stream as Parquet; raise InputError if it is not. `for_probes`: to read few rows of row groups."""
     with damage_reported(path, "is not a Parquet file"):
-        return pq.ParquetFile(stream)
+        return pq.ParquetFile(stream, **_PROBING if for_probes else {})
 
 
 @contextlib.contextmanager

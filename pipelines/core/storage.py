@@ -26,7 +26,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import InputError, StorageError, WebtextError
-from pipelines.core.local_cache import local_copy_of
+from pipelines.core.local_cache import forget_copy, local_copy_of
 from pipelines.core.object_store import PROTOCOLS, ObjectStore, Upload, object_store
 
 if TYPE_CHECKING:
@@ -241,31 +241,31 @@ def link(source: str, target: str) -> None:
         file_system.copy(_file_system(source)[1], path)
 
 
-def open_read(path: str) -> BinaryIO:
-    """Open a file for reading bytes; raise InputError if it does not exist."""
+def open_read(path: str, *, is_whole: bool = False) -> BinaryIO:
+    """Open a file for reading bytes, `is_whole` if all of it in order; raise InputError if it does not exist."""
     with _accessing(path, "read") as (file_system, plain):
-        if file_system.isdir(plain):
-            raise InputError(f"{path}: is a folder, expected a file")
-        return cast(BinaryIO, file_system.open(plain, "rb"))
+        try:
+            options = {"is_whole": is_whole} if isinstance(file_system, ObjectStore) else {}
+            return cast(BinaryIO, file_system.open(plain, "rb", **options))
+        except (FileNotFoundError, IsADirectoryError) as error:
+            if file_system.isdir(plain):
+                raise InputError(f"{path}: is a folder, expected a file") from error
+            raise
 
 
 def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
-    with open_read(path) as stream, translate_os_errors(path, "read"):
+    with open_read(path, is_whole=True) as stream, translate_os_errors(path, "read"):
         return stream.read()
 
 
 def read_array(path: str) -> npt.NDArray[Any]:
-    """Return the array of a `.npy` file: memory-mapped and read-only if the file is local, else read."""
+    """Return the array of a `.npy` file, memory-mapped and read-only; of a remote file, that of its local copy."""
     import numpy as np  # deferred: it would slow the start of every command
 
     with translate_os_errors(path, "read"):
         try:
-            array: npt.NDArray[Any] = (
-                np.load(local_path(path), mmap_mode="r", allow_pickle=False)
-                if is_local(path)
-                else np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-            )
+            array: npt.NDArray[Any] = np.load(mapped_path(path), mmap_mode="r", allow_pickle=False)
             return array
         except (ValueError, EOFError) as error:
             raise InputError(f"{path}: is not a complete .npy array ({error})") from error
@@ -353,6 +353,7 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
             raw.close()
             if not is_object:
                 _rename(file_system, temporary, plain)
+        forget_copy(file_system, plain)
     except BaseException:
         if isinstance(raw, Upload):
             raw.discard()
@@ -403,7 +404,7 @@ def sha256_of(path: str) -> str:
 def checksum_of(path: str, like: str) -> str:
     """Return the checksum of a file, of the same kind as another one: `crc32:` and CRC-32, or SHA-256, hexadecimal."""
     digest = _Crc32() if like.startswith(_CRC32) else hashlib.sha256()
-    with open_read(path) as stream, translate_os_errors(path, "read"):
+    with open_read(path, is_whole=True) as stream, translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
