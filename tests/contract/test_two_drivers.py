@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import random
 import signal
@@ -10,12 +10,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.core import lease, storage
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.manifest import check_entries, read_manifest
+from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
@@ -24,12 +29,12 @@ from pipelines.stages.dedup.stage import dedup
 _DRIVER = """
     import sys, time
     from pipelines.core import lease, run
-    from pipelines.core.executor import SerialExecutor
+    from pipelines.core.executor import LocalExecutor
     from pipelines.core.run import RunOptions
     from pipelines.stages.dedup.config import DedupConfig
     from pipelines.stages.dedup.stage import dedup
 
-    class Slow(SerialExecutor):
+    class Slow(LocalExecutor):
         def map(self, *arguments, **options):
             for pair in super().map(*arguments, **options):
                 time.sleep(0.3)
@@ -38,7 +43,7 @@ _DRIVER = """
     if __name__ == "__main__":
         lease.SECONDS = 1.0
         try:
-            dedup(DedupConfig(), documents=sys.argv[1], output=sys.argv[2], options=RunOptions(executor=Slow()))
+            dedup(DedupConfig(), documents=sys.argv[1], output=sys.argv[2], options=RunOptions(executor=Slow(2)))
         except run.StorageError as error:
             sys.exit(str(error))
 """
@@ -49,19 +54,63 @@ def documents(tmp_path: Path) -> str:
     words = random.Random(1)
     for number in range(6):
         texts = (" ".join(words.choices(["one", "two", "three", "four", "five"], k=80)) for _ in range(20))
-        rows = (json.dumps({"id": f"{number}-{index}", "text": text}) + "\n" for index, text in enumerate(texts))
-        (tmp_path / f"part-{number}.jsonl").write_text("".join(rows))
-    return f"{tmp_path}/part-*.jsonl"
+        rows = [{"id": f"{number}-{index}", "text": text} for index, text in enumerate(texts)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"part-{number}.parquet")
+    return f"{tmp_path}/part-*.parquet"
 
 
 def _outcome(folder: str) -> dict[str, str]:
     return {path.removeprefix(folder): storage.sha256_of(path) for path in storage.walk_files(folder)}
 
 
+class _Notes(Silent):
+    """Collects the notes that a user would see."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@contextlib.contextmanager
+def _interrupted_driver(documents: str, folder: str, with_signal: signal.Signals) -> Iterator[subprocess.Popen[str]]:
+    """Run dedup in a process, and send it a signal after its first tasks."""
+    command = [sys.executable, "-c", textwrap.dedent(_DRIVER), documents, folder]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as driver:
+        deadline = time.monotonic() + 60
+        while len(storage.list_folder(f"{folder}/_journal")) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        driver.send_signal(with_signal)
+        yield driver
+
+
+def test_a_run_whose_driver_was_killed_resumes_after_its_lease(
+    bucket: str, documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 2.0)
+    folder, alone = f"{bucket}/dedup", str(tmp_path / "dedup")
+    dedup(DedupConfig(), documents=documents, output=alone, options=RunOptions())
+    with _interrupted_driver(documents, folder, signal.SIGKILL):
+        started = time.monotonic()
+        with folder_lock(folder):
+            assert time.monotonic() - started < 2 * lease.SECONDS
+    progress = _Notes()
+    dedup(DedupConfig(), documents=documents, output=folder, options=RunOptions(progress=progress))
+    assert any("resuming; " in note for note in progress.notes), progress.notes
+    assert _all_files(folder) == _all_files(alone) - {".lock"}
+    assert _outcome(folder) == _outcome(alone)
+
+
+def _all_files(folder: str) -> set[str]:
+    """Return the names of the files below a folder, also of hidden ones."""
+    plain = folder.removeprefix("s3://")
+    return {str(path).removeprefix(f"{plain}/") for path in storage.file_system(folder).find(plain)}
+
+
 @pytest.mark.parametrize(
     ("with_signal", "threshold"),
     [
-        pytest.param(signal.SIGKILL, 0.8, id="killed"),
         pytest.param(signal.SIGSTOP, 0.5, id="paused, and the other has other options"),
         pytest.param(signal.SIGKILL, 0.5, id="killed, and the other has other options", marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, 0.8, id="paused", marks=pytest.mark.slow),
@@ -78,14 +127,7 @@ def test_a_driver_that_lost_its_lease_changes_nothing(
     monkeypatch.setattr(lease, "SECONDS", 1.0)
     config, folder = DedupConfig(threshold=threshold), f"{bucket}/dedup"
     dedup(config, documents=documents, output=str(tmp_path / "alone"), options=RunOptions())
-    script = tmp_path / "driver.py"
-    script.write_text(textwrap.dedent(_DRIVER))
-    command = [sys.executable, str(script), documents, folder]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
-        deadline = time.monotonic() + 60
-        while len(storage.list_folder(f"{folder}/_journal")) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        first.send_signal(with_signal)
+    with _interrupted_driver(documents, folder, with_signal) as first:
         dedup(config, documents=documents, output=folder, options=RunOptions(overwrite=True))
         before = _outcome(folder)
         if with_signal == signal.SIGSTOP:

@@ -22,24 +22,29 @@ class _Server(ThreadingHTTPServer):
         self.target = target.removeprefix("http://")
         self.share = share
         self.hang_seconds = hang_seconds
-        self.random = random.Random(1)
         self.mutex = threading.Lock()
+        self.requests: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
 
-    def next_failure(self) -> str:
+    def next_failure(self, request: str) -> str:
+        """Return how a request fails, which depends on it and how often it was sent, not on the order of requests."""
         with self.mutex:
-            failure = self.random.choice(_FAILURES) if self.random.random() < self.share else ""
+            self.requests[request] += 1
+            source = random.Random(f"{request} {self.requests[request]}")
+            failure = source.choice(_FAILURES) if source.random() < self.share else ""
             self.failures[failure] += 1
             return failure
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait for 40 ms after its headers
     server: _Server
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        failure = self.server.next_failure()
+        _, _, key = self.path[1:].partition("/")  # the names of buckets are random
+        failure = self.server.next_failure(f"{self.command} {key} {self.headers.get('Range')}")
         if failure in ("500", "503"):
             self._answer(int(failure), b"<Error><Code>SlowDown</Code></Error>")
             return
