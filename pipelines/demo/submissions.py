@@ -19,12 +19,13 @@ _SUBREDDITS = ("Python", "programming", "learnpython", "compsci")
 
 def write_dump(path: str) -> int:
     """Write a dump of one month and return its number of submissions; deterministic."""
-    lines = [json.dumps(row, sort_keys=True) for row in _submissions()]
+    lines = [json.dumps(row, sort_keys=True) for row in demo_submissions()]
     storage.write_bytes(path, zstandard.ZstdCompressor(level=6).compress(("\n".join(lines) + "\n").encode()))
     return len(lines)
 
 
-def _submissions() -> Iterator[dict[str, Any]]:
+def demo_submissions() -> Iterator[dict[str, Any]]:
+    """Yield the submissions of the dump."""
     for number, (url, fields) in enumerate(_links()):
         yield _submission(number, url, **fields)
 

@@ -1,0 +1,197 @@
+"""Projects time, disk, memory and money per stage from a workload, the rates of a machine, and what is available."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from pipelines.algorithms.bloom.sizing import size_for
+from pipelines.projection.calibration import Rate
+from pipelines.projection.crawl import CrawlLimits, crawl_seconds, describe_limit, useful_processes, zipf_sites
+from pipelines.projection.workload import Workload
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.overlap_index.config import OverlapIndexConfig
+from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.estimate import TrainingEstimate, estimate_training
+
+_DRIVER_BYTES = 400_000_000  # Python with the libraries, whatever the input
+_BYTES_PER_WORD = 6  # of English text, with the space
+_LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
+# Requests of a task in an object store besides those for its data, by dedup and the others; of data, bytes per request.
+_DEDUP_REQUESTS, _TASK_REQUESTS, _REQUEST_BYTES = 150, 60, 16 << 20
+_HOURS_PER_MONTH = 730
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """The machines: `memory_bytes` and `cores` are those of a node; prices are None if they are not known."""
+
+    nodes: int
+    cores: int
+    memory_bytes: int
+    price_core_hour: float | None = None
+    price_gb_month: float | None = None
+    price_1000_requests: float | None = None
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any price is known."""
+        return any(price is not None for price in (self.price_core_hour, self.price_gb_month, self.price_1000_requests))
+
+
+@dataclasses.dataclass(frozen=True)
+class StageProjection:
+    """What a stage takes. `disk_bytes` is its peak, of which `kept_bytes` remain; `memory_bytes` is that of a node.
+
+    `workers` is the number of worker processes of a node, `core_hours` the time of all cores, also idle ones.
+    """
+
+    stage: str
+    amount: float
+    unit: str
+    seconds: float
+    disk_bytes: float
+    kept_bytes: float
+    memory_bytes: float
+    workers: int
+    core_hours: float
+    requests: float
+    bottleneck: str
+    money: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A stage with the amounts that it reads and the bytes that it keeps.
+
+    `driver_s` and `driver_bytes` are the time and memory of what one process does.
+    """
+
+    stage: str
+    amount: float
+    unit: str
+    input_bytes: float
+    kept_bytes: float
+    driver_s: float = 0.0
+    driver_bytes: float = 0.0
+
+
+def project(
+    work: Workload, rates: Mapping[str, Rate], available: Resources, fetch: FetchConfig, latency_s: float
+) -> list[StageProjection]:
+    """Return the projection of every stage that has something to do, in order."""
+    stages = []
+    for step in _steps(work, rates):
+        rate = rates[step.stage]
+        projection = _project_step(step, rate, work.shards, available)
+        if step.stage == "fetch":
+            projection = _with_crawl(projection, work, rate, fetch, latency_s, available)
+        stages.append(projection)
+    return [dataclasses.replace(stage, money=_price(stage, available)) for stage in stages]
+
+
+def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
+    text, unique = work.text_bytes, work.unique_bytes
+    sample = "".join(work.sample.sample).encode()
+    ratio = len(pa.Codec("zstd", 1).compress(sample)) / len(sample)  # as documents are stored
+    links, warc = _LINK_BYTES * work.links, work.page_bytes * work.pages
+    merging = _estimate_merging(work)
+    # Proportional, so that a corpus can be planned for which the filter is refused: its n-grams exceed 64-bit hashes.
+    index = unique / _BYTES_PER_WORD * size_for(10**9, OverlapIndexConfig().error_rate).size_bytes / 1e9
+    tokens, counts, report = (unique * rates[name].output_bytes for name in ("tokenize", "train-bpe", "overlap-report"))
+    steps = [
+        _Step("scrape", work.submissions, "submissions", 0.0, links),
+        _Step("fetch", work.links, "links", links, warc),
+        _Step("extract", work.pages, "pages", warc, ratio * text),
+        _Step("dedup", text, "bytes", ratio * text, ratio * unique),
+        _Step("remove-wikipedia", unique, "bytes", ratio * unique, ratio * unique),
+        _Step("train-bpe", unique, "bytes", ratio * unique, counts, merging.merging_s, merging.merging_bytes),
+        _Step("tokenize", unique, "bytes", ratio * unique, tokens),
+        _Step("overlap-index", unique, "bytes", ratio * unique, index),
+        _Step("overlap-report", unique, "bytes", ratio * unique, report),
+    ]
+    return [step for step in steps if step.amount]
+
+
+def _project_step(step: _Step, rate: Rate, shards: int, available: Resources) -> StageProjection:
+    driver_bytes = _DRIVER_BYTES + step.driver_bytes
+    fitting = int((available.memory_bytes - driver_bytes) // rate.worker_bytes)
+    workers = max(1, min(available.cores, fitting))
+    busy = min(available.nodes * workers, shards)
+    driver_s, core_s = rate.fixed_s + step.driver_s, step.amount * rate.core_s
+    seconds = driver_s + core_s / busy
+    if rate.fixed_s > core_s / busy + step.driver_s:
+        bottleneck = "start"
+    elif driver_s > core_s / busy:
+        bottleneck = "one process"
+    elif fitting < available.cores:
+        bottleneck = "memory"
+    else:
+        bottleneck = f"{shards} shards" if shards < available.nodes * workers else "cores"
+    disk = step.kept_bytes + step.amount * rate.work_bytes
+    tasks = shards * (_DEDUP_REQUESTS if step.stage == "dedup" else _TASK_REQUESTS)
+    return StageProjection(
+        stage=step.stage,
+        amount=step.amount,
+        unit=step.unit,
+        seconds=seconds,
+        disk_bytes=disk,
+        kept_bytes=step.kept_bytes,
+        memory_bytes=driver_bytes + workers * rate.worker_bytes,
+        workers=workers,
+        core_hours=seconds / 3600 * available.nodes * available.cores,
+        requests=tasks + (step.input_bytes + disk) / _REQUEST_BYTES,
+        bottleneck=bottleneck,
+    )
+
+
+def _with_crawl(
+    stage: StageProjection, work: Workload, rate: Rate, fetch: FetchConfig, latency_s: float, available: Resources
+) -> StageProjection:
+    """Return the projection of fetch with the time of a simulated crawl."""
+    sites = zipf_sites(round(work.links))
+    limits = CrawlLimits(fetch.per_host_delay, fetch.concurrency, latency_s, rate.core_s)
+    processes = available.nodes * stage.workers
+    seconds = crawl_seconds(sites, work.shards, processes, limits)
+    return dataclasses.replace(
+        stage,
+        seconds=seconds,
+        core_hours=seconds / 3600 * available.nodes * available.cores,
+        bottleneck=describe_limit(sites, work.shards, processes, limits),
+    )
+
+
+def fastest_crawl(work: Workload, rate: Rate, fetch: FetchConfig, latency_s: float) -> tuple[int, float]:
+    """Return the number of worker processes beyond which a crawl is hardly faster, and its seconds with so many."""
+    limits = CrawlLimits(fetch.per_host_delay, fetch.concurrency, latency_s, rate.core_s)
+    return useful_processes(zipf_sites(round(work.links)), work.shards, limits)
+
+
+def total_disk(stages: Sequence[StageProjection]) -> float:
+    """Return the peak of the disk space: what the stages before keep, and what a stage needs while it runs."""
+    peak = kept = 0.0
+    for stage in stages:
+        peak = max(peak, kept + stage.disk_bytes)
+        kept += stage.kept_bytes
+    return peak
+
+
+def _estimate_merging(work: Workload) -> TrainingEstimate:
+    """Return what train-bpe estimates for so much text like the sample."""
+    estimate = dataclasses.replace(work.sample, text_bytes=round(work.unique_bytes))
+    training = estimate_training(estimate, TrainBpeConfig(), 1, None)
+    assert training is not None  # the sample has text
+    return training
+
+
+def _price(stage: StageProjection, available: Resources) -> float | None:
+    """Return what a stage costs: all cores while it runs, its files for as long, and its requests."""
+    if not available.has_prices:
+        return None
+    return (
+        (available.price_core_hour or 0) * stage.core_hours
+        + (available.price_gb_month or 0) * stage.disk_bytes / 1e9 * stage.seconds / 3600 / _HOURS_PER_MONTH
+        + (available.price_1000_requests or 0) * stage.requests / 1000
+    )

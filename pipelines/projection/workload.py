@@ -1,0 +1,116 @@
+"""How much each stage reads and writes: of WebText, of documents, or extrapolated from a corpus that is a sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pydoc_data.topics import topics
+
+from pipelines.build import CorpusConfig
+from pipelines.core import inputs, storage
+from pipelines.core.errors import InputError
+from pipelines.core.estimate import DocumentsEstimate, estimate_documents
+from pipelines.core.manifest import Manifest, has_manifest, read_manifest
+from pipelines.stages.scrape.config import ScrapeConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The amounts that the stages read: submissions, links, pages that answered, documents and bytes of their text.
+
+    `unique_documents` and `unique_bytes` are those that dedup and remove-wikipedia keep. `page_bytes` is the size of a
+    page in a WARC file, `shards` the number of tasks of a stage, `sample` some texts. `basis` says where it is from.
+    """
+
+    submissions: float
+    links: float
+    pages: float
+    page_bytes: float
+    documents: float
+    text_bytes: float
+    unique_documents: float
+    unique_bytes: float
+    shards: int
+    basis: str
+    sample: DocumentsEstimate
+
+    def scaled(self, links: float | None) -> Workload:
+        """Return the workload of another number of links, or this one without a number."""
+        if links is None:
+            return self
+        if not self.links:
+            raise InputError(f"--links: {self.basis} has no links to extrapolate; name a corpus with --corpus instead")
+        amounts = ("submissions", "links", "pages", "documents", "text_bytes", "unique_documents", "unique_bytes")
+        factor = links / self.links
+        scaled = {name: getattr(self, name) * factor for name in amounts}
+        return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {links:,.0f} links")
+
+
+def webtext() -> Workload:
+    """Return the workload of WebText, with texts of Python's reference for its sample."""
+    texts = tuple(topics.values())
+    size = sum(len(text.encode()) for text in texts)
+    return dataclasses.replace(_WEBTEXT, sample=dataclasses.replace(_NO_SAMPLE, sample=texts, sample_bytes=size))
+
+
+_NO_SAMPLE = DocumentsEstimate(text_bytes=0, documents=0, shards=0, is_exact=False, sample=(), sample_bytes=0)
+# Submissions: the dumps through 2017-12. Links, documents and bytes kept: the paper, sections 2.1. It does not say how
+# many links answered, or what was duplicate: so all answer, with a document as large as those that were kept. Bytes per
+# page: benchmarks/pipeline.md.
+_WEBTEXT = Workload(
+    submissions=430.6e6,
+    links=45e6,
+    pages=45e6,
+    page_bytes=47_000,
+    documents=45e6,
+    text_bytes=225e9,
+    unique_documents=8e6,
+    unique_bytes=40e9,
+    shards=ScrapeConfig().shards,
+    basis="WebText's own numbers, as if every link answered",
+    sample=_NO_SAMPLE,
+)
+
+
+def of_documents(paths: Sequence[str]) -> Workload:
+    """Return the workload of documents that are there; all of them are assumed to be unique."""
+    estimate = estimate_documents(inputs.open_documents(list(paths)))
+    documents, size = float(estimate.documents), float(estimate.text_bytes)
+    if not size:
+        raise InputError(f"{', '.join(paths)}: no text to extrapolate from")
+    return Workload(0, 0, 0, 0, documents, size, documents, size, estimate.shards, "the documents of --input", estimate)
+
+
+def of_corpus(corpus: str) -> Workload:
+    """Return the workload of a corpus whose stages down to extract, at least, are finished.
+
+    What later stages keep is taken from those that are finished; without any, everything is kept.
+    """
+    scrape, fetch, extract = (_manifest(corpus, stage) for stage in ("scrape", "fetch", "extract"))
+    if not (scrape and fetch and extract):
+        raise InputError(
+            f"{corpus}: scrape, fetch and extract are not finished; run `webtext build --to extract` first"
+        )
+    estimate = estimate_documents(inputs.open_documents([storage.join(corpus, "extract")]))
+    kept = 1.0
+    for manifest in filter(None, (_manifest(corpus, stage) for stage in ("dedup", "remove-wikipedia"))):
+        kept *= manifest.records_out / max(1, manifest.records_in)
+    warc_bytes = sum(file.size_bytes for file in fetch.files if ".warc" in file.name)
+    return Workload(
+        submissions=scrape.records_in,
+        links=scrape.records_out,
+        pages=fetch.records_out,
+        page_bytes=warc_bytes / max(1, fetch.records_out),
+        documents=extract.records_out,
+        text_bytes=estimate.text_bytes,
+        unique_documents=kept * extract.records_out,
+        unique_bytes=kept * estimate.text_bytes,
+        shards=CorpusConfig(corpus).options("scrape", ScrapeConfig).shards,
+        basis=f"the corpus {corpus}",
+        sample=estimate,
+    )
+
+
+def _manifest(corpus: str, stage: str) -> Manifest | None:
+    folder = storage.join(corpus, stage)
+    return read_manifest(folder) if has_manifest(folder) else None
