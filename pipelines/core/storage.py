@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -39,6 +40,8 @@ _READ_BYTES = 1 << 20
 _CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
+# Of temporary names: on a file system that several machines share, process numbers are not unique.
+_MACHINE = uuid.uuid4().hex[:8]
 _temporary_numbers = itertools.count()
 
 
@@ -344,7 +347,7 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     file_system, plain = _file_system(path)
     # An object appears when its upload is complete: there is nothing to rename.
     is_object = isinstance(file_system, ObjectStore)
-    temporary = plain if is_object else f"{plain}.tmp-{os.getpid()}-{next(_temporary_numbers)}"
+    temporary = plain if is_object else f"{plain}.tmp-{_MACHINE}-{os.getpid()}-{next(_temporary_numbers)}"
     with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         raw = cast(BinaryIO, file_system.open(temporary, "wb"))
