@@ -36,8 +36,7 @@ from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option, quiet
 @click.option(
     "--per-host-delay",
     type=click.FloatRange(0),
-    default=1.0,
-    show_default=True,
+    show_default="that of the corpus, or 1",
     help="Seconds between two requests of fetch to one host.",
 )
 @click.option(
@@ -66,7 +65,7 @@ def command(
     cores: int | None,
     memory: float | None,
     latency: float,
-    per_host_delay: float,
+    per_host_delay: float | None,
     shards: int | None,
     price_core_hour: float | None,
     price_gb_month: float | None,
@@ -90,6 +89,7 @@ def command(
     """
     import dataclasses
 
+    from pipelines.build import CorpusConfig
     from pipelines.core import storage
     from pipelines.core.errors import UsageError
     from pipelines.core.executor import default_workers
@@ -114,7 +114,8 @@ def command(
     resources = Resources(
         nodes, cores or default_workers(), int(memory_bytes), price_core_hour, price_gb_month, price_1000_requests
     )
-    fetch = FetchConfig(per_host_delay=per_host_delay)
+    flags = {} if per_host_delay is None else {"per_host_delay": per_host_delay}
+    fetch = CorpusConfig(corpus).options("fetch", FetchConfig, flags) if corpus else FetchConfig(**flags)
     stages = project(work, measured.rates, resources, fetch, latency)
     crawl = fastest_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
     print_projection(stages, work, measured, resources, crawl, as_json)
