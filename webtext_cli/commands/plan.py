@@ -114,8 +114,9 @@ def command(
     resources = Resources(
         nodes, cores or default_workers(), int(memory_bytes), price_core_hour, price_gb_month, price_1000_requests
     )
-    flags = {} if per_host_delay is None else {"per_host_delay": per_host_delay}
-    fetch = CorpusConfig(corpus).options("fetch", FetchConfig, flags) if corpus else FetchConfig(**flags)
+    fetch: FetchConfig = CorpusConfig(corpus).options("fetch", FetchConfig) if corpus else FetchConfig()
+    if per_host_delay is not None:
+        fetch = dataclasses.replace(fetch, per_host_delay=per_host_delay)
     stages = project(work, measured.rates, resources, fetch, latency)
     crawl = fastest_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
     print_projection(stages, work, measured, resources, crawl, as_json)
