@@ -338,6 +338,7 @@ def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is a file; --corpus takes a folder" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("stage", ["dedup", "remove-wikipedia", "overlap-index", "overlap-report"])
 def test_tiny_inputs_need_no_worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     lines = [json.dumps({"url": f"http://site{n}.com/", "text": f"{n} " * 20}) + "\n" for n in range(4)]

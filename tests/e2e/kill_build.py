@@ -1,11 +1,11 @@
 """Kills `webtext build` at random several times, and compares its result with an undisturbed build.
 
-    python tests/e2e/kill_build.py --kills 20 --seed 0
+    python tests/e2e/kill_build.py --kills 20 --seed 0 [--to STAGE]
 
-The corpus is a small web on loopback, and every stage runs. Exit code 0 if every stage wrote the same bytes. The
-records of fetch contain times, which later stages copy: fetch is compared by its outcomes and pages, and the later
-stages with an undisturbed build on the pages that the killed build had fetched. So the undisturbed build of the
-reference ends with fetch.
+The corpus is a small web on loopback, and every stage runs, or those up to STAGE. Exit code 0 if every stage wrote the
+same bytes. The records of fetch contain times, which later stages copy: fetch is compared by its outcomes and pages,
+and the later stages with an undisturbed build on the pages that the killed build had fetched. So the undisturbed build
+of the reference ends with fetch.
 """
 
 from __future__ import annotations
@@ -83,14 +83,15 @@ def finish_build(corpus: Path, environment: dict[str, str], workers: int) -> Non
         raise SystemExit(f"the build failed:\n{errors.decode()}")
 
 
-def kill_builds(corpus: Path, environment: dict[str, str], kills: int, source: random.Random) -> list[str]:
+def kill_builds(
+    corpus: Path, stages: Sequence[str], environment: dict[str, str], kills: int, source: random.Random
+) -> list[str]:
     """Start and kill builds of one corpus, `kills` times or until one gets through.
 
     The kills are spread over the stages: each comes a random moment after a build has reached a stage. Returns, for
     each kill, the last stage that was finished by then.
     """
     reached: list[str] = []
-    stages = stage_names()
     for number in range(kills):
         folder = corpus / stages[int(len(stages) * (number + source.random()) / kills)]
         # A build needs about a second to start.
@@ -112,7 +113,7 @@ def kill_builds(corpus: Path, environment: dict[str, str], kills: int, source: r
     return reached
 
 
-def compare(kills: int, seed: int) -> int:
+def compare(kills: int, seed: int, stages: Sequence[str]) -> int:
     """Build once undisturbed and, with kills, as often as it takes to kill so many; print what differs."""
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -124,24 +125,25 @@ def compare(kills: int, seed: int) -> int:
             while left:
                 number += 1
                 corpus = folder / f"killed-{number}"
-                write_corpus(corpus, stage_names())
-                reached = kill_builds(corpus, environment, left, source)
+                write_corpus(corpus, stages)
+                reached = kill_builds(corpus, stages, environment, left, source)
                 finish_build(corpus, environment, 2)
                 left -= len(reached)
                 print(f"{len(reached)} builds were killed, after: {', '.join(reached)}", flush=True)
-                differing += [f"{stage} of {corpus.name}" for stage in differing_stages(folder, corpus, environment)]
+                names = differing_stages(folder, corpus, stages, environment)
+                differing += [f"{stage} of {corpus.name}" for stage in names]
     print("differing stages: " + (", ".join(differing) or "none"))
     return 1 if differing else 0
 
 
-def differing_stages(folder: Path, corpus: Path, environment: dict[str, str]) -> list[str]:
+def differing_stages(folder: Path, corpus: Path, stages: Sequence[str], environment: dict[str, str]) -> list[str]:
     """Return the stages of a corpus that are not as those of an undisturbed build."""
     same_pages = folder / f"{corpus.name}-same-pages"
-    write_corpus(same_pages, stage_names())
+    write_corpus(same_pages, stages)
     for stage in _FIRST_STAGES:
         shutil.copytree(corpus / stage, same_pages / stage)
     finish_build(same_pages, environment, 1)
-    references = {stage: folder / "clean" if stage in _FIRST_STAGES else same_pages for stage in stage_names()}
+    references = {stage: folder / "clean" if stage in _FIRST_STAGES else same_pages for stage in stages}
     return [stage for stage, reference in references.items() if outcome(reference / stage) != outcome(corpus / stage)]
 
 
@@ -150,8 +152,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--to", choices=stage_names(), default=stage_names()[-1])
     options = parser.parse_args()
-    return compare(options.kills, options.seed)
+    stages = stage_names()
+    return compare(options.kills, options.seed, stages[: stages.index(options.to) + 1])
 
 
 if __name__ == "__main__":
