@@ -13,7 +13,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -41,7 +41,8 @@ from pipelines.core.text_readers import JSONL_SCHEMA, ROW_READERS, ReadOptions, 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
-_HASHING_THREADS = 4
+# Opening a file takes several requests to an object store, of which each waits.
+_OPENING_THREADS = 16
 
 
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, *ROW_READERS)
@@ -208,7 +209,7 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 
     The order matters because shards are numbered by it.
     """
-    with ThreadPoolExecutor(_HASHING_THREADS) as threads:
+    with ThreadPoolExecutor(_OPENING_THREADS) as threads:
         contents = list(threads.map(storage.content_fingerprint, paths))
     names = names or [storage.basename(path) for path in paths]
     parts = [[name, content] for name, content in zip(names, contents, strict=True)]
@@ -259,9 +260,10 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
     options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
-    schemas: list[pa.Schema] = []
-    groups = list(_group_files(zip(files, names, strict=True), options, schemas, group_bytes, part_bytes))
-    schema = union_schema(schemas)
+    with ThreadPoolExecutor(_OPENING_THREADS) as threads:
+        described = list(threads.map(lambda file: _describe(file, options), files))
+    groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
+    schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
     return DocumentInput(document_shards, fingerprint_files(files, names), None, tuple(notes))
 
@@ -312,16 +314,28 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
         return shard.schema
     first = shard.files[0]
     first.verify()
-    return _table_schema(first.path, shard.options)
+    return _describe(first.path, shard.options).schema
 
 
-def _table_schema(path: str, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the documents of a table."""
+class _Description(NamedTuple):
+    """What is known of a file of documents before it is read; `row_groups` of Parquet."""
+
+    size_bytes: int
+    schema: pa.Schema
+    row_groups: int | None = None
+
+
+def _describe(path: str, options: ReadOptions) -> _Description:
+    size = storage.size_bytes(path)
+    if not _is_table(path):
+        return _Description(size, JSONL_SCHEMA)
     if not _is_parquet(path):
         with open_arrow(path) as (schema, _):
-            return document_fields(schema, options, path)
+            return _Description(size, document_fields(schema, options, path))
     with storage.open_read(path) as stream:
-        return document_fields(shards.open_parquet(stream, path).schema_arrow, options, path)
+        parquet = shards.open_parquet(stream, path)
+        schema = document_fields(parquet.schema_arrow, options, path)
+        return _Description(size, schema, parquet.metadata.num_row_groups)
 
 
 def _stage_documents(folder: str) -> DocumentInput:
@@ -342,16 +356,19 @@ def _is_table(path: str) -> bool:
 
 
 def _group_files(
-    files: Iterable[tuple[str, str]], options: ReadOptions, schemas: list[pa.Schema], group_bytes: int, part_bytes: int
+    files: Iterable[tuple[str, str, _Description]], group_bytes: int, part_bytes: int
 ) -> Iterator[list[InputFile]]:
-    """Group files into tasks, small ones together, each Parquet file alone or in parts; add their schemas to a list."""
+    """Group files (path, name, description) into tasks, small ones together, each Parquet file alone or in parts."""
     group: list[InputFile] = []
     size_bytes = 0
-    for path, name in files:
-        size = storage.size_bytes(path)
-        schemas.append(_table_schema(path, options) if _is_table(path) else JSONL_SCHEMA)
-        if _is_parquet(path):
-            yield from ([part] for part in _parquet_parts(path, name, size, part_bytes))
+    for path, name, description in files:
+        size = description.size_bytes
+        if description.row_groups is not None:
+            parts = max(1, min(description.row_groups, -(-size // part_bytes)))
+            bounds = [description.row_groups * part // parts for part in range(parts + 1)]
+            for first, last in itertools.pairwise(bounds):
+                row_groups = tuple(range(first, last)) if parts > 1 else None
+                yield [InputFile(path, size, row_groups=row_groups, relative_path=name)]
             continue
         if group and size_bytes + size > group_bytes:
             yield group
@@ -360,12 +377,3 @@ def _group_files(
         size_bytes += size
     if group:
         yield group
-
-
-def _parquet_parts(path: str, name: str, size: int, part_bytes: int) -> Iterator[InputFile]:
-    with storage.open_read(path) as stream:
-        groups = shards.open_parquet(stream, path).metadata.num_row_groups
-    parts = max(1, min(groups, -(-size // part_bytes)))
-    for part in range(parts):
-        row_groups = tuple(range(groups * part // parts, groups * (part + 1) // parts))
-        yield InputFile(path, size, row_groups=row_groups if parts > 1 else None, relative_path=name)
