@@ -13,6 +13,7 @@ import numpy as np
 from pipelines.core import storage
 
 _FOLDER = "ids"
+_HASHES_IN_MEMORY = 1 << 26
 
 
 def hash_ids(ids: Iterable[str]) -> bytes:
@@ -26,10 +27,18 @@ def write_id_hashes(work: str, task: str, hashes: bytes) -> None:
 
 
 def count_repeated_ids(work: str) -> int:
-    """Return how many documents have the id of another one, without one document of each id; 8 bytes per document."""
+    """Return how many documents have the id of another one, without one document of each id.
+
+    The files are read once for each `_HASHES_IN_MEMORY`: at 16 bytes each, at most 1 GB is in memory.
+    """
     folder = storage.join(work, _FOLDER)
     storage.remove_temporaries(folder)  # of a killed run; the ids of its task would count twice
-    parts = [storage.read_bytes(storage.join(folder, task)) for task in storage.list_folder(folder)]
-    hashes = np.frombuffer(bytearray().join(parts), np.uint64)
-    hashes.sort()
-    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+    paths = [storage.join(folder, task) for task in storage.list_folder(folder)]
+    passes = -(-sum(map(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
+    repeated = 0
+    for number in range(passes):
+        parts = (np.frombuffer(storage.read_bytes(path), np.uint64) for path in paths)
+        hashes = np.concatenate([part[part % passes == number] for part in parts])
+        hashes.sort()
+        repeated += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+    return repeated

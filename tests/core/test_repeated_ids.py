@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.core import repeated_ids
 from pipelines.core.drops import Drops
 from pipelines.core.manifest import read_manifest
 from pipelines.core.progress import Silent
@@ -43,7 +44,11 @@ class _Notes(Silent):
         return [note for note in self.notes if "duplicate_ids" in note]
 
 
-def test_every_document_after_the_first_of_an_id_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hashes_in_memory", [1 << 26, 100])
+def test_every_document_after_the_first_of_an_id_counts(
+    tmp_path: Path, hashes_in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_ids, "_HASHES_IN_MEMORY", hashes_in_memory)
     tasks = [["a", "b", "a"], ["c", "a", "é"], ["é", "d"], [uuid.uuid4().hex for _ in range(1000)]]
     for number, ids in enumerate(tasks):
         write_id_hashes(str(tmp_path), f"task-{number}", hash_ids(ids))

@@ -31,7 +31,9 @@ from dedup_run import (
 
 from pipelines.algorithms.minhash.bands import choose_bands
 from pipelines.algorithms.minhash.shingles import shingle_hashes_of
+from pipelines.core import shards
 from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.records import count_documents, record_type, work_name
 from webtext_cli.commands.dedup import command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -255,3 +257,11 @@ def test_the_command(tmp_path):
     assert result.exit_code == 0, result.output
     summary = json.loads(result.output)
     assert summary["records_in"] == 40 == summary["records_out"] + sum(summary["dropped"].values())
+
+
+def test_the_driver_copies_no_records_of_remote_shards(monkeypatch):
+    output = "memory://dedup-driver"
+    for shard, length in enumerate((3, 0, 70_000)):
+        shards.write_array(output, work_name("records", shard, "npy"), np.zeros(length, record_type(128)))
+    monkeypatch.setattr("pipelines.core.storage.mapped_path", None)
+    assert count_documents(3, output) == (0, 3, 3, 70_003)

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import write_buckets
+from pipelines.core.buckets import bucket_part, write_buckets
+from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
 from pipelines.stages.dedup.records import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
@@ -142,18 +143,27 @@ def read_members(corpus: Corpus, shard: int) -> pa.Table:
     return pa.Table.from_batches([bucket_batch(MEMBER_SCHEMA, *(column[order] for column in columns))])
 
 
-def write_clusters(corpus: Corpus) -> TaskResult:
+def write_cluster_rows(corpus: Corpus, shard: int) -> FileEntry:
+    """Write the rows of a shard in `clusters.parquet` as a work file; their ids are read from many shards."""
+    records, members = Records(corpus), read_members(corpus, shard)
+    columns = [
+        pa.array(records.ids(members["document"].to_numpy()), pa.string()),
+        pa.array(records.ids(members["kept"].to_numpy()), pa.string()),
+        pa.array([KINDS[kind] for kind in members["kind"].to_pylist()], pa.string()),
+        pa.array(members["jaccard"].to_numpy(), from_pandas=True),
+        members["documents"].combine_chunks(),
+    ]
+    name = work_name("rows", shard, "buckets")
+    with write_buckets(storage.join(corpus.output, name), CLUSTER_SCHEMA) as written:
+        batch = pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA)
+        written.writer.write(batch, np.zeros(batch.num_rows, np.int32))
+    return written.entry(name)
+
+
+def join_clusters(corpus: Corpus) -> TaskResult:
     """Write `clusters.parquet`: every document of a cluster, in the order of the input."""
-    records = Records(corpus)
     with shards.write_shard(corpus.output, CLUSTERS, CLUSTER_SCHEMA) as written:
-        for shard in range(corpus.own_shards):
-            members = read_members(corpus, shard)
-            columns = [
-                pa.array(records.ids(members["document"].to_numpy()), pa.string()),
-                pa.array(records.ids(members["kept"].to_numpy()), pa.string()),
-                pa.array([KINDS[kind] for kind in members["kind"].to_pylist()], pa.string()),
-                pa.array(members["jaccard"].to_numpy(), from_pandas=True),
-                members["documents"].combine_chunks(),
-            ]
-            written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA))
+        for path in corpus.paths("rows", "buckets", corpus.own_shards):
+            for batch in bucket_part(path, CLUSTER_SCHEMA).batches():
+                written.writer.write_batch(batch)
     return TaskResult(files=(written.entry,))

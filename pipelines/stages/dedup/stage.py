@@ -32,8 +32,9 @@ from pipelines.stages.dedup.clusters import (
     choose_kept,
     decide,
     gather_clusters,
+    join_clusters,
     read_members,
-    write_clusters,
+    write_cluster_rows,
 )
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.paragraphs import (
@@ -147,7 +148,7 @@ def _run_phases(
     run.once("documents", lambda: result_files(entries))
     if earlier:
         run.map(read_earlier, earlier, corpus, phase="report-texts", work=True)
-    run.once("list", lambda: write_clusters(corpus))
+    run.once("list", lambda: join_clusters(corpus))
     run.once("card", lambda: write_data_card(run.output, STAGE.name))
     run.once("report", lambda: write_report(config, corpus, entries))
     if config.paragraphs is not None:
@@ -193,7 +194,7 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
         return outcomes
 
     result = filter_shard(shard.require_documents(), corpus.output, filter_batch, remove_paragraphs)
-    files, counts = (*report.write(), *result.files), {}
+    files, counts = (*report.write(), write_cluster_rows(corpus, index), *result.files), {}
     if config.paragraphs is not None:
         files += (write_examples(remover, index, corpus.output),)
         counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
