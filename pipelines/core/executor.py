@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
 from pipelines.algorithms.kernels import compile_events
-from pipelines.core import local_cache, object_store, progress
+from pipelines.core import local_cache, machine, object_store, progress
 from pipelines.core.errors import TaskError, UsageError, WebtextError
 
 _POLL_S = 0.2
@@ -41,6 +41,10 @@ class Executor(Protocol):
     def workers(self) -> int:
         """How many tasks it runs at the same time."""
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory available to all its tasks together, None if it is unknown."""
+
     def map(
         self,
         function: Callable[..., Result],
@@ -48,11 +52,13 @@ class Executor(Protocol):
         context: Any,
         on_progress: Callable[[int], None],
         name: NameOf,
+        memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """Yield each item with the result of `function(item, context)` as it finishes; close it to end early.
 
         The first error ends the map and is raised: a WebtextError as it is, any other as a TaskError with the item's
-        name. Without a context (None), `function(item)` is called.
+        name. Without a context (None), `function(item)` is called. `memory_bytes` is what a task needs, for an executor
+        that chooses a machine for it.
         """
 
     def persistent_workers(
@@ -70,6 +76,11 @@ class SerialExecutor:
 
     workers = 1
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `Executor.memory_bytes`."""
+        return machine.available_memory_bytes()
+
     def map(
         self,
         function: Callable[..., Result],
@@ -77,6 +88,7 @@ class SerialExecutor:
         context: Any,
         on_progress: Callable[[int], None],
         name: NameOf,
+        memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
         local_cache.known_copies.clear()
@@ -102,6 +114,8 @@ class SerialExecutor:
 class LocalExecutor:
     """Runs tasks in worker processes of this machine, one task per worker at a time."""
 
+    memory_bytes = SerialExecutor.memory_bytes
+
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._persistent: list[_Worker] | None = None
@@ -125,6 +139,7 @@ class LocalExecutor:
         context: Any,
         on_progress: Callable[[int], None],
         name: NameOf,
+        memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
         local_cache.known_copies.clear()

@@ -54,6 +54,11 @@ class RayExecutor:
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         return min(cores, self._limit or cores)
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `Executor.memory_bytes`: that of the nodes, not of this machine."""
+        return int(self._ray.cluster_resources().get("memory", 0)) or None
+
     @contextlib.contextmanager
     def persistent_workers(self, initializer: Callable[[], None] | None = None) -> Iterator[None]:
         """See `Executor.persistent_workers`: Ray keeps its processes anyway."""
@@ -70,10 +75,12 @@ class RayExecutor:
         context: Any,
         on_progress: Callable[[int], None],
         name: NameOf,
+        memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
         local_cache.known_copies.clear()
-        ray, remote = self._ray, self._ray.remote(max_retries=_RETRIES)(_run)
+        ray = self._ray
+        remote = ray.remote(max_retries=_RETRIES, memory=self._memory_request(memory_bytes))(_run)
         key = uuid.uuid4().hex
         # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
         stored = ray.put((self._initializer, function, context, dict(object_store.leases), self._running))
@@ -104,6 +111,16 @@ class RayExecutor:
                 ray.cancel(ref, force=True)
             if pending:  # no task writes any more when the caller releases its lock
                 ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)
+
+    def _memory_request(self, memory_bytes: int | None) -> int | None:
+        """Return the memory to request for a task: at most that of the smallest node, so that it never waits forever.
+
+        A larger task so has a node for itself.
+        """
+        if memory_bytes is None:
+            return None
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        return min([memory_bytes, *(int(resources.get("memory", 0)) for resources in nodes)])
 
     def _result(self, ref: Any, name: str) -> tuple[Any, int]:
         try:

@@ -92,6 +92,11 @@ class StageRun:
         """How many tasks run at the same time."""
         return self._options.executor.workers
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory available to all tasks together, None if it is unknown."""
+        return self._options.executor.memory_bytes
+
     def map(
         self,
         function: Callable[..., TaskResult],
@@ -105,6 +110,7 @@ class StageRun:
         unit: str = "records",
         cost: Callable[[Item], int] | None = None,
         serial: bool = False,
+        memory_bytes: int | None = None,
     ) -> list[ShardEntry]:
         """Run `function(item, context)` for the items without a valid entry; return all entries in order of the items.
 
@@ -112,7 +118,7 @@ class StageRun:
         entry is named `item.name`, or `name(item)`. `work` marks a phase whose files only serve a later phase; they
         belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
         records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
-        one after the other in this process: for tasks that query one server.
+        one after the other in this process: for tasks that query one server. `memory_bytes` is what a task needs.
         """
         name = name or item_name
         names = [name(item) for item in items]
@@ -129,7 +135,9 @@ class StageRun:
         executor = SerialExecutor() if serial else self._options.executor
         # Closed at once if it ends early, so that no worker continues while the end is reported.
         finishing = contextlib.closing(
-            executor.map(function, todo, context=context, on_progress=progress.advance, name=name)
+            executor.map(
+                function, todo, context=context, on_progress=progress.advance, name=name, memory_bytes=memory_bytes
+            )
         )
         with show_progress(progress, label, total, unit), finishing as results:
             for item, result in results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -49,6 +50,12 @@ def _die(number: int) -> int:
     return number
 
 
+def _sleep(number: int) -> tuple[float, float]:
+    start = time.monotonic()
+    time.sleep(0.5)
+    return start, time.monotonic()
+
+
 def _wait(number: int) -> int:
     time.sleep(0 if number == 0 else 60)
     return number
@@ -62,6 +69,14 @@ def test_every_item_is_returned_with_its_result_and_progress(executor: Executor)
     assert len(seen) > 4
     assert list(executor.map(_add, [], None, seen.append, str)) == []
     assert executor.workers == 2
+
+
+def test_a_node_runs_only_tasks_that_fit_into_its_memory(executor: Executor) -> None:
+    assert executor.memory_bytes is not None
+    for share, fits in ((0.25, True), (0.75, False), (1000, False)):
+        memory_bytes = int(share * executor.memory_bytes)
+        times = sorted(dict(executor.map(_sleep, range(4), None, lambda _: None, str, memory_bytes)).values())
+        assert any(start < end for (_, end), (start, _) in itertools.pairwise(times)) == fits
 
 
 def test_errors_name_the_task(executor: Executor) -> None:

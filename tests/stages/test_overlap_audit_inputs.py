@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from audit_run import run_report, write_documents, write_jsonl
 
+from pipelines.core import machine
 from pipelines.core.errors import ChangedRunError, InputError, WebtextError
 from pipelines.core.executor import SerialExecutor
 from pipelines.core.run import RunOptions
@@ -133,7 +134,7 @@ def test_paths_are_not_part_of_the_identity(tmp_path: Path) -> None:
 def test_benchmarks_too_large_for_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = write_documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = write_jsonl(tmp_path / "b.jsonl", ["one two three"])
-    monkeypatch.setattr("pipelines.stages.overlap_report.stage.available_memory_bytes", lambda: 10)
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10)
     with pytest.raises(InputError, match=r"have 1 distinct n-grams.* use fewer --workers"):
         run_report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
 

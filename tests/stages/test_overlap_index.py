@@ -18,7 +18,7 @@ from pipelines.algorithms.bloom.blocked import contains
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
-from pipelines.core import storage
+from pipelines.core import machine, storage
 from pipelines.core.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.core.executor import LocalExecutor
 from pipelines.core.manifest import read_manifest
@@ -26,7 +26,7 @@ from pipelines.core.ngram_filter import map_bits, open_filter_folder
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_index import parts, stage
+from pipelines.stages.overlap_index import parts
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from webtext_cli.main import main
@@ -297,7 +297,7 @@ def test_disk_and_memory_are_checked_first(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(WebtextError, match=r"takes 5\.\d\d GB, and its parts as much .* 1 GB are free"):
         _index(documents, tmp_path / "index", items=10**9)
     monkeypatch.undo()
-    monkeypatch.setattr(stage, "available_memory_bytes", lambda: 10**9)
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10**9)
     with pytest.raises(WebtextError, match=r"takes 1\.0\d GB in each of 1 worker process, but 1 GB of memory are free"):
         _index(documents, tmp_path / "index", items=10**9)
 

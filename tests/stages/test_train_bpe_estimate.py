@@ -147,27 +147,28 @@ def test_far_too_much_is_refused_with_a_size_that_fits() -> None:
     assert estimate.merging_bytes > 6 * _GB
     message = r"merging the words of .* needs about .* of memory, and 4 GB are"
     with pytest.raises(InputError, match=message) as refusal:
-        estimate.check()
+        estimate.check(4 * _GB)
     fitting = int(re.search(r"--max-bytes (\d+) \(", str(refusal.value))[1])  # type: ignore[index]
     assert len(str(fitting).rstrip("0")) <= 2
     smaller = _predict(documents, 2, 4 * _GB, max_bytes=fitting)
     larger = _predict(documents, 2, 4 * _GB, max_bytes=fitting * 5 // 4)
     assert smaller.merging_bytes <= 4 * _GB < larger.merging_bytes
-    smaller.check()
+    smaller.check(4 * _GB)
 
 
 def test_what_may_fit_is_not_refused_before_the_work() -> None:
     estimate = _predict(_documents(_zipf_texts(200_000, 1.3, 2), factor=1_000_000))
-    estimate.check()
-    dataclasses.replace(estimate, available_bytes=int(estimate.merging_bytes / 1.4)).check()
+    estimate.check(None)
+    dataclasses.replace(estimate, available_bytes=int(estimate.merging_bytes / 1.4)).check(None)
 
 
 def test_too_many_workers() -> None:
     documents = _documents(_zipf_texts(200_000, 1.7, 2), factor=100_000, shards=64)
     message = "counting with 32 workers needs about .*, and 2 GB are available; use fewer --workers"
     with pytest.raises(InputError, match=message):
-        _predict(documents, 32, 2 * _GB).check()
-    _predict(documents, 1, 2 * _GB).check()
+        _predict(documents, 32, 2 * _GB).check(2 * _GB)
+    _predict(documents, 1, 2 * _GB).check(2 * _GB)
+    _predict(documents, 32, 2 * _GB).check(64 * _GB)  # workers on other machines
 
 
 def test_no_memory_at_all() -> None:
@@ -175,7 +176,7 @@ def test_no_memory_at_all() -> None:
     estimate = _predict(_documents(_zipf_texts(5_000, 1.7, 2)), 1, 10**8)
     assert estimate.max_text_bytes == 0
     with pytest.raises(InputError) as refusal:
-        dataclasses.replace(estimate, counting_bytes=0).check()
+        estimate.check(None)
     assert "--max-bytes" not in str(refusal.value)
 
 

@@ -17,7 +17,6 @@ from pipelines.algorithms.ngrams import hashing
 from pipelines.core import inputs, storage
 from pipelines.core.errors import UsageError, WebtextError
 from pipelines.core.format import format_bytes, format_duration, plural
-from pipelines.core.machine import available_memory_bytes
 from pipelines.core.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, result_files, stage_run
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
@@ -47,6 +46,8 @@ _ERROR_TOLERANCE = 1.05
 # Adding is limited by memory, reading and hashing by the core.
 _ADDS_PER_SECOND = 5e6
 _LONG_S = 60
+# Of a worker, in addition to its part of the filter: libraries, kernels, a batch of documents.
+_PROCESS_BYTES = 250 << 20
 # The relative error of a sketch; below, a number of items is certainly too small.
 _SKETCH_ERROR = 0.01
 
@@ -91,7 +92,9 @@ def overlap_index(
                 _note_size(ngrams, items, ranges, run)
                 context = FilterSource(source.shards, size, config, run.output)
                 total = ngrams.documents * len(ranges)
-                parts = run.map(add_part, ranges, context, phase="add", work=True, total=total)
+                parts = run.map(
+                    add_part, ranges, context, phase="add", work=True, total=total, memory_bytes=_task_bytes(ranges)
+                )
                 header = _unmeasured_header(
                     config, size, items=items, documents=ngrams.documents, fingerprint=source.fingerprint
                 )
@@ -155,13 +158,17 @@ def _check_space(size: FilterSize, ranges: Sequence[BlockRange], run: StageRun) 
         )
     part = max(blocks.size_bytes for blocks in ranges)
     workers = min(run.workers, len(todo))
-    memory = available_memory_bytes()
+    memory = run.memory_bytes
     if memory is not None and workers * part > memory:
         raise WebtextError(
             f"overlap-index: a part of the filter takes {format_bytes(part)} in each of "
             f"{plural(workers, 'worker process', 'worker processes')}, but {format_bytes(memory)} of memory are free; "
             "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
         )
+
+
+def _task_bytes(ranges: Sequence[BlockRange]) -> int:
+    return max(blocks.size_bytes for blocks in ranges) + _PROCESS_BYTES
 
 
 def _note_size(ngrams: NgramCounts, items: int, ranges: Sequence[BlockRange], run: StageRun) -> None:
@@ -200,7 +207,10 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         )
         context = (tuple(index.file.path for index in indexes), run.output)
         total = len(indexes) * size.blocks
-        parts = run.map(merge_part, ranges, context, phase="merge", work=True, total=total, unit="blocks")
+        memory_bytes = _task_bytes(ranges)
+        parts = run.map(
+            merge_part, ranges, context, phase="merge", work=True, total=total, unit="blocks", memory_bytes=memory_bytes
+        )
         entry = run.once("join", lambda: join_parts(header, merged_corpora(indexes), parts, run.output))
         error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
         if error_bound > header.error_rate * _ERROR_TOLERANCE:

@@ -14,7 +14,6 @@ from typing import Any
 from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.format import format_bytes
-from pipelines.core.machine import available_memory_bytes
 from pipelines.core.manifest import FileEntry, ShardEntry
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.reports.overlap import render_overlap_report
@@ -131,7 +130,7 @@ def _report_from_documents(
     config, output = audit.config, run.output
     indexes = _index_benchmarks(audit, run)
     ngrams = len(load_index(indexes[0]).hashes)
-    _check_memory(ngrams, run.workers)
+    _check_memory(ngrams, run)
     scores = _read_scores(audit, output)
     context = ScanContext(indexes, config.held_out, output)
     entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=source.records)
@@ -222,9 +221,10 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[StoredIndex, ...]:
     return tuple(stored_index(entry.files, run.output, variant) for variant in audit.variants)
 
 
-def _check_memory(ngrams: int, workers: int) -> None:
+def _check_memory(ngrams: int, run: StageRun) -> None:
     """Raise InputError, before the corpus is read, if the counts of so many n-grams do not fit in memory."""
-    needed, free = ngrams * (_SCAN_BYTES * workers + _MERGE_BYTES), available_memory_bytes()
+    workers, free = run.workers, run.memory_bytes
+    needed = ngrams * (_SCAN_BYTES * workers + _MERGE_BYTES)
     if free is not None and needed > free:
         raise InputError(
             f"overlap-report: the benchmarks have {ngrams:,} distinct n-grams, which take {format_bytes(needed)} with "

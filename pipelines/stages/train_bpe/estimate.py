@@ -94,10 +94,13 @@ class TrainingEstimate:
             f"{_describe_lack(self.merging_bytes, self.available_bytes)}"
         )
 
-    def check(self) -> None:
-        """Raise InputError if memory is surely too small; the message suggests what would fit."""
+    def check(self, worker_bytes: int | None) -> None:
+        """Raise InputError if memory is surely too small; the message suggests what would fit.
+
+        `worker_bytes` is the memory of the workers, which may be on other machines.
+        """
         task = f"train-bpe: counting with {plural(self.workers, 'worker')}"
-        check_memory(task, self.counting_bytes, self.available_bytes, "use fewer --workers")
+        check_memory(task, self.counting_bytes, worker_bytes, "use fewer --workers")
         fitting = round_down(self.max_text_bytes)
         sample = f"train on a sample with --max-bytes {fitting} ({format_bytes(fitting)}), or " if fitting else ""
         task = f"train-bpe: merging the words of about {format_bytes(self.text_bytes)} of text"

@@ -35,8 +35,10 @@ class Counted:
     sampled_below: int = PLACES
 
 
-def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun, limits: Limits) -> Counted:
-    """Count the words of all documents, or of a sample of at most `max_bytes`."""
+def count_documents(
+    config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun, limits: Limits, memory_bytes: int | None
+) -> Counted:
+    """Count the words of all documents, or of a sample of at most `max_bytes`; a task needs `memory_bytes`."""
     sampled_below = _sampled_below(config, source, run)
     buckets = min(_MAX_BUCKETS, 1 + inputs.size_on_disk(source.files) // limits.bucket_bytes)
     context = CountContext(
@@ -49,7 +51,14 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     )
     is_single = len(source.shards) == 1
     entries = run.map(
-        count_shard, source.shards, context, phase="count", work=True, total=source.records, serial=is_single
+        count_shard,
+        source.shards,
+        context,
+        phase="count",
+        work=True,
+        total=source.records,
+        serial=is_single,
+        memory_bytes=memory_bytes,
     )
     results = result_files(entries)
     run.once("documents", lambda: results)

@@ -101,12 +101,14 @@ def _count(
             if config.min_word_count == 1:
                 estimate.check_counts(source.distinct_words, source.distinct_word_bytes, config.vocab_size, available)
         return add_up_counts(source, run, limits)
+    memory_bytes = None
     if inputs.size_on_disk(source.files) >= limits.large_input_bytes:
         expected = estimate.estimate_training(estimate_documents(source), config, run.workers, available)
         if expected is not None:
             run.note(f"train-bpe: {expected.describe()}")
-            expected.check()
-    return count_documents(config, source, run, limits)
+            expected.check(run.memory_bytes)
+            memory_bytes = expected.counting_bytes // expected.workers
+    return count_documents(config, source, run, limits, memory_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
