@@ -17,11 +17,14 @@ _MAX_ORDER = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:
-    """A shard: `tokens` tokens after the first `skip` of the documents in `runs` with orders from `low` to `high`."""
+    """A shard: `tokens` tokens after the first `skip` of the documents in `runs` with orders from `low` to `high`.
+
+    `runs` are positions among all runs: to send the names of 100,000 with each task took the driver 0.4 s.
+    """
 
     split: str
     index: int
-    runs: tuple[Run, ...]
+    runs: range
     low: int
     high: int
     skip: int
@@ -59,7 +62,7 @@ def plan_files(shards: Sequence[ShardPlan], split_files: Mapping[str, str]) -> l
 def plan_shards(entries: Sequence[ShardEntry], output: str, *, shuffle: bool, shard_tokens: int) -> list[ShardPlan]:
     """Return the shards of both splits, given what the first phase wrote into the folder `output`."""
     bins = _bins(entries, output, shuffle)
-    all_runs = tuple(run for entry in entries for run in runs_of(entry, output))
+    all_runs = range(sum(len(runs_of(entry, output)) for entry in entries))
     plans = []
     for split, name in enumerate(SPLITS):
         for index, (first, last, skip, tokens) in enumerate(cut(bins[split], shard_tokens)):

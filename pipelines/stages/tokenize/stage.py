@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pipelines.core import inputs, machine, shards
+from pipelines.core import inputs, shards
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.manifest import ShardEntry, has_manifest
@@ -61,7 +61,7 @@ def tokenize(
         with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
             if run.finished:
                 return run.finish()
-            engine = _prepare(
+            engine, memory_bytes = _prepare(
                 config, source, tokenizer=tokenizer_file, token_bytes=form.little_endian.itemsize, run=run
             )
             context = EncodeContext(
@@ -74,9 +74,9 @@ def tokenize(
                 output=run.output,
                 sizes=sizes,
             )
-            encoded = _encode(source, context, run)
+            encoded = _encode(source, context, run, memory_bytes)
             _check_splits(config, encoded, run)
-            splits = _write_files(encoded, context, run)
+            splits = _write_files(encoded, context, run, memory_bytes)
             if form.split_files:
                 run.once("meta", lambda: TaskResult(files=(write_meta(run.output, library),)))
             run.once("dropped", lambda: result_files(encoded))
@@ -96,8 +96,11 @@ def _workers(source: inputs.DocumentInput, output: str, options: RunOptions) -> 
 
 def _prepare(
     config: TokenizeConfig, source: inputs.DocumentInput, tokenizer: TokenizerFile, token_bytes: int, run: StageRun
-) -> str:
-    """Choose the engine, refuse what memory or disk cannot hold, and write the tokenizer; return the engine."""
+) -> tuple[str, int]:
+    """Choose the engine, refuse what memory or disk cannot hold, and write the tokenizer.
+
+    Return the engine, and the memory that a task needs.
+    """
     with ThreadPoolExecutor(1) as thread:
         estimating = thread.submit(estimate_documents, source)
         engine, encoder, note = choose_engine(tokenizer, config.engine)
@@ -109,21 +112,20 @@ def _prepare(
             f"{tokenizer.source}: loses text: {lossy[:20]!r} cannot be decoded from its ids; "
             "use a byte-level tokenizer such as GPT-2's to keep all text"
         )
-    available = machine.available_memory_bytes()
     estimate = estimate_tokenizing(
         estimating.result(),
         encoder,
         token_bytes=token_bytes,
         shard_tokens=config.shard_tokens,
-        available_bytes=available,
+        available_bytes=run.memory_bytes,
     )
     run.note(estimate.describe(run.workers))
     estimate.check(config.shard_tokens, run.output)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))
-    return engine
+    return engine, estimate.memory_bytes
 
 
-def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun) -> list[ShardEntry]:
+def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun, memory_bytes: int) -> list[ShardEntry]:
     for shard in source.shards:
         entry = run.resumed_entry("encode", shard.name)
         runs = runs_of(entry, run.output) if entry else []
@@ -139,6 +141,7 @@ def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun)
         work=True,
         total=source.records,
         serial=len(source.shards) == 1,
+        memory_bytes=memory_bytes,
     )
 
 
@@ -165,7 +168,7 @@ def _totals(encoded: Sequence[ShardEntry]) -> dict[str, dict[str, int]]:
 
 
 def _write_files(
-    encoded: Sequence[ShardEntry], context: EncodeContext, run: StageRun
+    encoded: Sequence[ShardEntry], context: EncodeContext, run: StageRun, memory_bytes: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Merge the runs into the files of tokens; return the description of each in `tokens.json`, by split."""
     config, form = context.config, context.form
@@ -174,10 +177,11 @@ def _write_files(
     written = run.map(
         write_token_file,
         plans,
-        (run.output, form, config.shuffle),
+        (run.output, form, config.shuffle, [one_run for entry in encoded for one_run in runs_of(entry, run.output)]),
         unit="tokens",
         cost=lambda plan: plan.tokens,
         serial=sum(plan.tokens for plan in plans) < _MIN_TOKENS_FOR_WORKERS,
+        memory_bytes=memory_bytes,
     )
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     for plan, entry in zip(plans, written, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from pipelines.core.errors import DamagedShardError, UsageError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.tokenize.plan import FilePlan, ShardPlan
-from pipelines.stages.tokenize.runs import SPLITS, copy_tokens, read_documents
+from pipelines.stages.tokenize.runs import SPLITS, Run, copy_tokens, read_documents
 from pipelines.tokenizers.formats import vocabulary_size
 
 META = "meta.pkl"
@@ -108,13 +108,13 @@ def token_format(name: str, entries: int) -> TokenFormat:
     return TokenFormat(name, "uint16" if entries <= 1 << 16 else "uint32")
 
 
-def write_token_file(file: FilePlan, context: tuple[str, TokenFormat, bool]) -> TaskResult:
+def write_token_file(file: FilePlan, context: tuple[str, TokenFormat, bool, Sequence[Run]]) -> TaskResult:
     """Write a `.bin` (or `.npy`) file with exactly the planned tokens, and the table of its documents.
 
-    `context` is the output folder, the format, and whether the documents are shuffled. One shard at a time is in
-    memory.
+    `context` is the output folder, the format, whether the documents are shuffled, and all runs. One shard at a time is
+    in memory.
     """
-    output, form, shuffle = context
+    output, form, shuffle, all_runs = context
     name = f"{file.name}.{form.suffix}"
     start = 0
     with (
@@ -123,10 +123,11 @@ def write_token_file(file: FilePlan, context: tuple[str, TokenFormat, bool]) -> 
     ):
         stream.write(form.header(file.tokens))
         for plan in file.shards:
-            documents = _documents(plan, shuffle)
+            runs = all_runs[plan.runs.start : plan.runs.stop]
+            documents = _documents(plan, runs, shuffle)
             lengths = documents.column("tokens").to_numpy()
             pieces = _cut_pieces(lengths, plan)
-            stream.write(_merge_tokens(plan, documents, pieces, form).data)
+            stream.write(_merge_tokens(plan, runs, documents, pieces, form).data)
             listed = _whole_documents(pieces, lengths) if file.is_whole_split else pieces
             _write_documents(table.writer, documents, listed, start)
             start += plan.tokens
@@ -152,10 +153,10 @@ def documents_file(name: str) -> str:
     return f"{name.rpartition('.')[0]}-documents.parquet"
 
 
-def _documents(plan: ShardPlan, shuffle: bool) -> pa.Table:
+def _documents(plan: ShardPlan, runs: Sequence[Run], shuffle: bool) -> pa.Table:
     """Return the rows of all documents in the shard's bins, in order, each with the number of its run."""
     tables = []
-    for number, run in enumerate(plan.runs):
+    for number, run in enumerate(runs):
         rows = read_documents(run, SPLITS.index(plan.split), plan.low, plan.high)
         tables.append(rows.append_column("run", pa.array(np.full(rows.num_rows, number, np.int64))))
     documents = pa.concat_tables(tables)
@@ -180,13 +181,13 @@ def _cut_pieces(tokens: npt.NDArray[np.int64], plan: ShardPlan) -> _Pieces:
 
 
 def _merge_tokens(
-    plan: ShardPlan, documents: pa.Table, pieces: _Pieces, form: TokenFormat
+    plan: ShardPlan, runs: Sequence[Run], documents: pa.Table, pieces: _Pieces, form: TokenFormat
 ) -> npt.NDArray[np.unsignedinteger]:
     tokens = np.empty(plan.tokens, form.little_endian)
-    runs = documents.column("run").to_numpy()[pieces.rows]
+    numbers = documents.column("run").to_numpy()[pieces.rows]
     sources = documents.column("start").to_numpy()[pieces.rows] + pieces.offsets
-    for number, run in enumerate(plan.runs):
-        chosen = np.flatnonzero(runs == number)
+    for number, run in enumerate(runs):
+        chosen = np.flatnonzero(numbers == number)
         chosen = chosen[np.argsort(sources[chosen], kind="stable")]
         if len(chosen):
             copy_tokens(run, sources[chosen], targets=pieces.targets[chosen], counts=pieces.counts[chosen], out=tokens)
