@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.core import inputs
+from pipelines.core import inputs, storage
 from pipelines.core.document_split import document_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
@@ -209,6 +209,17 @@ def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path) -> None:
     ]
     assert [row["id"] for row in rows] == [f"a.parquet:{number}" for number in range(100)]
     assert [row["text"] for row in rows] == [f"document {number}" for number in range(100)]
+
+
+def test_a_parquet_file_is_opened_once_beside_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        pq.write_table(pa.table({"text": [str(number)]}), tmp_path / f"{number:02}.parquet")
+    opened: list[str] = []
+    open_read = storage.open_read
+    monkeypatch.setattr(storage, "open_read", lambda path, **options: opened.append(path) or open_read(path, **options))
+    source = inputs.open_documents(str(tmp_path))
+    assert [shard.files[0].name for shard in source.shards] == [f"{number:02}.parquet" for number in range(30)]
+    assert sorted(opened) == sorted(2 * [shard.files[0].path for shard in source.shards])
 
 
 def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], message:
 
 def test_numbers_of_manifests_keep_their_types(tmp_path: Path) -> None:
     write_manifest(str(tmp_path), _MANIFEST)
-    assert json.dumps(read_manifest(str(tmp_path)).to_json()) == json.dumps(_MANIFEST.to_json())
+    manifests = (read_manifest(str(tmp_path)), _MANIFEST)
+    assert len({json.dumps(manifest.to_json(), sort_keys=True) for manifest in manifests}) == 1
 
 
 def test_files_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
