@@ -1,0 +1,298 @@
+"""What one process does: the driver's CPU seconds and memory in each phase of the stages, per document and per shard.
+
+    python benchmarks/bench_driver.py [--documents 1000000 10000000] [--shards 200] [--stages dedup ...] [--folder DIR]
+    python benchmarks/bench_driver.py --files 100000
+
+The first form makes corpora of documents of 40 random words, 2% of them copies and 2% copies with another last word,
+and runs each stage on them with two workers, in a process of its own. CPU seconds of the driver are those of that
+process alone, peaks are of resident memory, which includes pages of mapped files; the slope is that between the
+smallest and the largest corpus. The second form writes and reads a journal and a manifest of so many shards, and opens
+as many input files. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from process_tree import peak_mb, tree
+
+WORKERS = 2
+STAGES = ("dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index", "overlap-report")
+_WORDS, _WORD_BYTES, _VOCABULARY = 40, 8, 50_000
+_POLL_S = 0.25
+# Phases that take less of the driver's time are not listed.
+_LISTED_S = 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    parser.add_argument("--files", type=int, help="measure so many shards and input files instead")
+    parser.add_argument("--folder", type=Path, help="where corpora and results are written; default: a temporary one")
+    parser.add_argument("--call", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.call:
+        name, *arguments = options.call
+        print(json.dumps(CALLS[name](*arguments)))
+        return
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        if options.files:
+            measure_files(options.files, Path(folder))
+        else:
+            measure_stages(options, Path(folder))
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+def call(name: str, *arguments: object) -> tuple[Any, float]:
+    """Run a function of CALLS in a process of its own; return its result, and the largest peak of a worker in MB."""
+    # This process stays small: the peak of a new process begins with that of its parent.
+    command = [sys.executable, __file__, "--call", name, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        peak = 0.0
+        while process.poll() is None:
+            peak = max([peak, *(peak_mb(worker) for worker in tree(process.pid) - {process.pid})])
+            time.sleep(_POLL_S)
+        assert process.stdout is not None
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+        return json.loads(process.stdout.read()), peak
+
+
+class Meter:
+    """The wall seconds, CPU seconds of this process and its peak memory in MB, of one section after the other.
+
+    As the progress of a stage, it makes a section of each phase, and one of what is between two phases.
+    """
+
+    def __init__(self) -> None:
+        self.sections: dict[str, list[float]] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a section, without what came before."""
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        self._started = time.monotonic(), cpu_seconds()
+
+    def end(self, name: str) -> None:
+        """End a section; sections of one name are added up."""
+        wall, cpu, peak = self.sections.get(name, [0.0, 0.0, 0.0])
+        started, used = self._started
+        times = [wall + time.monotonic() - started, cpu + cpu_seconds() - used]
+        self.sections[name] = [*times, max(peak, peak_mb(os.getpid()))]
+        self.begin()
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        self.end("between phases" if "before phases" in self.sections else "before phases")
+        self._label = label.partition(": ")[2]
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+
+    def finish(self, complete: bool) -> None:
+        """See `Progress.finish`."""
+        self.end(self._label)
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+# The stages
+
+
+def measure_stages(options: argparse.Namespace, folder: Path) -> None:
+    """Print what each stage takes of each corpus, and the growth of what its driver takes."""
+    results: dict[str, list[dict[str, list[float]]]] = {stage: [] for stage in options.stages}
+    for documents in options.documents:
+        start = time.monotonic()
+        call("corpus", folder / "in", documents, options.shards)
+        print(f"\n{documents:,} documents in {options.shards} shards, made in {time.monotonic() - start:.0f} s")
+        print("| stage | seconds | driver: CPU s | us per document | peak MB | worker: peak MB |")
+        print("|---|---|---|---|---|---|")
+        for stage in options.stages:
+            sections, worker = call("stage", stage, folder)
+            wall, cpu = (sum(section[field] for section in sections.values()) for field in (0, 1))
+            peak = max(section[2] for section in sections.values())
+            per_document = cpu / documents * 1e6
+            print(f"| {stage} | {wall:.1f} | {cpu:.2f} | {per_document:.2f} | {peak:.0f} | {worker:.0f} |", flush=True)
+            results[stage].append(sections | {"all": [wall, cpu, peak]})
+        shutil.rmtree(folder / "in")
+    print_growth(results, options.documents)
+
+
+def print_growth(results: dict[str, list[dict[str, list[float]]]], documents: list[int]) -> None:
+    """Print the phases of the largest corpus with the driver's seconds and memory, and their slopes."""
+    more = documents[-1] - documents[0]
+    print("\n| stage | phase | seconds | driver: CPU s | peak MB | slope: us per document | bytes per document |")
+    print("|---|---|---|---|---|---|---|")
+    for stage, runs in results.items():
+        for phase, (wall, cpu, peak) in runs[-1].items():
+            if cpu >= _LISTED_S:
+                _, cpu_before, peak_before = runs[0].get(phase, (0.0, 0.0, peak))
+                slopes = "- | -"
+                if more:
+                    slopes = f"{(cpu - cpu_before) / more * 1e6:.3f} | {(peak - peak_before) / more * 1e6:.1f}"
+                print(f"| {stage} | {phase} | {wall:.1f} | {cpu:.2f} | {peak:.0f} | {slopes} |")
+
+
+def write_corpus(folder: str, documents: str, shards: str) -> None:
+    """Write a corpus in Parquet, and a benchmark of texts of which every second one is in it."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    letters = np.random.default_rng(0)
+    vocabulary = np.full((_VOCABULARY, _WORD_BYTES), ord(" "), np.uint8)
+    for place in range(_WORD_BYTES - 1):
+        alphabet = np.frombuffer((b"aeiou", b"bcdfghjklmnpqrstvwxz")[place % 2], np.uint8)
+        vocabulary[:, place] = letters.choice(alphabet, _VOCABULARY)
+    Path(folder).mkdir()
+    first, previous = 0, None
+    for shard in range(int(shards)):
+        count = int(documents) * (shard + 1) // int(shards) - first
+        chance = np.random.default_rng(shard)
+        words = chance.integers(0, _VOCABULARY, (count, _WORDS), np.uint16)
+        kinds = chance.random(count)
+        copies = np.flatnonzero(kinds < 0.04)
+        if previous is not None:
+            words[copies] = previous[chance.integers(0, len(previous), len(copies))]
+            words[kinds < 0.02, -1] = chance.integers(0, _VOCABULARY, np.count_nonzero(kinds < 0.02))
+        size = _WORDS * _WORD_BYTES
+        offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+        texts = pa.StringArray.from_buffers(
+            count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(vocabulary[words]))
+        )
+        numbers = pa.array(np.arange(first, first + count)).cast(pa.string())
+        hosts = pa.array(chance.integers(0, 10_000, count)).cast(pa.string())
+        urls = pa.compute.binary_join_element_wise("http://host", hosts, ".com/", numbers, "")
+        scores = pa.array(chance.integers(3, 1000, count))
+        table = pa.table({"id": numbers, "url": urls, "score": scores, "text": texts})
+        pq.write_table(table, Path(folder, f"{shard:05d}.parquet"), compression="zstd", row_group_size=50_000)
+        if shard == 0:
+            mixed = [text if row % 2 else text[::-1] for row, text in enumerate(texts[:1000].to_pylist())]
+            lines = "".join(json.dumps({"text": text}) + "\n" for text in mixed)
+            Path(folder).with_name("benchmark.jsonl").write_text(lines)
+        first, previous = first + count, words
+
+
+def run_stage(stage: str, folder: str) -> dict[str, list[float]]:
+    """Run a stage on the corpus in a folder; return what the driver's phases took."""
+    from pipelines import api
+
+    output = Path(folder, stage)
+    shutil.rmtree(output, ignore_errors=True)
+    more: dict[str, Any] = {
+        "tokenize": {"tokenizer": str(Path(folder, "train-bpe"))},
+        "overlap-report": {"benchmarks": [f"texts={Path(folder, 'benchmark.jsonl')}"]},
+    }.get(stage, {})
+    name = stage.replace("-", "_")
+    function, config = getattr(api, name), getattr(api, f"{stage.title().replace('-', '')}Config")
+    meter = Meter()
+    options = api.RunOptions(api.make_executor(WORKERS), progress=meter)
+    function(config(), documents=str(Path(folder, "in")), output=str(output), options=options, **more)
+    meter.end("after phases")
+    if stage != "train-bpe":
+        shutil.rmtree(output)
+    return meter.sections
+
+
+# Shards and files
+
+
+def measure_files(count: int, folder: Path) -> None:
+    """Print what a journal, a manifest and inputs of so many files take."""
+    print(f"{count:,} shards or files\n\n| | seconds | CPU s | us per file | peak MB |\n|---|---|---|---|---|")
+    for name in ("manifest", "inputs"):
+        sections, _ = call(name, count, folder / name)
+        for section, (wall, cpu, peak) in sections.items():
+            print(f"| {section} | {wall:.1f} | {cpu:.2f} | {wall / count * 1e6:.0f} | {peak:.0f} |", flush=True)
+
+
+def measure_manifest(count: str, folder: str) -> dict[str, list[float]]:
+    from pipelines.core.journal import OutputFolder
+    from pipelines.core.manifest import FileEntry, Identity, Manifest, ShardEntry, read_manifest, write_manifest
+
+    identity = Identity("dedup", 1, {}, {"documents": "0" * 64})
+    entries = [
+        ShardEntry(
+            "shards", f"documents-{shard:05d}", 1000, 960, {"near_duplicate": 20, "exact_duplicate": 20},
+            files=tuple(FileEntry(f"{noun}-{shard:05d}.parquet", 10**7, "0" * 64) for noun in ("documents", "dropped")),
+        )
+        for shard in range(int(count))
+    ]  # fmt: skip
+    meter, journal = Meter(), OutputFolder(folder)
+    journal.write_header(identity)
+    meter.begin()
+    for entry in entries:
+        journal.write_entry(entry)
+    meter.end("write the journal")
+    entries = journal.entries()
+    meter.end("read the journal")
+    write_manifest(folder, Manifest(identity, tuple(entries)))
+    meter.end("write the manifest")
+    manifest = read_manifest(folder)
+    meter.end("read the manifest")
+    manifest.fingerprint()
+    meter.end("fingerprint of the manifest")
+    journal.remove_journal()
+    meter.end("remove the journal")
+    return meter.sections
+
+
+def measure_inputs(count: str, folder: str) -> dict[str, list[float]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pipelines.core import inputs, storage
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": ["1"], "text": ["a text"]}), sink)
+    contents = {"jsonl": b'{"text": "a text"}\n', "parquet": sink.getvalue().to_pybytes()}
+    meter = Meter()
+    for kind, content in contents.items():
+        Path(folder, kind).mkdir(parents=True)
+        for number in range(int(count)):
+            Path(folder, kind, f"{number:06d}.{kind}").write_bytes(content)
+    meter.begin()
+    calls: dict[str, Callable[[], object]] = {
+        "list the folder": lambda: storage.walk_files(f"{folder}/jsonl"),
+        "match a glob": lambda: storage.glob(f"{folder}/jsonl/*.jsonl"),
+        "open JSONL": lambda: inputs.open_documents(f"{folder}/jsonl"),
+        "open Parquet": lambda: inputs.open_documents(f"{folder}/parquet"),
+    }
+    for name, function in calls.items():
+        function()
+        meter.end(name)
+    return meter.sections
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "corpus": write_corpus,
+    "stage": run_stage,
+    "manifest": measure_manifest,
+    "inputs": measure_inputs,
+}
+
+
+if __name__ == "__main__":
+    main()
