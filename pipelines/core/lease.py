@@ -15,7 +15,7 @@ import time
 import uuid
 from types import TracebackType
 
-from pipelines.core import local_cache, object_store
+from pipelines.core import local_cache, object_store, storage
 from pipelines.core.errors import LockedError
 from pipelines.core.object_store import ObjectStore
 
@@ -45,11 +45,12 @@ class Lease:
 
     def __enter__(self) -> Lease:
         """Create the lock, in place of one that is no longer renewed; raise LockedError if another process has it."""
-        if not self._write("create"):
-            dead = self._watch()
-            if not self._write("create" if dead is None else {"e_tag": dead}):
-                self._refuse()
-            time.sleep(self._valid_s)  # until no worker of the other process relies on what it was told
+        with storage.translate_os_errors(self._folder, "lock"):
+            if not self._write("create"):
+                dead = self._watch()
+                if not self._write("create" if dead is None else {"e_tag": dead}):
+                    self._refuse()
+                time.sleep(self._valid_s)  # until no worker of the other process relies on what it was told
         local_cache.known_copies.clear()
         object_store.leases[self._path] = str(self._facts["token"]), self._valid_s
         self._thread.start()
@@ -62,8 +63,9 @@ class Lease:
         self._released.set()
         self._thread.join()
         object_store.leases.pop(self._path, None)
-        if self._store.read_lock(self._path)[0].get("token") == self._facts["token"]:
-            self._store.rm(self._path)
+        with contextlib.suppress(OSError):  # the store does not answer: the lease expires
+            if self._store.read_lock(self._path)[0].get("token") == self._facts["token"]:
+                self._store.rm(self._path)
 
     def check(self, now: bool = False) -> None:
         """Raise LockedError if another process took the lock, which it can after this one slept.
@@ -71,8 +73,9 @@ class Lease:
         The lock is renewed if that is due, or in any case `now`.
         """
         is_due = now or time.monotonic() - self._renewed_at > self._seconds
-        if self._is_lost or (is_due and not self._renew()):
-            self._refuse()
+        with storage.translate_os_errors(self._folder, "lock"):
+            if self._is_lost or (is_due and not self._renew()):
+                self._refuse()
 
     def _keep(self) -> None:
         while not self._is_lost and not self._released.wait(self._seconds / _RENEWALS):

@@ -31,6 +31,8 @@ PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _MISSING = "needs the package obstore; pip install 'webtext[object-stores]'"
 # Requests that take longer are repeated.
 _CONNECT_S, _REQUEST_S = 20, 120
+# For how long obstore repeats a request by itself: half a lease, since it does not ask for the lock again.
+_RETRY_S = 30
 _TRIES = 4
 _FIRST_PAUSE_S = 0.25
 # Answers that ask for another try: timeout, conflict, too early, too many requests.
@@ -67,6 +69,26 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
             raise FileNotFoundError(path)
         return _folder(f"{bucket}/{key}")
 
+    # fsspec's own answer that nothing is there when a request fails.
+
+    def exists(self, path: str, **_options: Any) -> bool:
+        """Return whether there is an object or folder."""
+        return self._type(path) is not None
+
+    def isdir(self, path: str) -> bool:
+        """Return whether there is a folder."""
+        return self._type(path) == "directory"
+
+    def isfile(self, path: str) -> bool:
+        """Return whether there is an object."""
+        return self._type(path) == "file"
+
+    def _type(self, path: str) -> str | None:
+        try:
+            return str(self.info(path)["type"])
+        except FileNotFoundError:
+            return None
+
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         """Return the objects and folders of a folder."""
         import obstore
@@ -83,7 +105,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     ) -> Any:
         """Return all objects below a folder."""
         if maxdepth is not None or withdirs:
-            return super().find(path, maxdepth, withdirs, detail=detail)
+            return super().find(path, maxdepth, withdirs, detail=detail, on_error="raise")
         entries = {entry["name"]: entry for entry in self._below(path)}
         return entries if detail else sorted(entries)
 
@@ -142,29 +164,34 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         first_range = _MAX_RANGE if is_whole else _FIRST_RANGE
         return io.BufferedReader(_Ranges(self, path, first_range), _FIRST_RANGE)
 
-    def read_range(self, path: str, start: int, size: int) -> tuple[bytes, int]:
-        """Return bytes of an object, up to its end, and its size."""
+    def read_range(self, path: str, start: int, size: int, tag: str | None = None) -> tuple[bytes, Any]:
+        """Return bytes of an object, up to its end, and its size and ETag; raise OSError unless that is `tag`."""
         import obstore
+        from obstore.exceptions import PreconditionError
 
         bucket, key = _split(path)
+        options: Any = {"range": (start, start + size)} | ({"if_match": tag} if tag else {})
 
-        def read() -> tuple[bytes, int]:
-            answer = obstore.get(_store(self.protocol, bucket), key, options={"range": (start, start + size)})
-            data, total = bytes(answer.bytes()), int(answer.meta["size"])
+        def read() -> tuple[bytes, Any]:
+            answer = obstore.get(_store(self.protocol, bucket), key, options=options)
+            data, total = bytes(answer.bytes()), answer.meta["size"]
             if len(data) != min(size, total - start):
                 raise OSError(f"{len(data):,} of {min(size, total - start):,} bytes arrived")
-            return data, total
+            return data, answer.meta
 
-        return _request(read)
+        try:
+            return _request(read)
+        except PreconditionError as error:
+            raise OSError("it was replaced while it was read") from error
 
     def put(self, path: str, file: BinaryIO) -> None:
         """Write a file as an object."""
         import obstore
 
-        self._check_leases(path)
         bucket, key = _split(path)
 
         def write() -> None:
+            self._check_leases(path)  # before every try: the ones before may have taken longer than the lease
             file.seek(0)
             obstore.put(_store(self.protocol, bucket), key, file, chunk_size=_PART_BYTES, max_concurrency=_PARTS)
 
@@ -251,30 +278,39 @@ class _ThreadedFile:
         return getattr(self._files.file, name)
 
 
-class Upload(io.RawIOBase):
-    """A temporary local file that becomes an object when it is closed, unless it was discarded."""
+class Upload:
+    """A temporary local file that becomes an object when it is closed; not if its block raises, or it is forgotten."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store
         self._path = path
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="webtext-upload-")  # noqa: SIM115 - closed by `discard`
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
+    def __enter__(self) -> Upload:
+        """Return the file."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Upload what was written, unless the block raised."""
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
 
     def write(self, data: Any) -> int:
         """Write bytes to the temporary file."""
         return self._file.write(data)
 
+    def flush(self) -> None:
+        """Do nothing: the object is written at the end."""
+
     def discard(self) -> None:
         """Close without writing the object."""
         self._file.close()
-        super().close()
 
     def close(self) -> None:
         """Upload what was written."""
-        if not self.closed:
+        if not self._file.closed:
             try:
                 self._store.put(self._path, self._file)
             finally:
@@ -289,14 +325,14 @@ class _Ranges(io.RawIOBase):
         self._path = path
         self._position = self._start = 0
         try:
-            block, self._size = store.read_range(path, 0, first_range)
+            block, meta = store.read_range(path, 0, first_range)
         except FileNotFoundError:
             raise
         except OSError:  # no range of an empty object can be read
-            self._size = int(store.info(path)["size"])
-            if self._size:
+            if store.info(path)["size"]:
                 raise
-            block = b""
+            block, meta = b"", {"size": 0, "e_tag": None}
+        self._size, self._tag = meta["size"], meta["e_tag"]
         self._block = memoryview(block)
 
     def readable(self) -> bool:
@@ -329,7 +365,8 @@ class _Ranges(io.RawIOBase):
                 end = min(self._position + max(wanted - done, ahead), self._size)
                 # At the end are indexes and footers, which are read backwards.
                 self._start = self._position if end < self._size else max(0, min(self._position, end - _FIRST_RANGE))
-                self._block = memoryview(self._store.read_range(self._path, self._start, end - self._start)[0])
+                block, _ = self._store.read_range(self._path, self._start, end - self._start, self._tag)
+                self._block = memoryview(block)
             part = self._block[self._position - self._start :][: wanted - done]
             buffer[done : done + len(part)] = part
             done += len(part)
@@ -360,7 +397,7 @@ def _store(protocol: str, bucket: str) -> Any:
 
         more["credential_provider"] = Boto3CredentialProvider()
     connect: Any = from_url
-    return connect(url, client_options=options, **more)
+    return connect(url, client_options=options, retry_config={"retry_timeout": seconds(seconds=_RETRY_S)}, **more)
 
 
 def _request(send: Callable[[], Result]) -> Result:

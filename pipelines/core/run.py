@@ -410,7 +410,7 @@ def stage_run(
         except BaseException as error:
             if run.lock and isinstance(error, Exception):
                 # What another process did that took the lock may be the cause; a store may not answer.
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(StorageError):
                     run.lock.check()
             if isinstance(error, InputError):
                 run.mark_refused()

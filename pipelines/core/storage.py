@@ -350,7 +350,7 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     temporary = plain if is_object else f"{plain}.tmp-{_MACHINE}-{os.getpid()}-{next(_temporary_numbers)}"
     with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
-        raw = cast(BinaryIO, file_system.open(temporary, "wb"))
+        raw: Any = file_system.open(temporary, "wb")
     writer = HashingWriter(raw, path, durable)
     try:
         yield writer

@@ -10,10 +10,11 @@ import threading
 import time
 from typing import Any
 
+import obstore
 import pytest
 
-from pipelines.core import lease, storage
-from pipelines.core.errors import LockedError
+from pipelines.core import lease, object_store, storage
+from pipelines.core.errors import LockedError, StorageError
 from pipelines.core.folder_lock import folder_lock, writer_of
 from pipelines.core.object_store import ObjectStore
 
@@ -121,6 +122,23 @@ def test_a_store_that_does_not_answer_ends_the_lock_only_after_its_lease(
             time.sleep(0.6)
             lock.check()
             time.sleep(0.8)
-            with pytest.raises(OSError, match="503"):
+            with pytest.raises(StorageError, match="cannot lock: 503"):
                 lock.check()
         lock.check()
+
+
+def test_an_upload_that_is_repeated_asks_for_the_lock_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = obstore.put
+    with folder_lock(bucket):
+        token, _ = object_store.leases[f"{bucket}/.lock".partition("://")[2]]
+        monkeypatch.setitem(object_store.leases, f"{bucket}/.lock".partition("://")[2], (token, 0.0))
+
+        def take_the_lock_and_fail(*arguments: Any, **options: Any) -> None:
+            monkeypatch.setattr(obstore, "put", put)
+            put(arguments[0], ".lock", b'{"owner": "process 1 on another host", "token": "another"}')
+            raise OSError("timeout")
+
+        monkeypatch.setattr(obstore, "put", take_the_lock_and_fail)
+        with pytest.raises(LockedError, match="process 1 on another host took it over"):
+            storage.write_bytes(f"{bucket}/data", b"data")
+    assert not storage.exists(f"{bucket}/data")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import random
+import threading
+import warnings
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unreliable_proxy import unreliable_proxy
 
 from pipelines.core import local_cache, object_store, storage
 from pipelines.core.errors import InputError, StorageError
+from pipelines.core.folder_lock import folder_lock
 from pipelines.core.object_store import ObjectStore
 
 
@@ -33,9 +40,9 @@ def test_a_file_that_is_read_in_order_takes_few_requests(bucket: str, monkeypatc
     sizes: list[int] = []
     read_range = ObjectStore.read_range
 
-    def record(store: ObjectStore, path: str, start: int, size: int) -> bytes:
+    def record(store: ObjectStore, path: str, start: int, size: int, tag: str | None = None) -> tuple[bytes, Any]:
         sizes.append(size)
-        return read_range(store, path, start, size)
+        return read_range(store, path, start, size, tag)
 
     monkeypatch.setattr(ObjectStore, "read_range", record)
     with storage.open_read(f"{bucket}/data") as stream:
@@ -102,3 +109,62 @@ def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: p
     storage.write_bytes(f"{bucket}/large", b"x" * 3_000)
     with pytest.raises(StorageError, match=r"has no room for a file of 3 kB .* --scratch"):
         storage.mapped_path(f"{bucket}/large")
+
+
+class _Refusal(BaseHTTPRequestHandler):
+    """Answers every request that access is denied."""
+
+    def parse_request(self) -> bool:
+        """Answer before the method is looked at."""
+        if super().parse_request():
+            self.send_error(403)
+        return False
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def denied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a folder to which the store denies access."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusal)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    object_store._store.cache_clear()
+    yield f"{bucket}/folder"
+    server.shutdown()
+    server.server_close()
+    object_store._store.cache_clear()
+
+
+@pytest.mark.parametrize("question", ["exists", "is_file", "is_folder", "list_folder", "glob", "remove", "size_bytes"])
+def test_a_store_that_refuses_an_answer_does_not_look_empty(denied: str, question: str) -> None:
+    with pytest.raises(StorageError, match=r"^s3://.*: cannot (read|remove): "):
+        getattr(storage, question)(f"{denied}/*/data" if question == "glob" else denied)
+
+
+def test_a_lock_that_the_store_refuses_is_an_error_of_the_store(denied: str) -> None:
+    with pytest.raises(StorageError, match=r"^s3://.*/folder: cannot lock: "), folder_lock(denied):
+        pass
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(bucket: str) -> None:
+    storage.write_bytes(f"{bucket}/data", b"a" * 1_000_000)
+    with storage.open_read(f"{bucket}/data") as stream:
+        assert stream.read(1) == b"a"
+        storage.write_bytes(f"{bucket}/data", b"b" * 1_000_000)
+        with pytest.raises(OSError, match="replaced while it was read"):
+            stream.read()
+
+
+def test_a_file_whose_writer_fails_or_forgets_it_does_not_become_an_object(bucket: str) -> None:
+    store, path = storage.file_system(bucket), f"{bucket}/data".partition("://")[2]
+    with pytest.raises(TypeError), store.open(path, "wb") as stream:
+        stream.write("text")
+    forgotten = store.open(path, "wb")
+    forgotten.write(b"x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del forgotten
+        gc.collect()
+    assert storage.walk_files(bucket) == []
