@@ -11,7 +11,7 @@ from typing import Protocol
 
 import filelock
 
-from pipelines.core import lease, storage
+from pipelines.core import lease, local_cache, storage
 from pipelines.core.errors import LockedError, StorageError
 from pipelines.core.lease import Lease
 from pipelines.core.object_store import ObjectStore
@@ -48,10 +48,12 @@ def folder_lock(folder: str) -> Iterator[FolderLock]:
     if isinstance(file_system, ObjectStore):
         path = storage.join(folder, _LOCK).partition("://")[2]
         with Lease(file_system, path, folder, owner) as lease:
+            local_cache.known_copies.clear()
             yield lease
         return
     lock = _local_lock if storage.is_local(folder) else _object_lock
     with lock(folder, owner):
+        local_cache.known_copies.clear()
         yield _UntilExit()
 
 

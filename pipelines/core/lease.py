@@ -15,7 +15,7 @@ import time
 import uuid
 from types import TracebackType
 
-from pipelines.core import local_cache, object_store, storage
+from pipelines.core import object_store, storage
 from pipelines.core.errors import LockedError
 from pipelines.core.object_store import ObjectStore
 
@@ -51,7 +51,6 @@ class Lease:
                 if not self._write("create" if dead is None else {"e_tag": dead}):
                     self._refuse()
                 time.sleep(self._valid_s)  # until no worker of the other process relies on what it was told
-        local_cache.known_copies.clear()
         object_store.leases[self._path] = str(self._facts["token"]), self._valid_s
         self._thread.start()
         return self

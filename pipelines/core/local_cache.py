@@ -1,7 +1,7 @@
 """Local copies of remote files that must be mapped into memory: one per machine and version of a file.
 
 The folder is that of `--scratch`, by default one of this user in the folder of temporary files. A copy stays until
-others need its space; a download that was interrupted is overwritten by the next one.
+others need its space; a download that was interrupted is removed by the next one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIN_FREE_SHARE = 0.05  # of the disk
 _COPY, _PART, _LOCK = ".copy", ".part", ".lock"
 
 # The copies that this process knows to be of the current version, by protocol and path. Cleared by what may follow a
-# change of files by others: the start of a map, and of a run.
+# change of files by others: the start of a map, and the lock of an output folder.
 known_copies: dict[tuple[str, str], str] = {}
 
 
@@ -55,9 +55,9 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
     with filelock.FileLock(copy.with_suffix(_LOCK)):
-        if copy.exists():
+        try:
             os.utime(copy)  # the latest use
-        else:
+        except FileNotFoundError:
             _make_room(folder, int(info["size"]))
             part = copy.with_suffix(_PART)
             file_system.get_file(plain, str(part))
@@ -66,19 +66,22 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove the copies that were not used for longest until a file fits.
+    """Remove downloads of killed processes, and the copies that were not used for longest until a file fits.
 
     Those that are mapped into memory stay readable where they are mapped.
     """
-    copies = sorted(folder.glob(f"*{_COPY}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    while True:
-        total, _, free = shutil.disk_usage(folder)
-        if free - size > total * _MIN_FREE_SHARE:
-            return
-        if not copies:
-            raise StorageError(
-                f"{folder}: has no room for a file of {format_bytes(size)} ({format_bytes(free)} are free); name a "
-                "larger disk with --scratch"
-            )
-        with contextlib.suppress(FileNotFoundError):
+    with filelock.FileLock(folder / f"room{_LOCK}"):
+        for part in folder.glob(f"*{_PART}"):
+            with contextlib.suppress(filelock.Timeout), filelock.FileLock(part.with_suffix(_LOCK), timeout=0):
+                part.unlink(missing_ok=True)
+        copies = sorted(folder.glob(f"*{_COPY}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        while True:
+            total, _, free = shutil.disk_usage(folder)
+            if free - size > total * _MIN_FREE_SHARE:
+                return
+            if not copies:
+                raise StorageError(
+                    f"{folder}: has no room for a file of {format_bytes(size)} ({format_bytes(free)} are free); name "
+                    "a larger disk with --scratch"
+                )
             copies.pop().unlink()

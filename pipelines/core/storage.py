@@ -479,6 +479,7 @@ def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) 
         os.replace(temporary, final)
     else:
         file_system.mv(temporary, final)
+        forget_copy(file_system, final)
 
 
 @contextlib.contextmanager

@@ -90,6 +90,12 @@ def test_a_mapped_file_is_downloaded_once_per_version(
     assert storage.mapped_path(path) == str(first)
     storage.write_bytes(path, b"two")
     assert Path(storage.mapped_path(path)).read_bytes() == b"two"
+    storage.write_bytes(f"{bucket}/other", b"three")
+    storage.move(f"{bucket}/other", path)
+    assert Path(storage.mapped_path(path)).read_bytes() == b"three"
+    ObjectStore("s3").put(path.partition("://")[2], io.BytesIO(b"four"))  # like another process
+    with folder_lock(str(tmp_path / "output")):
+        assert Path(storage.mapped_path(path)).read_bytes() == b"four"
 
 
 def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +103,11 @@ def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: p
     sizes = dict.fromkeys("abc", 1000)
 
     def usage(_folder: Path) -> tuple[int, int, int]:
-        used = sum(copy.stat().st_size for copy in tmp_path.glob("*.copy"))
+        used = sum(file.stat().st_size for file in tmp_path.iterdir())
         return 3_000, used, 3_000 - used
 
     monkeypatch.setattr(local_cache.shutil, "disk_usage", usage)
+    (tmp_path / "killed.part").write_bytes(bytes(1000))
     copies = {}
     for name, size in sizes.items():
         storage.write_bytes(f"{bucket}/{name}", name.encode() * size)
