@@ -18,6 +18,9 @@ from pipelines.stages.train_bpe.estimate import TrainingEstimate, estimate_train
 
 _DRIVER_BYTES = 400_000_000  # Python with the libraries, whatever the input
 _BYTES_PER_WORD = 6  # of English text, with the space
+# Of the process that distributes the tasks, per document; and of the joining of the filter's parts in overlap-index, per
+# byte: benchmarks/driver.md.
+_DRIVER_S_PER_DOCUMENT, _DRIVER_BYTES_PER_DOCUMENT, _JOIN_S_PER_BYTE = 0.7e-6, 22, 4e-9
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 # Requests of a task in an object store besides those for its data, by dedup and the others; of data, bytes per request.
 _DEDUP_REQUESTS, _TASK_REQUESTS, _REQUEST_BYTES = 150, 60, 16 << 20
@@ -66,7 +69,7 @@ class StageProjection:
 class _Step:
     """A stage with the amounts that it reads and the bytes that it keeps.
 
-    `driver_s` and `driver_bytes` are the time and memory of what one process does.
+    `driver_s` and `driver_bytes` are time and memory of what one process does, without what it does per document.
     """
 
     stage: str
@@ -74,6 +77,7 @@ class _Step:
     unit: str
     input_bytes: float
     kept_bytes: float
+    documents: float = 0.0
     driver_s: float = 0.0
     driver_bytes: float = 0.0
 
@@ -93,7 +97,7 @@ def project(
 
 
 def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
-    text, unique = work.text_bytes, work.unique_bytes
+    text, unique, kept = work.text_bytes, work.unique_bytes, work.unique_documents
     sample = "".join(work.sample.sample).encode()
     ratio = len(pa.Codec("zstd", 1).compress(sample)) / len(sample)  # as documents are stored
     links, warc = _LINK_BYTES * work.links, work.page_bytes * work.pages
@@ -105,26 +109,27 @@ def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
         _Step("scrape", work.submissions, "submissions", 0.0, links),
         _Step("fetch", work.links, "links", links, warc),
         _Step("extract", work.pages, "pages", warc, ratio * text),
-        _Step("dedup", text, "bytes", ratio * text, ratio * unique),
-        _Step("remove-wikipedia", unique, "bytes", ratio * unique, ratio * unique),
-        _Step("train-bpe", unique, "bytes", ratio * unique, counts, merging.merging_s, merging.merging_bytes),
-        _Step("tokenize", unique, "bytes", ratio * unique, tokens),
-        _Step("overlap-index", unique, "bytes", ratio * unique, index),
-        _Step("overlap-report", unique, "bytes", ratio * unique, report),
+        _Step("dedup", text, "bytes", ratio * text, ratio * unique, work.documents),
+        _Step("remove-wikipedia", unique, "bytes", ratio * unique, ratio * unique, kept),
+        _Step("train-bpe", unique, "bytes", ratio * unique, counts, kept, merging.merging_s, merging.merging_bytes),
+        _Step("tokenize", unique, "bytes", ratio * unique, tokens, kept),
+        _Step("overlap-index", unique, "bytes", ratio * unique, index, kept, _JOIN_S_PER_BYTE * index),
+        _Step("overlap-report", unique, "bytes", ratio * unique, report, kept),
     ]
     return [step for step in steps if step.amount]
 
 
 def _project_step(step: _Step, rate: Rate, shards: int, available: Resources) -> StageProjection:
-    driver_bytes = _DRIVER_BYTES + step.driver_bytes
+    driver_bytes = _DRIVER_BYTES + step.driver_bytes + _DRIVER_BYTES_PER_DOCUMENT * step.documents
+    alone_s = step.driver_s + _DRIVER_S_PER_DOCUMENT * step.documents
     fitting = int((available.memory_bytes - driver_bytes) // rate.worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, shards)
-    driver_s, core_s = rate.fixed_s + step.driver_s, step.amount * rate.core_s
-    seconds = driver_s + core_s / busy
-    if rate.fixed_s > core_s / busy + step.driver_s:
+    shared_s = step.amount * rate.core_s / busy
+    seconds = rate.fixed_s + alone_s + shared_s
+    if rate.fixed_s > alone_s + shared_s:
         bottleneck = "start"
-    elif driver_s > core_s / busy:
+    elif alone_s > shared_s:
         bottleneck = "one process"
     elif fitting < available.cores:
         bottleneck = "memory"

@@ -404,6 +404,7 @@ def test_a_remote_store_gets_the_same_files(corpus: Path, name: str) -> None:
         assert remote == local
 
 
+@pytest.mark.slow  # test_build_in_bucket and test_unreliable_store do the same for most stages
 def test_a_corpus_in_an_object_store_has_the_same_files(corpus: Path, bucket: str) -> None:
     # The pages are copied, since their times would differ.
     for path in filter(Path.is_file, (corpus / "fetch").rglob("*")):
