@@ -51,8 +51,16 @@ class RayExecutor:
     @property
     def workers(self) -> int:
         """How many tasks it runs at the same time; more after nodes were added."""
-        cores = int(self._ray.cluster_resources().get("CPU", 1))
-        return min(cores, self._limit or cores)
+        return min(self._cores, self._limit or self._cores)
+
+    @property
+    def _cores(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    @property
+    def _most_submitted(self) -> int:
+        cores = self._cores
+        return self._limit if self._limit and self._limit < cores else _SUBMITTED_PER_CORE * cores
 
     @property
     def memory_bytes(self) -> int | None:
@@ -87,12 +95,12 @@ class RayExecutor:
         units = _Units(self._running, key, on_progress)
         waiting = enumerate(items)
         pending: dict[Any, tuple[int, Item]] = {}
-        workers, asked_at = self.workers, time.monotonic()
+        most_submitted, asked_at = self._most_submitted, time.monotonic()
         try:
             while True:
                 if time.monotonic() - asked_at > _REPORT_S:  # not for every task: it takes a millisecond
-                    workers, asked_at = self.workers, time.monotonic()
-                for number, item in itertools.islice(waiting, _SUBMITTED_PER_CORE * workers - len(pending)):
+                    most_submitted, asked_at = self._most_submitted, time.monotonic()
+                for number, item in itertools.islice(waiting, max(0, most_submitted - len(pending))):
                     task = remote.options(name=name(item))
                     # In a tuple, so that Ray does not fetch what is stored for every task.
                     pending[task.remote((key, stored), (item, name(item), number))] = number, item

@@ -79,6 +79,20 @@ def test_a_node_runs_only_tasks_that_fit_into_its_memory(executor: Executor) -> 
         assert any(start < end for (_, end), (start, _) in itertools.pairwise(times)) == fits
 
 
+def test_no_more_tasks_run_than_workers_were_asked_for(executor: Executor) -> None:
+    assert executor.workers == 2
+    intervals = [interval for _, interval in make_executor(1, "ray").map(_sleep, range(3), None, len, str)]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(sorted(intervals)))
+
+
+def test_a_cluster_that_loses_a_node_finishes_what_it_began(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = itertools.chain([2], itertools.repeat(1))
+    monkeypatch.setattr(type(executor), "_cores", property(lambda _executor: next(cores)))
+    assert len(list(executor.map(_sleep, range(8), None, len, str))) == 8
+
+
 def test_errors_name_the_task(executor: Executor) -> None:
     with pytest.raises(InputError, match=r"^the third file is bad$"):
         list(executor.map(_refuse, range(8), None, lambda _: None, str))
