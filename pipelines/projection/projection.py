@@ -18,8 +18,8 @@ from pipelines.stages.train_bpe.estimate import TrainingEstimate, estimate_train
 
 _DRIVER_BYTES = 400_000_000  # Python with the libraries, whatever the input
 _BYTES_PER_WORD = 6  # of English text, with the space
-# Of the process that distributes the tasks, per document; and of the joining of the filter's parts in overlap-index, per
-# byte: benchmarks/driver.md.
+# Of the process that distributes the tasks, per document; and of joining the filter's parts in overlap-index, per byte:
+# benchmarks/driver.md.
 _DRIVER_S_PER_DOCUMENT, _DRIVER_BYTES_PER_DOCUMENT, _JOIN_S_PER_BYTE = 0.7e-6, 22, 4e-9
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 # Requests of a task in an object store besides those for its data, by dedup and the others; of data, bytes per request.
