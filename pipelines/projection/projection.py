@@ -86,14 +86,15 @@ def project(
     work: Workload, rates: Mapping[str, Rate], available: Resources, fetch: FetchConfig, latency_s: float
 ) -> list[StageProjection]:
     """Return the projection of every stage that has something to do, in order."""
-    stages = []
+    stages, kept = [], 0.0
     for step in _steps(work, rates):
         rate = rates[step.stage]
         projection = _project_step(step, rate, work.shards, available)
         if step.stage == "fetch":
             projection = _with_crawl(projection, work, rate, fetch, latency_s, available)
-        stages.append(projection)
-    return [dataclasses.replace(stage, money=_price(stage, available)) for stage in stages]
+        stages.append(dataclasses.replace(projection, money=_price(projection, kept, available)))
+        kept += projection.kept_bytes
+    return stages
 
 
 def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
@@ -191,12 +192,17 @@ def _estimate_merging(work: Workload) -> TrainingEstimate:
     return training
 
 
-def _price(stage: StageProjection, available: Resources) -> float | None:
-    """Return what a stage costs: all cores while it runs, its files for as long, and its requests."""
+def _price(stage: StageProjection, kept_bytes: float, available: Resources) -> float | None:
+    """Return what a stage costs: all cores while it runs, all files that are there for as long, and its requests."""
     if not available.has_prices:
         return None
     return (
         (available.price_core_hour or 0) * stage.core_hours
-        + (available.price_gb_month or 0) * stage.disk_bytes / 1e9 * stage.seconds / 3600 / _HOURS_PER_MONTH
+        + (available.price_gb_month or 0)
+        * (kept_bytes + stage.disk_bytes)
+        / 1e9
+        * stage.seconds
+        / 3600
+        / _HOURS_PER_MONTH
         + (available.price_1000_requests or 0) * stage.requests / 1000
     )

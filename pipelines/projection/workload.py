@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from pydoc_data.topics import topics
 
-from pipelines.build import CorpusConfig
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import DocumentsEstimate, estimate_documents
@@ -105,7 +104,7 @@ def of_corpus(corpus: str) -> Workload:
         text_bytes=estimate.text_bytes,
         unique_documents=kept * extract.records_out,
         unique_bytes=kept * estimate.text_bytes,
-        shards=CorpusConfig(corpus).options("scrape", ScrapeConfig).shards,
+        shards=len(extract.final_shards),
         basis=f"the corpus {corpus}",
         sample=estimate,
     )

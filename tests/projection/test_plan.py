@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pipelines.core import shards
+from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manifest
 from pipelines.core.progress import Silent
 from pipelines.projection import calibration
 from pipelines.projection.calibration import Calibration, Rate, calibrate
@@ -70,8 +73,9 @@ def test_what_one_process_does_is_not_divided() -> None:
 def test_money_is_that_of_idle_cores_too() -> None:
     stage = _project(webtext(), nodes=2, price_core_hour=0.1)["fetch"]
     assert stage.money == pytest.approx(stage.seconds / 3600 * 16 * 0.1)
-    stage = _project(webtext(), price_gb_month=1.0)["dedup"]
-    assert stage.money == pytest.approx(stage.disk_bytes / 1e9 * stage.seconds / 3600 / 730)
+    scrape, fetch, extract, dedup, *_ = _project(webtext(), price_gb_month=1.0).values()
+    stored = scrape.kept_bytes + fetch.kept_bytes + extract.kept_bytes + dedup.disk_bytes
+    assert dedup.money == pytest.approx(stored / 1e9 * dedup.seconds / 3600 / 730)
     assert _project(webtext())["dedup"].money is None
 
 
@@ -104,6 +108,25 @@ def test_documents_are_planned_from_dedup_on(tmp_path: Path, rates: str, capsys:
     assert result["workload"]["text_bytes"] == sum(map(len, texts))
     assert result["fastest_fetch"] is None
     assert result["total"]["seconds"] == sum(stage["seconds"] for stage in result["stages"])
+
+
+def test_a_corpus_is_a_sample(tmp_path: Path, rates: str, capsys: pytest.CaptureFixture[str]) -> None:
+    amounts = {"scrape": (1000, 100), "fetch": (100, 80), "extract": (80, 60), "dedup": (60, 45)}
+    for stage, (records_in, records_out) in amounts.items():
+        folder, entries = str(tmp_path / stage), []
+        for number in range(2):  # the second shard of extract has no documents
+            name = shards.shard_name("pages" if stage == "fetch" else "documents", number)
+            with shards.write_shard(folder, name, pa.schema([("text", pa.string())])) as output:
+                for _ in range(0 if number else records_out):
+                    output.writer.write({"text": "some text"})
+            files = (shards.write_file(folder, f"pages-0000{number}.warc.gz", bytes(4000)),) if stage == "fetch" else ()
+            share = (0, 0) if number else (records_in, records_out)
+            entries.append(ShardEntry("shards", name, *share, files=files or (output.entry,)))
+        write_manifest(folder, Manifest(Identity(stage, 1, {}, {}), tuple(entries)))
+    work = _plan(capsys, "--corpus", str(tmp_path), "--links", "1000", "--calibration", rates)["workload"]
+    assert (work["submissions"], work["pages"], work["documents"], work["unique_documents"]) == (10_000, 800, 600, 450)
+    assert (work["text_bytes"], work["unique_bytes"], work["shards"]) == (600 * 9, 450 * 9, 2)
+    assert work["page_bytes"] == 100
 
 
 def test_the_table_fits_a_terminal(rates: str, capsys: pytest.CaptureFixture[str]) -> None:
