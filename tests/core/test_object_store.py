@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from unreliable_proxy import unreliable_proxy
 
@@ -175,3 +176,12 @@ def test_a_file_whose_writer_fails_or_forgets_it_does_not_become_an_object(bucke
         del forgotten
         gc.collect()
     assert storage.walk_files(bucket) == []
+
+
+def test_an_object_that_is_too_large_for_a_copy_request_is_moved(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_MAX_COPY_BYTES", 1_000)
+    monkeypatch.setattr(obstore, "copy", None)
+    storage.write_bytes(f"{bucket}/data", b"x" * 1_001)
+    storage.move(f"{bucket}/data", f"{bucket}/moved")
+    assert storage.walk_files(bucket) == [f"{bucket}/moved"]
+    assert storage.read_bytes(f"{bucket}/moved") == b"x" * 1_001
