@@ -12,7 +12,7 @@ from typing import Protocol
 import filelock
 
 from pipelines.core import lease, local_cache, storage
-from pipelines.core.errors import LockedError, StorageError
+from pipelines.core.errors import InputError, LockedError, StorageError
 from pipelines.core.lease import Lease
 from pipelines.core.object_store import ObjectStore
 
@@ -63,8 +63,10 @@ def writer_of(folder: str) -> str | None:
     if not storage.exists(path):
         return None
     if isinstance(storage.file_system(folder), ObjectStore):
-        age = time.time() - storage.modified_at(path).timestamp()
-        return None if age > _FORGOTTEN * lease.SECONDS else str(storage.read_json(path)["owner"])
+        with contextlib.suppress(InputError):  # it was removed meanwhile
+            age = time.time() - storage.modified_at(path).timestamp()
+            return None if age > _FORGOTTEN * lease.SECONDS else str(storage.read_json(path)["owner"])
+        return None
     with contextlib.suppress(LockedError, StorageError), folder_lock(folder):
         return None  # its process was killed
     return storage.read_bytes(path).decode()

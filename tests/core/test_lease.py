@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 import subprocess
 import sys
@@ -142,3 +143,18 @@ def test_an_upload_that_is_repeated_asks_for_the_lock_again(bucket: str, monkeyp
         with pytest.raises(LockedError, match="process 1 on another host took it over"):
             storage.write_bytes(f"{bucket}/data", b"data")
     assert not storage.exists(f"{bucket}/data")
+
+
+def test_a_lock_that_is_removed_while_it_is_looked_at_has_no_writer(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modified_at = storage.modified_at
+
+    def remove_afterwards(path: str) -> dt.datetime:
+        modified = modified_at(path)
+        storage.remove(path)
+        return modified
+
+    monkeypatch.setattr(storage, "modified_at", remove_afterwards)
+    storage.write_bytes(f"{bucket}/.lock", b'{"owner": "process 1 on a host", "token": "token"}')
+    assert writer_of(bucket) is None
