@@ -1,7 +1,7 @@
 """The lock of a folder in an object store: an object with a lease, which its holder renews.
 
-Its ETag changes with every renewal. Whoever finds a lock watches it: one that is not renewed for as long as a lease is
-that of a dead process, and is replaced on the condition that it is still the same. So no two clocks are compared. A
+Its version changes with every renewal. Whoever finds a lock watches it: one that is not renewed for as long as a lease
+is that of a dead process, and is replaced on the condition that it is still the same. So no two clocks are compared. A
 holder that slept for longer than its lease renews before it writes anything else, which fails if it was replaced; its
 worker processes ask for the lock before changes, see `ObjectStore`.
 """
@@ -17,7 +17,7 @@ from types import TracebackType
 
 from pipelines.core import object_store, storage
 from pipelines.core.errors import LockedError
-from pipelines.core.object_store import ObjectStore
+from pipelines.core.object_store import ObjectStore, Version
 
 SECONDS = 60.0
 # In the time of a lease: how often its holder renews it, and its workers ask for it.
@@ -36,7 +36,7 @@ class Lease:
         self._renewals = 0
         self._seconds = SECONDS
         self._valid_s = SECONDS / _ANSWERS
-        self._tag: str | None = None
+        self._version: Version | None = None
         self._renewed_at = 0.0
         self._is_lost = False
         self._mutex = threading.Lock()
@@ -48,7 +48,7 @@ class Lease:
         with storage.translate_os_errors(self._folder, "lock"):
             if not self._write("create"):
                 dead = self._watch()
-                if not self._write("create" if dead is None else {"e_tag": dead}):
+                if not self._write(dead or "create"):
                     self._refuse()
                 time.sleep(self._valid_s)  # until no worker of the other process relies on what it was told
         object_store.leases[self._path] = str(self._facts["token"]), self._valid_s
@@ -83,33 +83,33 @@ class Lease:
 
     def _renew(self) -> bool:
         with self._mutex:
-            self._is_lost = not self._write({"e_tag": self._tag})
+            self._is_lost = not self._write(self._version)
             return not self._is_lost
 
-    def _write(self, mode: str | dict[str, str | None]) -> bool:
+    def _write(self, mode: str | Version | None) -> bool:
         """Write the lock on a condition; return whether it is this process's afterwards."""
         sent_at = time.monotonic()
         self._renewals += 1  # without it, the content and so its ETag would stay the same
         content = json.dumps({**self._facts, "renewals": self._renewals}).encode()
-        tag = self._store.put_if(self._path, content, mode)
-        if tag is None:
+        version = self._store.put_if(self._path, content, mode)
+        if version is None:
             # An answer may have been lost, and the repeated request refused because of the first one.
-            facts, tag = self._store.read_lock(self._path)
+            facts, version = self._store.read_lock(self._path)
             if facts.get("token") != self._facts["token"]:
                 return False
-        self._tag, self._renewed_at = tag, sent_at
+        self._version, self._renewed_at = version, sent_at
         return True
 
-    def _watch(self) -> str | None:
-        """Return the tag of a lock that is not renewed for a lease, None if it was removed; else raise LockedError."""
+    def _watch(self) -> Version | None:
+        """Return the version of a lock that is not renewed, None for a removed one; else raise LockedError."""
         _, first = self._store.read_lock(self._path)
         end = time.monotonic() + self._seconds
         while first is not None and time.monotonic() < end:
             time.sleep(min(_POLL_S, self._seconds / _RENEWALS))
-            _, tag = self._store.read_lock(self._path)
-            if tag not in (first, None):
+            _, version = self._store.read_lock(self._path)
+            if version not in (first, None):
                 self._refuse()
-            first = tag
+            first = version
         return first
 
     def _refuse(self) -> None:

@@ -46,6 +46,8 @@ _PART_BYTES, _PARTS = 32 << 20, 2
 # S3 refuses to copy larger objects in one request.
 _MAX_COPY_BYTES = 5 << 30
 Result = TypeVar("Result")
+Version = dict[str, str]
+"""By what a condition knows an object: its ETag and, on Google Cloud Storage, its generation (`version`)."""
 
 
 class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
@@ -202,8 +204,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
         _request(write)
 
-    def put_if(self, path: str, content: bytes, condition: Any) -> str | None:
-        """Write an object if there is none (`create`) or it has an `e_tag`; return its ETag, None if it was refused."""
+    def put_if(self, path: str, content: bytes, condition: Any) -> Version | None:
+        """Write an object if there is none (`create`) or of a version; return its version, None if it was refused."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -213,7 +215,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
             return obstore.put(_store(self.protocol, bucket), key, content, mode=condition)
 
         try:
-            return _request(write)["e_tag"]  # type: ignore[no-any-return]
+            return _version(_request(write))
         except (AlreadyExistsError, PreconditionError):
             return None
         except FileNotFoundError as error:
@@ -221,15 +223,15 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 raise StorageError(f"{self.protocol}://{bucket}: no such bucket") from error
             return None  # what was there was removed
 
-    def read_lock(self, path: str) -> tuple[dict[str, Any], str | None]:
-        """Return what the lock of a folder says and its ETag; empty and None if there is none."""
+    def read_lock(self, path: str) -> tuple[dict[str, Any], Version | None]:
+        """Return what the lock of a folder says and its version; empty and None if there is none."""
         import obstore
 
         bucket, key = _split(path)
 
-        def read() -> tuple[dict[str, Any], str | None]:
+        def read() -> tuple[dict[str, Any], Version | None]:
             answer = obstore.get(_store(self.protocol, bucket), key)
-            return json.loads(bytes(answer.bytes())), answer.meta["e_tag"]
+            return json.loads(bytes(answer.bytes())), _version(answer.meta)
 
         try:
             return _request(read)
@@ -437,6 +439,10 @@ def _reason(message: str) -> str:
 def _split(path: str) -> tuple[str, str]:
     bucket, _, key = path.rpartition("://")[2].partition("/")
     return bucket, key.strip("/")
+
+
+def _version(answer: Any) -> Version:
+    return {name: answer[name] for name in ("e_tag", "version") if answer[name]}
 
 
 def _entry(bucket: str, meta: Any) -> dict[str, Any]:

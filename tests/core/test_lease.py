@@ -158,3 +158,20 @@ def test_a_lock_that_is_removed_while_it_is_looked_at_has_no_writer(
     monkeypatch.setattr(storage, "modified_at", remove_afterwards)
     storage.write_bytes(f"{bucket}/.lock", b'{"owner": "process 1 on a host", "token": "token"}')
     assert writer_of(bucket) is None
+
+
+def test_a_renewal_names_the_generation_by_which_google_cloud_storage_knows_the_lock(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = obstore.put
+    modes: list[Any] = []
+
+    def put_generation(*arguments: Any, mode: Any, **options: Any) -> Any:
+        modes.append(mode)
+        return {**put(*arguments, mode=mode, **options), "version": f"generation {len(modes)}"}
+
+    monkeypatch.setattr(obstore, "put", put_generation)
+    with folder_lock(bucket) as lock:
+        lock.check(now=True)
+    assert modes[0] == "create"
+    assert [mode["version"] for mode in modes[1:]] == [f"generation {number}" for number in range(1, len(modes))]
