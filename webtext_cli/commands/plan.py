@@ -50,7 +50,7 @@ from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option, quiet
     metavar="MONEY",
     help="Price of 1,000 requests to an object store.",
 )
-@click.option("--calibrate", is_flag=True, help="Measure the rates of this machine again; takes about two minutes.")
+@click.option("--calibrate", is_flag=True, help="Measure the rates of this machine again; takes some minutes.")
 @click.option(
     "--calibration", metavar="FILE", show_default="one in the user's cache", help="Where the measured rates are kept."
 )
