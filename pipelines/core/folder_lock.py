@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import filelock
@@ -36,8 +36,8 @@ class _UntilExit:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: str) -> Iterator[FolderLock]:
-    """Lock a folder for this process; raise LockedError if another process holds it.
+def folder_lock(folder: str, note: Callable[[str], None] | None = None) -> Iterator[FolderLock]:
+    """Lock a folder for this process; raise LockedError if another process holds it. `note` receives why it waits.
 
     On a local disk the operating system releases the lock when its holder dies, even by `kill -9`; in an object store
     it ends with its lease. In other stores a lock object is written, which has to be removed by hand after a kill.
@@ -47,7 +47,7 @@ def folder_lock(folder: str) -> Iterator[FolderLock]:
     file_system = storage.file_system(folder)
     if isinstance(file_system, ObjectStore):
         path = storage.join(folder, _LOCK).partition("://")[2]
-        with Lease(file_system, path, folder, owner) as lease:
+        with Lease(file_system, path, folder, owner, note) as lease:
             local_cache.known_copies.clear()
             yield lease
         return

@@ -13,6 +13,7 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from types import TracebackType
 
 from pipelines.core import object_store, storage
@@ -26,12 +27,18 @@ _POLL_S = 0.5
 
 
 class Lease:
-    """The lock `path` of a folder, while it is a context; `owner` describes its holder to others."""
+    """The lock `path` of a folder, while it is a context; `owner` describes its holder to others.
 
-    def __init__(self, store: ObjectStore, path: str, folder: str, owner: str) -> None:
+    `note` receives a line if there is a lock that may be that of a dead process.
+    """
+
+    def __init__(
+        self, store: ObjectStore, path: str, folder: str, owner: str, note: Callable[[str], None] | None = None
+    ) -> None:
         self._store = store
         self._path = path
         self._folder = folder
+        self._note = note
         self._facts = {"owner": owner, "token": uuid.uuid4().hex}
         self._renewals = 0
         self._seconds = SECONDS
@@ -102,7 +109,10 @@ class Lease:
 
     def _watch(self) -> Version | None:
         """Return the version of a lock that is not renewed, None for a removed one; else raise LockedError."""
-        _, first = self._store.read_lock(self._path)
+        facts, first = self._store.read_lock(self._path)
+        if self._note and first is not None:
+            owner = facts.get("owner", "another process")
+            self._note(f"{self._folder}: waiting up to {self._seconds:.0f} s, to see whether {owner} still writes it")
         end = time.monotonic() + self._seconds
         while first is not None and time.monotonic() < end:
             time.sleep(min(_POLL_S, self._seconds / _RENEWALS))

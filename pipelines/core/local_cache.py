@@ -51,7 +51,10 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     info = file_system.info(plain)
     version = [str(info.get(name)) for name in ("name", "size", "etag", "modified")]
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), f"webtext-cache-{getpass.getuser()}"))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{folder}: not a folder for copies ({error.strerror}); name one with --scratch") from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
     with filelock.FileLock(copy.with_suffix(_LOCK)):

@@ -390,13 +390,17 @@ def object_store(protocol: str) -> ObjectStore:
 @functools.cache
 def _store(protocol: str, bucket: str) -> Any:
     """Return the client of a bucket, with the credentials that the tools of its provider would find."""
+    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     url = {"gcs": "gs"}.get(protocol, protocol) + f"://{bucket}"
     seconds = dt.timedelta
     options: dict[str, Any] = {"timeout": seconds(seconds=_REQUEST_S), "connect_timeout": seconds(seconds=_CONNECT_S)}
     is_s3 = protocol in ("s3", "s3a")
-    if is_s3 and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if is_s3 and endpoint and not endpoint.startswith(("http://", "https://")):
+        raise StorageError(f"AWS_ENDPOINT_URL: {endpoint!r} does not begin with http:// or https://")
+    if is_s3 and endpoint.startswith("http://"):
         options["allow_http"] = True
     more: Any = {}
     if is_s3 and "AWS_ACCESS_KEY_ID" not in os.environ and find_spec("boto3"):
@@ -404,7 +408,10 @@ def _store(protocol: str, bucket: str) -> Any:
 
         more["credential_provider"] = Boto3CredentialProvider()
     connect: Any = from_url
-    return connect(url, client_options=options, retry_config={"retry_timeout": seconds(seconds=_RETRY_S)}, **more)
+    try:
+        return connect(url, client_options=options, retry_config={"retry_timeout": seconds(seconds=_RETRY_S)}, **more)
+    except BaseError as error:
+        raise StorageError(f"{url}: {_reason(str(error))}") from error
 
 
 def _request(send: Callable[[], Result]) -> Result:
@@ -433,7 +440,7 @@ def _reason(message: str) -> str:
     """Return the code and message of a store's answer, or else the first lines of an error of obstore."""
     if answer := re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", message, re.DOTALL):
         return f"{answer[2].rstrip('.')} ({answer[1]})"
-    return message.partition("\n\nDebug source")[0]
+    return message.partition("Debug source")[0].strip()
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -12,6 +12,8 @@ import itertools
 import logging
 import os
 import pickle
+import re
+import socket
 import threading
 import time
 import uuid
@@ -29,6 +31,7 @@ _SUBMITTED_PER_CORE = 3
 _RETRIES = 3
 _POLL_S = 0.2
 _CANCEL_S = 30.0
+_CONNECT_S = 10.0
 # How often a task reports its progress at most.
 _REPORT_S = 0.5
 # Variables of the driver that workers on all nodes get.
@@ -159,6 +162,7 @@ class RayExecutor:
         if not ray.is_initialized():
             forwarded = {name: value for name in _FORWARDED if (value := os.environ.get(name))}
             address = self._address or os.environ.get("RAY_ADDRESS") or "local"
+            _check_answers(address)
             options: dict[str, Any] = {"address": address, "runtime_env": {"env_vars": forwarded}}
             if address == "local":
                 options |= {"num_cpus": self._limit, "include_dashboard": False}
@@ -167,6 +171,15 @@ class RayExecutor:
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UsageError(f"{address}: cannot connect to this Ray cluster ({error})") from error
         return ray
+
+
+def _check_answers(address: str) -> None:
+    """Raise UsageError if nothing listens at `HOST:PORT`: Ray itself would try to connect for minutes."""
+    if address_parts := re.fullmatch(r"([\w.-]+):(\d{1,5})", address):
+        try:
+            socket.create_connection((address_parts[1], int(address_parts[2])), _CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"{address}: no Ray cluster answers there ({error})") from error
 
 
 class _Units:

@@ -395,7 +395,7 @@ def stage_run(
     with contextlib.ExitStack() as stack:
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
         try:
-            run.lock = stack.enter_context(folder_lock(output))
+            run.lock = stack.enter_context(folder_lock(output, recorded.note))
         except StorageError as error:  # where nothing can be written, a finished result can still be verified
             run.lock_error = error
         else:

@@ -14,6 +14,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -40,6 +41,7 @@ _READ_BYTES = 1 << 20
 _CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
+_MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
 # Of temporary names: on a file system that several machines share, process numbers are not unique.
 _MACHINE = uuid.uuid4().hex[:8]
 _temporary_numbers = itertools.count()
@@ -446,6 +448,9 @@ def file_system(path: str) -> fsspec.AbstractFileSystem:
 
 
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    if _MALFORMED_URL.match(path):  # otherwise a local folder `s3:` would be made
+        shown = re.sub(r"//.*@", "//***@", path)  # may be credentials
+        raise StorageError(f"{shown}: not a URL of an object store; write s3://BUCKET/FOLDER")
     if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     protocol, _, rest = path.partition("://")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import math
 
 import numpy as np
 import numpy.typing as npt
+
+from pipelines.core.format import plural
 
 # Zipf's law as Mandelbrot wrote it: a site of rank r has a share of all links that falls with (r + offset)**exponent.
 # Share and offset are those of 45,792 links of 2013 with 3 karma and more, without image and video hosts; the exponent
@@ -78,38 +79,38 @@ def shard_seconds(sites: Sites, limits: CrawlLimits) -> float:
     return float(steps @ np.maximum(limits.site_s, unfinished * limits.process_s))
 
 
-def crawl_seconds(sites: Sites, shards: int, processes: int, limits: CrawlLimits) -> float:
-    """Return the seconds of a crawl: shards are begun in order, by whichever process is free."""
-    random = np.random.default_rng(0)
-    is_single = sites.counts == 1
-    owners = random.integers(shards, size=len(sites.links))
-    busy_until = [0.0] * min(shards, processes)
-    for shard in range(shards):
-        counts = np.where(is_single, owners == shard, sites.counts / shards)
-        is_here = counts > 0
-        seconds = shard_seconds(Sites(sites.links[is_here], counts[is_here]), limits)
-        heapq.heappush(busy_until, heapq.heappop(busy_until) + seconds)
-    return max(busy_until)
+class Crawl:
+    """The crawl of sites in shards."""
 
+    def __init__(self, sites: Sites, shards: int, limits: CrawlLimits) -> None:
+        self._limits = limits
+        self._largest_s = float(sites.links[0]) * limits.site_s
+        is_single = sites.counts == 1
+        owners = np.random.default_rng(0).integers(shards, size=len(sites.links))
+        self._shard_s = []
+        for shard in range(shards):
+            counts = np.where(is_single, owners == shard, sites.counts / shards)
+            is_here = counts > 0
+            self._shard_s.append(shard_seconds(Sites(sites.links[is_here], counts[is_here]), limits))
 
-def useful_processes(sites: Sites, shards: int, limits: CrawlLimits) -> tuple[int, float]:
-    """Return the number of processes beyond which twice as many save less than a tenth of the time, and that time."""
-    processes, seconds = 1, crawl_seconds(sites, shards, 1, limits)
-    while processes < shards and (faster := crawl_seconds(sites, shards, 2 * processes, limits)) < 0.9 * seconds:
-        processes, seconds = min(shards, 2 * processes), faster
-    return processes, seconds
+    def seconds(self, processes: int) -> float:
+        """Return the seconds that it takes: shards are begun in order, by whichever process is free."""
+        busy_until = [0.0] * min(len(self._shard_s), processes)
+        for seconds in self._shard_s:
+            heapq.heappush(busy_until, heapq.heappop(busy_until) + seconds)
+        return max(busy_until)
 
+    def useful_processes(self) -> int:
+        """Return the number of processes beyond which twice as many save less than a tenth of the time."""
+        processes, shards = 1, len(self._shard_s)
+        while processes < shards and self.seconds(2 * processes) < 0.9 * self.seconds(processes):
+            processes = min(shards, 2 * processes)
+        return processes
 
-def describe_limit(sites: Sites, shards: int, processes: int, limits: CrawlLimits) -> str:
-    """Return what a crawl waits for."""
-    largest = float(sites.links[0]) * limits.site_s
-    if largest > 0.5 * crawl_seconds(sites, shards, processes, limits):
-        return "largest sites"
-    if limits.core_s >= limits.latency_s / limits.concurrency:
-        return "cores"
-    return "open requests" if processes < shards else f"{shards} shards"
-
-
-def describe_sites(sites: Sites) -> str:
-    """Return the number of sites and the links of the largest."""
-    return f"{math.ceil(float(sites.counts.sum())):,} sites, the largest with {sites.links[0]:,.0f} links"
+    def describe_limit(self, processes: int) -> str:
+        """Return what it waits for."""
+        if self._largest_s > 0.5 * self.seconds(processes):
+            return "largest sites"
+        if self._limits.core_s >= self._limits.latency_s / self._limits.concurrency:
+            return "cores"
+        return "open requests" if processes < len(self._shard_s) else plural(len(self._shard_s), "shard")

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.algorithms.bloom.sizing import size_for
+from pipelines.core.format import plural
 from pipelines.projection.calibration import Rate
-from pipelines.projection.crawl import CrawlLimits, crawl_seconds, describe_limit, useful_processes, zipf_sites
+from pipelines.projection.crawl import Crawl, CrawlLimits, zipf_sites
 from pipelines.projection.workload import Workload
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
@@ -20,7 +21,9 @@ _DRIVER_BYTES = 400_000_000  # Python with the libraries, whatever the input
 _BYTES_PER_WORD = 6  # of English text, with the space
 # Of the process that distributes the tasks, per document; and of joining the filter's parts in overlap-index, per byte:
 # benchmarks/driver.md.
-_DRIVER_S_PER_DOCUMENT, _DRIVER_BYTES_PER_DOCUMENT, _JOIN_S_PER_BYTE = 0.7e-6, 22, 4e-9
+_DRIVER_S_PER_DOCUMENT, _DRIVER_BYTES_PER_DOCUMENT, _JOIN_S_PER_BYTE = 0.7e-6, 6, 4e-9
+# Of the hashes of ids, by which it finds repeated ones: per document, and at most.
+_BYTES_PER_ID, _MOST_BYTES_OF_IDS = 16, 67_000_000 * 16
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 # Requests of a task in an object store besides those for its data, by dedup and the others; of data, bytes per request.
 _DEDUP_REQUESTS, _TASK_REQUESTS, _REQUEST_BYTES = 150, 60, 16 << 20
@@ -91,7 +94,7 @@ def project(
         rate = rates[step.stage]
         projection = _project_step(step, rate, work.shards, available)
         if step.stage == "fetch":
-            projection = _with_crawl(projection, work, rate, fetch, latency_s, available)
+            projection = _with_crawl(projection, simulate_crawl(work, rate, fetch, latency_s), available)
         stages.append(dataclasses.replace(projection, money=_price(projection, kept, available)))
         kept += projection.kept_bytes
     return stages
@@ -122,20 +125,23 @@ def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
 
 def _project_step(step: _Step, rate: Rate, shards: int, available: Resources) -> StageProjection:
     driver_bytes = _DRIVER_BYTES + step.driver_bytes + _DRIVER_BYTES_PER_DOCUMENT * step.documents
+    driver_bytes += min(_MOST_BYTES_OF_IDS, _BYTES_PER_ID * step.documents)
     alone_s = step.driver_s + _DRIVER_S_PER_DOCUMENT * step.documents
     fitting = int((available.memory_bytes - driver_bytes) // rate.worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, shards)
     shared_s = step.amount * rate.core_s / busy
     seconds = rate.fixed_s + alone_s + shared_s
-    if rate.fixed_s > alone_s + shared_s:
+    if fitting < 1:
+        bottleneck = "lacks memory"
+    elif rate.fixed_s > alone_s + shared_s:
         bottleneck = "start"
     elif alone_s > shared_s:
         bottleneck = "one process"
     elif fitting < available.cores:
         bottleneck = "memory"
     else:
-        bottleneck = f"{shards} shards" if shards < available.nodes * workers else "cores"
+        bottleneck = plural(shards, "shard") if shards < available.nodes * workers else "cores"
     disk = step.kept_bytes + step.amount * rate.work_bytes
     tasks = shards * (_DEDUP_REQUESTS if step.stage == "dedup" else _TASK_REQUESTS)
     return StageProjection(
@@ -153,26 +159,22 @@ def _project_step(step: _Step, rate: Rate, shards: int, available: Resources) ->
     )
 
 
-def _with_crawl(
-    stage: StageProjection, work: Workload, rate: Rate, fetch: FetchConfig, latency_s: float, available: Resources
-) -> StageProjection:
-    """Return the projection of fetch with the time of a simulated crawl."""
-    sites = zipf_sites(round(work.links))
+def simulate_crawl(work: Workload, rate: Rate, fetch: FetchConfig, latency_s: float) -> Crawl:
+    """Return the crawl of the links."""
     limits = CrawlLimits(fetch.per_host_delay, fetch.concurrency, latency_s, rate.core_s)
+    return Crawl(zipf_sites(round(work.links)), work.shards, limits)
+
+
+def _with_crawl(stage: StageProjection, crawl: Crawl, available: Resources) -> StageProjection:
+    """Return the projection of fetch with the time of a simulated crawl."""
     processes = available.nodes * stage.workers
-    seconds = crawl_seconds(sites, work.shards, processes, limits)
+    seconds = crawl.seconds(processes)
     return dataclasses.replace(
         stage,
         seconds=seconds,
         core_hours=seconds / 3600 * available.nodes * available.cores,
-        bottleneck=describe_limit(sites, work.shards, processes, limits),
+        bottleneck=crawl.describe_limit(processes),
     )
-
-
-def fastest_crawl(work: Workload, rate: Rate, fetch: FetchConfig, latency_s: float) -> tuple[int, float]:
-    """Return the number of worker processes beyond which a crawl is hardly faster, and its seconds with so many."""
-    limits = CrawlLimits(fetch.per_host_delay, fetch.concurrency, latency_s, rate.core_s)
-    return useful_processes(zipf_sites(round(work.links)), work.shards, limits)
 
 
 def total_disk(stages: Sequence[StageProjection]) -> float:

@@ -38,7 +38,7 @@ class Workload:
         if links is None:
             return self
         if not self.links:
-            raise InputError(f"--links: {self.basis} has no links to extrapolate; name a corpus with --corpus instead")
+            raise InputError(f"--links: {self.basis} contain no links; name a corpus with --corpus instead")
         amounts = ("submissions", "links", "pages", "documents", "text_bytes", "unique_documents", "unique_bytes")
         factor = links / self.links
         scaled = {name: getattr(self, name) * factor for name in amounts}

@@ -31,12 +31,13 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_holder_is_refused_and_the_lock_is_removed_at_the_end(bucket: str) -> None:
     with folder_lock(bucket) as lock:
         time.sleep(1.5)  # it is renewed
-        start = time.monotonic()
+        start, notes = time.monotonic(), list[str]()
         with (
             pytest.raises(LockedError, match=r"^s3://.*: process \d+ on .*, since .* is writing it; wait"),
-            folder_lock(bucket),
+            folder_lock(bucket, notes.append),
         ):
             pass
+        assert [note.partition(", to see whether process ")[0] for note in notes] == [f"{bucket}: waiting up to 1 s"]
         assert time.monotonic() - start < 1
         lock.check(now=True)
         assert "process" in str(writer_of(bucket))

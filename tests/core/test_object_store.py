@@ -185,3 +185,33 @@ def test_an_object_that_is_too_large_for_a_copy_request_is_moved(bucket: str, mo
     storage.move(f"{bucket}/data", f"{bucket}/moved")
     assert storage.walk_files(bucket) == [f"{bucket}/moved"]
     assert storage.read_bytes(f"{bucket}/moved") == b"x" * 1_001
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://", "s3:"),
+        ("s3:/bucket/folder", "s3:/bucket/folder"),
+        ("s3:///folder", "s3:///folder"),
+        ("gs:bucket", "gs:bucket"),
+        ("s3://KEY:SECRET@bucket/folder", "s3://***@bucket/folder"),
+    ],
+)
+def test_what_is_nearly_a_url_is_neither_a_local_folder_nor_shown_with_a_password(url: str, shown: str) -> None:
+    with pytest.raises(StorageError) as error:
+        storage.exists(storage.join(url, "x"))
+    assert str(error.value) == f"{shown}/x: not a URL of an object store; write s3://BUCKET/FOLDER"
+
+
+def test_an_endpoint_without_a_scheme_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:9000")
+    with pytest.raises(StorageError, match=r"AWS_ENDPOINT_URL: '127.0.0.1:9000' does not begin with http"):
+        storage.exists("s3://some-bucket-of-no-other-test/x")
+
+
+def test_a_scratch_folder_that_is_a_file_is_named(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path / "file"))
+    storage.write_bytes(f"{bucket}/a", b"a")
+    with pytest.raises(StorageError, match=r"file: not a folder for copies .*; name one with --scratch"):
+        storage.mapped_path(f"{bucket}/a")

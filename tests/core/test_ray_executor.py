@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from pipelines.core import progress
-from pipelines.core.errors import InputError, TaskError
+from pipelines.core import progress, ray_executor
+from pipelines.core.errors import InputError, TaskError, UsageError
 from pipelines.core.executor import Executor, make_executor
 
 pytestmark = pytest.mark.slow
@@ -109,3 +110,11 @@ def test_a_map_that_is_closed_cancels_its_tasks(executor: Executor) -> None:
     results.close()
     assert time.monotonic() - start < 20
     assert dict(executor.map(_refuse, range(3), None, lambda _: None, str)) == {0: 0, 1: 1, 2: 2}
+
+
+def test_an_address_where_nothing_answers_is_an_error_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UsageError, match=rf"^{address}: no Ray cluster answers there \(.*refused\)"):
+            ray_executor._check_answers(address)

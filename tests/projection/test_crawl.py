@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 import small_web
 
-from pipelines.projection.crawl import (
-    CrawlLimits,
-    Sites,
-    crawl_seconds,
-    describe_limit,
-    shard_seconds,
-    useful_processes,
-    zipf_sites,
-)
+from pipelines.projection.crawl import Crawl, CrawlLimits, Sites, shard_seconds, zipf_sites
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import RunOptions, fetch
 
@@ -85,13 +77,12 @@ def test_the_sites_of_real_links_are_like_the_law() -> None:
 
 def test_more_processes_help_up_to_a_number() -> None:
     sites, limits = zipf_sites(10_000_000), CrawlLimits(1.0, 32, latency_s=2.0, core_s=0.01)
-    times = [crawl_seconds(sites, 64, processes, limits) for processes in (1, 2, 4, 8, 16, 32, 64, 128)]
+    crawl = Crawl(sites, 64, limits)
+    times = [crawl.seconds(processes) for processes in (1, 2, 4, 8, 16, 32, 64, 128)]
     assert times == sorted(times, reverse=True)
     assert times[-1] == times[-2]  # there are 64 shards
     assert times[-1] >= sites.links[0] * limits.site_s
-    processes, seconds = useful_processes(sites, 64, limits)
-    assert crawl_seconds(sites, 64, processes, limits) == seconds < 1.2 * times[-1]
-    assert describe_limit(sites, 64, 2, limits) == "open requests"
-    assert describe_limit(sites, 64, 64, limits) == "largest sites"
-    slow = CrawlLimits(0.0, 32, latency_s=0.1, core_s=1.0)
-    assert describe_limit(sites, 64, 2, slow) == "cores"
+    assert crawl.seconds(crawl.useful_processes()) < 1.2 * times[-1]
+    assert crawl.describe_limit(2) == "open requests"
+    assert crawl.describe_limit(64) == "largest sites"
+    assert Crawl(sites, 64, CrawlLimits(0.0, 32, latency_s=0.1, core_s=1.0)).describe_limit(2) == "cores"

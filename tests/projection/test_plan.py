@@ -144,8 +144,10 @@ def test_the_table_fits_a_terminal(rates: str, capsys: pytest.CaptureFixture[str
         (["-i", "{0}/none"], "none: no such file"),
         (["--corpus", "{0}"], "scrape, fetch and extract are not finished"),
         (["--corpus", "a", "-i", "b"], "are two samples; name one"),
-        (["-i", "{0}/docs.txt", "--links", "5"], "has no links to extrapolate"),
+        (["-i", "{0}/docs.txt", "--links", "5"], "contain no links"),
         (["--calibration", "{0}/docs.txt"], "is not valid JSON"),
+        (["--links", "nan"], "nan is not a number"),
+        (["--links", "1e30"], "1e+30 is not in the range"),
         (["--calibration", "{0}/other.json"], "not a calibration of this version"),
     ],
 )

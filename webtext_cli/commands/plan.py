@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
 
 from webtext_cli.console import make_progress
 from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option, quiet_option
+
+
+class _Number(click.FloatRange):
+    """A number of a range: also not infinite, and not NaN, which click lets pass."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        number = super().convert(value, parameter, context)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a number", parameter, context)
 
 
 @click.command("plan")
@@ -16,37 +27,40 @@ from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option, quiet
     "numbers.",
 )
 @click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{DOCUMENTS_HELP} (repeatable; also a glob).")
-@click.option("--links", type=click.FloatRange(1), metavar="NUMBER", help="Scale to so many links, such as 1e9.")
+@click.option("--links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to so many links, such as 1e9.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of machines.")
 @click.option("--cores", type=click.IntRange(1), show_default="those of this machine", help="Cores per machine.")
 @click.option(
     "--memory",
-    type=click.FloatRange(0.5),
+    type=_Number(0.5),
     metavar="GB",
     show_default="what is available here",
     help="Memory per machine, in GB.",
 )
 @click.option(
     "--latency",
-    type=click.FloatRange(0.001),
+    type=_Number(0.001),
     default=2.0,
     show_default=True,
     help="Mean seconds from a request of fetch to its answer, with those that time out.",
 )
 @click.option(
     "--per-host-delay",
-    type=click.FloatRange(0),
+    type=_Number(0),
     show_default="that of the corpus, or 1",
     help="Seconds between two requests of fetch to one host.",
 )
 @click.option(
-    "--shards", type=click.IntRange(1), show_default="as scrape writes", help="Shards, and so tasks, of every stage."
+    "--shards",
+    type=click.IntRange(1, 10_000),
+    show_default="as scrape writes",
+    help="Shards, and so tasks, of every stage.",
 )
-@click.option("--price-core-hour", type=click.FloatRange(0), metavar="MONEY", help="Price of a core for an hour.")
-@click.option("--price-gb-month", type=click.FloatRange(0), metavar="MONEY", help="Price of a GB stored for a month.")
+@click.option("--price-core-hour", type=_Number(0), metavar="MONEY", help="Price of a core for an hour.")
+@click.option("--price-gb-month", type=_Number(0), metavar="MONEY", help="Price of a GB stored for a month.")
 @click.option(
     "--price-1000-requests",
-    type=click.FloatRange(0),
+    type=_Number(0),
     metavar="MONEY",
     help="Price of 1,000 requests to an object store.",
 )
@@ -96,7 +110,7 @@ def command(
     from pipelines.core.machine import available_memory_bytes
     from pipelines.projection import workload
     from pipelines.projection.calibration import calibrated
-    from pipelines.projection.projection import Resources, fastest_crawl, project
+    from pipelines.projection.projection import Resources, project, simulate_crawl
     from pipelines.stages.fetch.config import FetchConfig
     from webtext_cli.tables.plan import print_projection
 
@@ -118,5 +132,5 @@ def command(
     if per_host_delay is not None:
         fetch = dataclasses.replace(fetch, per_host_delay=per_host_delay)
     stages = project(work, measured.rates, resources, fetch, latency)
-    crawl = fastest_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
+    crawl = simulate_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
     print_projection(stages, work, measured, resources, crawl, as_json)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pipelines.core.format import format_bytes, format_duration, format_quantity, plural
 from pipelines.projection.calibration import Calibration
+from pipelines.projection.crawl import Crawl
 from pipelines.projection.projection import Resources, StageProjection, total_disk
 from pipelines.projection.workload import Workload
 from webtext_cli.console import say
@@ -18,12 +19,13 @@ def print_projection(
     work: Workload,
     measured: Calibration,
     resources: Resources,
-    crawl: tuple[int, float] | None,
+    crawl: Crawl | None,
     as_json: bool,
 ) -> None:
     """Print a line per stage, the sums and what they are based on, or one JSON object."""
     seconds, disk = sum(stage.seconds for stage in stages), total_disk(stages)
     money = sum(stage.money or 0.0 for stage in stages) if resources.has_prices else None
+    workers = crawl.useful_processes() if crawl else 0
     slowest = max(stages, key=lambda stage: stage.seconds)
     if as_json:
         amounts = {key: value for key, value in vars(work).items() if key != "sample"}
@@ -35,7 +37,7 @@ def print_projection(
             "resources": vars(resources),
             "stages": [dataclasses.asdict(stage) for stage in stages],
             "total": totals,
-            "fastest_fetch": crawl and {"workers": crawl[0], "seconds": crawl[1]},
+            "fastest_fetch": crawl and {"workers": workers, "seconds": crawl.seconds(workers)},
         }
         say(json.dumps(result, ensure_ascii=False))
         return
@@ -50,8 +52,7 @@ def print_projection(
     say(f"with {plural(resources.nodes, 'machine')} of {plural(resources.cores, 'core')} and "
         f"{format_bytes(resources.memory_bytes)} of memory; the memory is per machine")  # fmt: skip
     if crawl:
-        processes, fetch_s = crawl
-        say(f"fetch: {format_duration(fetch_s)} with --workers {processes:,} in total; more hardly help")
+        say(f"fetch: {format_duration(crawl.seconds(workers))} with --workers {workers:,} in all; more hardly help")
     say(f"amounts: {work.basis}")
     say(f"rates: measured {measured.date} on {measured.machine} ({plural(measured.cores, 'core')})")
 
