@@ -47,6 +47,8 @@ def main() -> None:
         )
         totals = [0.0, 0.0]
         for stage in projection["stages"]:
+            if stage["stage"] == "remove-wikipedia":
+                continue  # these documents have no URLs
             output = folder / stage["stage"]
             summary = run_webtext(stage["stage"], "-i", documents, "-o", str(output), *more.get(stage["stage"], []))
             real, size = summary["seconds"], sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
