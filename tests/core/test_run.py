@@ -248,7 +248,7 @@ def test_a_finished_result_is_verified_where_nothing_can_be_written(
 ) -> None:
     run_numbers(tmp_path / "out")
 
-    def refuse(folder: str) -> Any:
+    def refuse(folder: str, _note: Any = None) -> Any:
         raise StorageError(f"{folder}: cannot write: Read-only file system")
 
     monkeypatch.setattr("pipelines.core.run.folder_lock", refuse)
@@ -262,7 +262,7 @@ def test_a_finished_result_is_verified_where_nothing_can_be_written(
 def test_nothing_is_written_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_numbers(tmp_path / "out")
 
-    def refuse(folder: str) -> Any:
+    def refuse(folder: str, _note: Any = None) -> Any:
         raise StorageError(f"{folder}: cannot write: Permission denied")
 
     monkeypatch.setattr("pipelines.core.run.folder_lock", refuse)
