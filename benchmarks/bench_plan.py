@@ -40,7 +40,7 @@ def main() -> None:
         (folder / "benchmark.jsonl").write_text(json.dumps({"text": "the " * 20}) + "\n")
         more = {
             "tokenize": ["--tokenizer", f"{folder}/train-bpe"],
-            "overlap-report": [f"small={folder}/benchmark.jsonl"],
+            "overlap-report": ["--benchmark", f"small={folder}/benchmark.jsonl"],
         }
         print(
             "| stage | projected s | real s | ratio | projected disk kept, MB | real, MB |\n|---|---|---|---|---|---|"
