@@ -57,7 +57,7 @@ class Timer:
 
     def figures(self) -> dict[str, Any]:
         """Return `seconds` by section, and the peak memory of this process and of its largest worker where known."""
-        return {"seconds": self.seconds, **_peak_bytes()}
+        return {"seconds": self.seconds, **peak_bytes()}
 
 
 def limit_worker_threads() -> None:
@@ -91,7 +91,8 @@ def release_freed_memory() -> None:
         trim(0)
 
 
-def _peak_bytes() -> dict[str, int]:
+def peak_bytes() -> dict[str, int]:
+    """Return `peak_bytes` of this process and `worker_peak_bytes` of its largest worker, where they are known."""
     if sys.platform == "win32":
         return {}
     import resource

@@ -7,7 +7,6 @@ import dataclasses
 import datetime as dt
 import importlib.metadata
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from pipelines.core import storage
 from pipelines.core.errors import InputError, StorageError
+from pipelines.core.machine import peak_bytes
 from pipelines.core.manifest import Identity, Manifest
 from pipelines.core.progress import Progress
 
@@ -124,7 +124,7 @@ class RecordedProgress:
 
     def _run_so_far(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self._run_started, 1)
-        return self._run | {"seconds": seconds, "peak_memory_bytes": _peak_memory()}
+        return self._run | {"seconds": seconds, "peak_memory_bytes": max(peak_bytes().values(), default=0)}
 
     def _append(self, line: dict[str, Any]) -> None:
         """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
@@ -185,9 +185,3 @@ def _describe_run(identity: Identity) -> dict[str, Any]:
         "config": identity.config,
         "inputs": identity.inputs,
     }
-
-
-def _peak_memory() -> int:
-    """Return the peak memory of the largest process, in bytes."""
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return peak * (1 if sys.platform == "darwin" else 1024)

@@ -14,7 +14,6 @@ import multiprocessing
 import operator
 import platform
 import resource
-import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from pipelines.core import shards, storage
+from pipelines.core import machine, shards, storage
 from pipelines.core.errors import InputError, WebtextError
 from pipelines.core.executor import LocalExecutor, SerialExecutor, default_workers, sigint_blocked
 from pipelines.core.manifest import read_manifest
@@ -262,6 +261,6 @@ def _run_stage(
             core_s=sum(usage.ru_utime + usage.ru_stime for usage in (own, children)),
             output_bytes=sum(file.size_bytes for file in manifest.files),
             work_bytes=sum(work),
-            worker_bytes=children.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            worker_bytes=machine.peak_bytes().get("worker_peak_bytes", 0),
         )
     )

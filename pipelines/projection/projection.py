@@ -86,15 +86,15 @@ class _Step:
 
 
 def project(
-    work: Workload, rates: Mapping[str, Rate], available: Resources, fetch: FetchConfig, latency_s: float
+    work: Workload, rates: Mapping[str, Rate], available: Resources, crawl: Crawl | None
 ) -> list[StageProjection]:
-    """Return the projection of every stage that has something to do, in order."""
+    """Return the projection of every stage that has something to do, in order; `crawl` is that of the links, if any."""
     stages, kept = [], 0.0
     for step in _steps(work, rates):
         rate = rates[step.stage]
         projection = _project_step(step, rate, work.shards, available)
-        if step.stage == "fetch":
-            projection = _with_crawl(projection, simulate_crawl(work, rate, fetch, latency_s), available)
+        if crawl and step.stage == "fetch":
+            projection = _with_crawl(projection, crawl, available)
         stages.append(dataclasses.replace(projection, money=_price(projection, kept, available)))
         kept += projection.kept_bytes
     return stages

@@ -16,7 +16,7 @@ from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manife
 from pipelines.core.progress import Silent
 from pipelines.projection import calibration
 from pipelines.projection.calibration import Calibration, Rate, calibrate
-from pipelines.projection.projection import Resources, StageProjection, project, total_disk
+from pipelines.projection.projection import Resources, StageProjection, project, simulate_crawl, total_disk
 from pipelines.projection.workload import Workload, webtext
 from pipelines.stages.fetch.config import FetchConfig
 from webtext_cli.main import main
@@ -30,7 +30,8 @@ _RATES = dict.fromkeys(_STAGES, _RATE)
 
 
 def _project(work: Workload, nodes: int = 1, cores: int = 8, memory: int = 64 * 10**9, **prices: float) -> Any:
-    stages = project(work, _RATES, Resources(nodes, cores, memory, **prices), FetchConfig(), latency_s=1.0)
+    crawl = simulate_crawl(work, _RATES["fetch"], FetchConfig(), latency_s=1.0)
+    stages = project(work, _RATES, Resources(nodes, cores, memory, **prices), crawl)
     return {stage.stage: stage for stage in stages}
 
 
@@ -171,5 +172,6 @@ def test_all_stages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rate.fixed_s > 0
         assert rate.worker_bytes > 30_000_000 or rate is measured.rates["extract"]
     assert all(measured.rates[stage].output_bytes > 0 for stage in _STAGES)
-    stages = project(webtext(), measured.rates, Resources(1, 2, 8 * 10**9), FetchConfig(), 1.0)
+    crawl = simulate_crawl(webtext(), measured.rates["fetch"], FetchConfig(), 1.0)
+    stages = project(webtext(), measured.rates, Resources(1, 2, 8 * 10**9), crawl)
     assert all(isinstance(stage, StageProjection) for stage in stages)

@@ -131,6 +131,6 @@ def command(
     fetch: FetchConfig = CorpusConfig(corpus).options("fetch", FetchConfig) if corpus else FetchConfig()
     if per_host_delay is not None:
         fetch = dataclasses.replace(fetch, per_host_delay=per_host_delay)
-    stages = project(work, measured.rates, resources, fetch, latency)
     crawl = simulate_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
+    stages = project(work, measured.rates, resources, crawl)
     print_projection(stages, work, measured, resources, crawl, as_json)
