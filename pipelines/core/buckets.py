@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -148,7 +148,7 @@ class BucketPart:
         """Yield the rows in the batches in which they were written; raise InputError if the file was changed."""
         if not self.frames:
             return
-        with storage.open_read(self.path) as stream:
+        with storage.open_read(self.path, start=self.frames[0].offset) as stream:
             for frame in self.frames:
                 stream.seek(frame.offset)
                 compressed = stream.read(frame.compressed_bytes)
@@ -159,10 +159,20 @@ class BucketPart:
                 yield pa.ipc.read_record_batch(_CODEC.decompress(compressed, frame.size_bytes), self.schema)
 
 
+def read_bucket(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[pa.RecordBatch]:
+    """Return the rows of a bucket in all work files, in the batches in which they were written; see `bucket_part`."""
+
+    def read(path: str) -> list[pa.RecordBatch]:
+        return list(bucket_part(path, schema, bucket).batches())
+
+    by_file = storage.map_files(read, paths, are_local=storage.are_local(paths), local_threads=1)
+    return list(itertools.chain.from_iterable(by_file))
+
+
 def bucket_part(path: str, schema: pa.Schema, bucket: int | range | None = None) -> BucketPart:
     """Return the rows of a bucket in a work file, of a range of buckets (in the order of the file), or of all."""
-    with storage.open_read(path) as stream:
-        end = stream.seek(-_LENGTH_BYTES, io.SEEK_END)
+    with storage.open_read(path, start=-_LENGTH_BYTES) as stream:
+        end = stream.tell()
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
         stream.seek(end - length)
         index = np.frombuffer(stream.read(length), _INDEX_TYPE).reshape(-1, len(_Frame._fields))

@@ -154,7 +154,7 @@ def _estimate_file(file: inputs.InputFile, options: ReadOptions, windows: int) -
 
 def _estimate_parquet(file: inputs.InputFile, text_field: str, windows: int) -> _FileEstimate:
     """Read the number of rows and the uncompressed size of the column from the footer, and sample rows."""
-    with storage.open_read(file.path) as stream:
+    with shards.open_stream(file.path) as stream:
         parquet = shards.open_parquet(stream, file.path, for_probes=True)
         shards.require_columns(file.path, parquet.schema_arrow.names, [text_field])
         rows = parquet.metadata.num_rows

@@ -91,7 +91,6 @@ class SerialExecutor:
         memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
-        local_cache.known_copies.clear()
         for item in items:
             progress.set_sink(on_progress)
             try:
@@ -142,10 +141,9 @@ class LocalExecutor:
         memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
-        local_cache.known_copies.clear()
         waiting = list(items)
         waiting.reverse()
-        call = pickle.dumps(("map", function, context, dict(object_store.leases)))
+        call = pickle.dumps(("map", function, context, run_state()))
         workers: list[_Worker] = [] if self._persistent is None else self._persistent
         complete = False
         try:
@@ -335,17 +333,23 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
         while True:
             kind, *message = pickle.loads(connection.recv_bytes())
             if kind == "map":
-                *call, leases = message
-                begin_map(leases)
+                *call, state = message
+                begin_map(state)
             else:
                 connection.send_bytes(run_task(load, *message))
 
 
-def begin_map(leases: dict[str, tuple[str, float]]) -> None:
-    """Begin a map in a worker process: set the locks of the run, and forget what files were like before."""
+def run_state() -> tuple[dict[str, tuple[str, float]], str]:
+    """Return what worker processes must know of a run: its locks and its name."""
+    return dict(object_store.leases), local_cache.current_run()
+
+
+def begin_map(state: tuple[dict[str, tuple[str, float]], str]) -> None:
+    """Begin a map in a worker process, with the state of the run."""
+    leases, run = state
     object_store.leases.clear()
     object_store.leases.update(leases)
-    local_cache.known_copies.clear()
+    local_cache.begin_run(run)
 
 
 def run_task(load: Callable[[], tuple[Any, Any]], item: Any, name: str) -> bytes:

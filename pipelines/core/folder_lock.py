@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -48,12 +49,12 @@ def folder_lock(folder: str, note: Callable[[str], None] | None = None) -> Itera
     if isinstance(file_system, ObjectStore):
         path = storage.join(folder, _LOCK).partition("://")[2]
         with Lease(file_system, path, folder, owner, note) as lease:
-            local_cache.known_copies.clear()
+            local_cache.begin_run(uuid.uuid4().hex)
             yield lease
         return
     lock = _local_lock if storage.is_local(folder) else _object_lock
     with lock(folder, owner):
-        local_cache.known_copies.clear()
+        local_cache.begin_run(uuid.uuid4().hex)
         yield _UntilExit()
 
 

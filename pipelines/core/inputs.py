@@ -11,9 +11,8 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -41,11 +40,6 @@ from pipelines.core.text_readers import JSONL_SCHEMA, ROW_READERS, ReadOptions, 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
-# To open a file takes several requests to an object store, of which each waits; on a local disk, more threads than a
-# few only wait for Python's lock.
-_LOCAL_THREADS, _REMOTE_THREADS = 4, 16
-
-Result = TypeVar("Result")
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, *ROW_READERS)
 
 
@@ -210,16 +204,10 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 
     The order matters because shards are numbered by it.
     """
-    contents = _map_files(storage.content_fingerprint, paths)
+    contents = storage.map_files(storage.content_fingerprint, paths, are_local=storage.are_local(paths))
     names = names or [storage.basename(path) for path in paths]
     parts = [[name, content] for name, content in zip(names, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _map_files(function: Callable[[str], Result], paths: Sequence[str]) -> list[Result]:
-    """Return the results of a function of files, in order, from several threads."""
-    with ThreadPoolExecutor(_LOCAL_THREADS if all(map(storage.is_local, paths)) else _REMOTE_THREADS) as threads:
-        return list(threads.map(function, paths))
 
 
 def open_configured(documents: str | Sequence[str], config: Any, options: RunOptions) -> DocumentInput:
@@ -266,7 +254,7 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
     options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
-    described = _map_files(lambda file: _describe(file, options), files)
+    described = storage.map_files(lambda file: _describe(file, options), files, are_local=storage.are_local(files))
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
@@ -337,7 +325,7 @@ def _describe(path: str, options: ReadOptions) -> _Description:
     if not _is_parquet(path):
         with open_arrow(path) as (schema, _):
             return _Description(size, document_fields(schema, options, path))
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         parquet = shards.open_parquet(stream, path)
         schema = document_fields(parquet.schema_arrow, options, path)
         return _Description(size, schema, parquet.metadata.num_row_groups)

@@ -25,14 +25,27 @@ VARIABLE = "WEBTEXT_SCRATCH"
 _MIN_FREE_SHARE = 0.05  # of the disk
 _COPY, _PART, _LOCK = ".copy", ".part", ".lock"
 
-# The copies that this process knows to be of the current version, by protocol and path. Cleared by what may follow a
-# change of files by others: the start of a map, and the lock of an output folder.
-known_copies: dict[tuple[str, str], str] = {}
+# The copies that are of the current version, by protocol and path, as far as this run goes: it writes a file once.
+_known_copies: dict[tuple[str, str], str] = {}
+_run = ""
+
+
+def begin_run(run: str) -> None:
+    """Forget which copies were current in an earlier run, in this process or in a worker of it."""
+    global _run
+    if run != _run:
+        _known_copies.clear()
+    _run = run
+
+
+def current_run() -> str:
+    """Return the name of the run, for its workers."""
+    return _run
 
 
 def forget_copy(file_system: AbstractFileSystem, plain: str) -> None:
     """Note that this process has written a file."""
-    known_copies.pop((str(file_system.protocol), plain), None)
+    _known_copies.pop((str(file_system.protocol), plain), None)
 
 
 def local_copy_of(file_system: AbstractFileSystem, plain: str) -> str:
@@ -41,9 +54,9 @@ def local_copy_of(file_system: AbstractFileSystem, plain: str) -> str:
     The file must not be changed. Raises StorageError if the disk has no room for it.
     """
     name = str(file_system.protocol), plain
-    copy = known_copies.get(name)
+    copy = _known_copies.get(name)
     if copy is None or not os.path.exists(copy):
-        copy = known_copies[name] = _current_copy(file_system, plain)
+        copy = _known_copies[name] = _current_copy(file_system, plain)
     return copy
 
 

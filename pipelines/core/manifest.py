@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import msgspec
@@ -24,7 +23,6 @@ from pipelines.core.folder_lock import folder_lock
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1
-_CHECKSUM_THREADS = 4
 
 # A result that replaces a finished one is built in this folder inside it, and moved when it is complete.
 NEXT = "_next"
@@ -297,8 +295,7 @@ def check_entries(folder: str, entries: Sequence[ShardEntry]) -> list[str | None
     def problem(entry: ShardEntry) -> str | None:
         return next(filter(None, (check_file(folder, file) for file in entry.files)), None)
 
-    with ThreadPoolExecutor(_CHECKSUM_THREADS) as threads:
-        return list(threads.map(problem, entries))
+    return storage.map_files(problem, entries, are_local=storage.is_local(folder))
 
 
 def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:

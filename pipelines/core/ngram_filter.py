@@ -126,8 +126,7 @@ def map_bits(path: str, header: Header) -> Bits:
 
 def read_pieces(path: str, start: int, blocks: int) -> Iterator[Bits]:
     """Yield blocks of a file from byte `start` in pieces of at most 16 MiB; raise InputError if it is truncated."""
-    with storage.open_read(path) as stream:
-        stream.seek(start)
+    with storage.open_read(path, start=start) as stream:
         for first in range(0, blocks, PIECE_BLOCKS):
             size = min(PIECE_BLOCKS, blocks - first) * BLOCK_BYTES
             data = stream.read(size)

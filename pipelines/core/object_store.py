@@ -17,7 +17,6 @@ import os
 import random
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,20 +26,20 @@ from typing import Any, BinaryIO, TypeVar
 from fsspec import AbstractFileSystem
 
 from pipelines.core.errors import LockedError, StorageError
+from pipelines.core.object_files import FIRST_RANGE, MAX_RANGE, Ranges, Upload
 
 PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _MISSING = "needs the package obstore; pip install 'webtext[object-stores]'"
 # Requests that take longer are repeated.
 _CONNECT_S, _REQUEST_S = 20, 120
+# Protocols without requests for the last bytes of an object.
+_WITHOUT_SUFFIXES = ("az", "abfs", "abfss")
 # For how long obstore repeats a request by itself: half a lease, since it does not ask for the lock again.
 _RETRY_S = 30
 _TRIES = 4
 _FIRST_PAUSE_S = 0.25
 # Answers that ask for another try: timeout, conflict, too early, too many requests.
 _PASSING = ("408", "409", "425", "429")
-# Bytes of the first range, and of further ones at least and at most. Files that are read in order are soon read by the
-# largest; the latency of a request is about that of half a MB.
-_FIRST_RANGE, _MIN_RANGE, _MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
 # Larger files are uploaded in parts, so many at a time.
 _PART_BYTES, _PARTS = 32 << 20, 2
 # S3 refuses to copy larger objects in one request.
@@ -149,7 +148,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         (bucket, source), (other, target) = _split(path1), _split(path2)
         if bucket != other or self.info(path1)["size"] > _MAX_COPY_BYTES:
             with self.open(path1, is_whole=True) as reader, self.open(path2, "wb") as writer:
-                shutil.copyfileobj(reader, writer, _MAX_RANGE)
+                shutil.copyfileobj(reader, writer, MAX_RANGE)
         else:
             _request(lambda: obstore.copy(_store(self.protocol, bucket), source, target))
 
@@ -161,29 +160,36 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def get_file(self, path: str, local: str, **_options: Any) -> None:
         """Download an object."""
         with self.open(path, is_whole=True) as source, open(local, "wb") as target:
-            while block := source.read(_MAX_RANGE):
+            while block := source.read(MAX_RANGE):
                 target.write(block)
 
-    def open(self, path: str, mode: str = "rb", is_whole: bool = False, **_options: Any) -> Any:
-        """Open an object for reading or writing bytes; `is_whole` if all of it will be read, in order."""
+    def open(self, path: str, mode: str = "rb", start: int = 0, is_whole: bool = False, **_options: Any) -> Any:
+        """Open an object for reading, requested first from `start` on, or for writing; see `storage.open_read`."""
         if mode == "wb":
             return Upload(self, path)
-        first_range = _MAX_RANGE if is_whole else _FIRST_RANGE
-        return io.BufferedReader(_Ranges(self, path, first_range), _FIRST_RANGE)
+        first_range = MAX_RANGE if is_whole else FIRST_RANGE
+        return io.BufferedReader(Ranges(self, path, start, first_range), FIRST_RANGE)
 
-    def read_range(self, path: str, start: int, size: int, tag: str | None = None) -> tuple[bytes, Any]:
-        """Return bytes of an object, up to its end, and its size and ETag; raise OSError unless that is `tag`."""
+    def read_range(self, path: str, start: int, size: int, tag: str | None = None) -> tuple[memoryview, Any]:
+        """Return bytes of an object, and its size and ETag; raise OSError unless that is `tag`.
+
+        They are the last ones if `start` is negative (then it is -`size`), and fewer at the end.
+        """
         import obstore
         from obstore.exceptions import PreconditionError
 
         bucket, key = _split(path)
-        options: Any = {"range": (start, start + size)} | ({"if_match": tag} if tag else {})
+        if start < 0 and self.protocol in _WITHOUT_SUFFIXES:
+            start = max(0, self.info(path)["size"] + start)
+        options: Any = {"range": (start, start + size) if start >= 0 else {"suffix": -start}}
+        options |= {"if_match": tag} if tag else {}
 
-        def read() -> tuple[bytes, Any]:
+        def read() -> tuple[memoryview, Any]:
             answer = obstore.get(_store(self.protocol, bucket), key, options=options)
-            data, total = bytes(answer.bytes()), answer.meta["size"]
-            if len(data) != min(size, total - start):
-                raise OSError(f"{len(data):,} of {min(size, total - start):,} bytes arrived")
+            data, total = memoryview(answer.bytes()), answer.meta["size"]
+            expected = min(size, total - start if start >= 0 else total)
+            if len(data) != expected:
+                raise OSError(f"{len(data):,} of {expected:,} bytes arrived")
             return data, answer.meta
 
         try:
@@ -268,9 +274,9 @@ _checked_at: dict[str, float] = {}
 class ThreadedObjectStore(ObjectStore):
     """An object store for DuckDB, whose threads share a file, and move and read it in two calls."""
 
-    def open(self, path: str, mode: str = "rb", is_whole: bool = False, **_options: Any) -> Any:
+    def open(self, path: str, mode: str = "rb", start: int = 0, is_whole: bool = False, **_options: Any) -> Any:
         """Open a file that every thread reads at its own position."""
-        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode, is_whole))
+        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode, start, is_whole))
 
 
 class _ThreadedFile:
@@ -283,102 +289,6 @@ class _ThreadedFile:
         if not hasattr(self._files, "file"):
             self._files.file = self._open_file()
         return getattr(self._files.file, name)
-
-
-class Upload:
-    """A temporary local file that becomes an object when it is closed; not if its block raises, or it is forgotten."""
-
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        self._store = store
-        self._path = path
-        self._file: BinaryIO = tempfile.TemporaryFile(prefix="webtext-upload-")  # noqa: SIM115 - closed by `discard`
-
-    def __enter__(self) -> Upload:
-        """Return the file."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Upload what was written, unless the block raised."""
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
-
-    def write(self, data: Any) -> int:
-        """Write bytes to the temporary file."""
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        """Do nothing: the object is written at the end."""
-
-    def discard(self) -> None:
-        """Close without writing the object."""
-        self._file.close()
-
-    def close(self) -> None:
-        """Upload what was written."""
-        if not self._file.closed:
-            try:
-                self._store.put(self._path, self._file)
-            finally:
-                self.discard()
-
-
-class _Ranges(io.RawIOBase):
-    """An object that is read by ranges, which double while they follow each other."""
-
-    def __init__(self, store: ObjectStore, path: str, first_range: int) -> None:
-        self._store = store
-        self._path = path
-        self._position = self._start = 0
-        try:
-            block, meta = store.read_range(path, 0, first_range)
-        except FileNotFoundError:
-            raise
-        except OSError:  # no range of an empty object can be read
-            if store.info(path)["size"]:
-                raise
-            block, meta = b"", {"size": 0, "e_tag": None}
-        self._size, self._tag = meta["size"], meta["e_tag"]
-        self._block = memoryview(block)
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, and return it."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer up to the end of the object; return how many bytes were read."""
-        wanted = max(0, min(len(buffer), self._size - self._position))
-        done = 0
-        while done < wanted:
-            block_end = self._start + len(self._block)
-            if not self._start <= self._position < block_end:
-                follows = self._position == block_end > 0
-                ahead = max(_MIN_RANGE, min(2 * len(self._block), _MAX_RANGE)) if follows else _MIN_RANGE
-                end = min(self._position + max(wanted - done, ahead), self._size)
-                # At the end are indexes and footers, which are read backwards.
-                self._start = self._position if end < self._size else max(0, min(self._position, end - _FIRST_RANGE))
-                block, _ = self._store.read_range(self._path, self._start, end - self._start, self._tag)
-                self._block = memoryview(block)
-            part = self._block[self._position - self._start :][: wanted - done]
-            buffer[done : done + len(part)] = part
-            done += len(part)
-            self._position += len(part)
-        return done
 
 
 @functools.cache

@@ -22,9 +22,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from pipelines.algorithms.kernels import compile_events
-from pipelines.core import local_cache, object_store, progress
+from pipelines.core import local_cache, progress
 from pipelines.core.errors import TaskError, UsageError
-from pipelines.core.executor import Item, NameOf, Result, begin_map, run_task
+from pipelines.core.executor import Item, NameOf, Result, begin_map, run_state, run_task
 
 # Tasks per core that are submitted, so that a core that becomes free need not wait for the driver.
 _SUBMITTED_PER_CORE = 3
@@ -89,12 +89,11 @@ class RayExecutor:
         memory_bytes: int | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """See `Executor.map`."""
-        local_cache.known_copies.clear()
         ray = self._ray
         remote = ray.remote(max_retries=_RETRIES, memory=self._memory_request(memory_bytes))(_run)
         key = uuid.uuid4().hex
         # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
-        stored = ray.put((self._initializer, function, context, dict(object_store.leases), self._running))
+        stored = ray.put((self._initializer, function, context, run_state(), self._running))
         units = _Units(self._running, key, on_progress)
         waiting = enumerate(items)
         pending: dict[Any, tuple[int, Item]] = {}
@@ -279,9 +278,9 @@ def _load(call: tuple[str, Any]) -> tuple[Any, Any]:
     key, stored = call
     if key not in _calls:
         _calls.clear()
-        initializer, function, context, leases, running = ray.get(stored)
+        initializer, function, context, state, running = ray.get(stored)
         compile_events.set_listener(running.note_compilation.remote)
-        begin_map(leases)
+        begin_map(state)
         if initializer is not None and initializer.__qualname__ not in _initialized:
             initializer()
             _initialized.add(initializer.__qualname__)

@@ -150,7 +150,7 @@ def read_batches(
 
     Raises InputError, naming the file, if it is not a Parquet file or lacks one of `columns`.
     """
-    with storage.open_read(path) as stream:
+    with open_stream(path) as stream:
         file = open_parquet(stream, path)
         if columns is not None:
             require_columns(path, file.schema_arrow.names, columns)
@@ -254,6 +254,11 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
         check_values(path, batch, rows)
         rows += batch.num_rows
         yield from batch.to_pylist()
+
+
+def open_stream(path: str) -> BinaryIO:
+    """Open a Parquet file, from its end: readers begin with the footer."""
+    return storage.open_read(path, start=-1)
 
 
 def open_parquet(stream: Any, path: str, *, for_probes: bool = False) -> pq.ParquetFile:

@@ -19,9 +19,10 @@ import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -29,12 +30,15 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import InputError, StorageError, WebtextError
 from pipelines.core.local_cache import forget_copy, local_copy_of
-from pipelines.core.object_store import PROTOCOLS, ObjectStore, Upload, object_store
+from pipelines.core.object_files import Upload
+from pipelines.core.object_store import PROTOCOLS, ObjectStore, object_store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
+# To open a file takes several requests to an object store, of which each waits.
+_REMOTE_THREADS = 16
 # Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
 _MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
@@ -45,6 +49,10 @@ _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
 # Of temporary names: on a file system that several machines share, process numbers are not unique.
 _MACHINE = uuid.uuid4().hex[:8]
 _temporary_numbers = itertools.count()
+
+
+File = TypeVar("File")
+Result = TypeVar("Result")
 
 
 def join(folder: str, *parts: str) -> str:
@@ -133,6 +141,30 @@ def local_copy(path: str) -> Iterator[str]:
         with translate_os_errors(path, "read"):
             file_system.get_file(plain, copy)
         yield copy
+
+
+def map_files(
+    function: Callable[[File], Result], files: Sequence[File], *, are_local: bool, local_threads: int = 4
+) -> list[Result]:
+    """Return the results of a function of files, in order, from several threads.
+
+    Those for local files pay where the function releases Python's lock, as that which computes a checksum.
+    """
+    if are_local and local_threads == 1:
+        return list(map(function, files))
+    with ThreadPoolExecutor(local_threads if are_local else _REMOTE_THREADS) as threads:
+        return list(threads.map(function, files))
+
+
+def are_local(paths: Sequence[str]) -> bool:
+    """Return whether all paths are on local file systems."""
+    return all(map(is_local, paths))
+
+
+def fetch_copies(paths: Sequence[str]) -> None:
+    """Download remote files that will be mapped, several at a time."""
+    if remote := [path for path in paths if not is_local(path)]:
+        map_files(mapped_path, remote, are_local=False)
 
 
 def exists(path: str) -> bool:
@@ -251,12 +283,19 @@ def link(source: str, target: str) -> None:
         file_system.copy(_file_system(source)[1], path)
 
 
-def open_read(path: str, *, is_whole: bool = False) -> BinaryIO:
-    """Open a file for reading bytes, `is_whole` if all of it in order; raise InputError if it does not exist."""
+def open_read(path: str, *, start: int = 0, is_whole: bool = False) -> BinaryIO:
+    """Open a file for reading bytes, at a position (a negative one is counted from the end).
+
+    Requests to an object store begin there, and are large if `is_whole`: all of the file will be read, in order.
+    Raises InputError if it does not exist.
+    """
     with _accessing(path, "read") as (file_system, plain):
         try:
-            options = {"is_whole": is_whole} if isinstance(file_system, ObjectStore) else {}
-            return cast(BinaryIO, file_system.open(plain, "rb", **options))
+            options = {"start": start, "is_whole": is_whole} if isinstance(file_system, ObjectStore) else {}
+            stream = cast(BinaryIO, file_system.open(plain, "rb", **options))
+            if start:
+                stream.seek(start if start > 0 else max(0, stream.seek(0, io.SEEK_END) + start))
+            return stream
         except (FileNotFoundError, IsADirectoryError) as error:
             if file_system.isdir(plain):
                 raise InputError(f"{path}: is a folder, expected a file") from error

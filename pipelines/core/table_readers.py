@@ -54,7 +54,7 @@ def parquet_batches(
     """
     batch_bytes = batch_bytes or _BATCH_BYTES
     groups = None if row_groups is None else list(row_groups)
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         rows = shards.rows_per_batch(stream, path, groups, batch_bytes, is_verified=is_verified)
     first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0

@@ -170,7 +170,7 @@ def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | 
     size_bytes = storage.size_bytes(path)
     done = 0
     try:
-        with storage.open_read(path) as stream:
+        with shards.open_stream(path) as stream:
             table = shards.open_parquet(stream, path)
             names, rows = table.schema_arrow.names, table.metadata.num_rows
         _column_index(path, names, column)

@@ -12,6 +12,7 @@ _PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 # that requests huge pages by an anonymous mapping, and the cache of compiled kernels.
 _ALLOWED = {
     "core/storage.py",
+    "core/object_files.py",
     "core/object_store.py",
     "core/local_cache.py",
     "core/resources.py",

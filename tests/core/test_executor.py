@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.core import progress
 from pipelines.core.errors import InputError, TaskError, WebtextError
-from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _serve, item_name, make_executor
+from pipelines.core.executor import Executor, LocalExecutor, SerialExecutor, _serve, item_name, make_executor, run_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _answer_to_nobody(connection: Connection) -> None:
 def test_a_worker_without_a_parent_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     context = multiprocessing.get_context("spawn")
     parent_end, child_end = context.Pipe()
-    parent_end.send_bytes(pickle.dumps(("map", _square, None, {})))
+    parent_end.send_bytes(pickle.dumps(("map", _square, None, run_state())))
     parent_end.send_bytes(pickle.dumps(("task", _Task(3), "task-3")))
     # Its task has come, but nobody takes the answer.
     parent_end.close()

@@ -12,11 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import obstore
+import pyarrow as pa
 import pytest
 from unreliable_proxy import unreliable_proxy
 
-from pipelines.core import local_cache, object_store, storage
+from pipelines.core import local_cache, object_store, shards, storage
+from pipelines.core.buckets import read_bucket, write_buckets
 from pipelines.core.errors import InputError, StorageError
 from pipelines.core.folder_lock import folder_lock
 from pipelines.core.object_store import ObjectStore
@@ -35,22 +38,58 @@ def test_any_range_is_that_of_the_object(bucket: str) -> None:
         assert stream.read() == data[-7:]
 
 
-def test_a_file_that_is_read_in_order_takes_few_requests(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes(20 << 20)
-    storage.write_bytes(f"{bucket}/data", data)
-    sizes: list[int] = []
+def test_a_store_without_requests_for_the_end_is_asked_for_the_size(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_WITHOUT_SUFFIXES", ("s3",))
+    storage.write_bytes(f"{bucket}/data", bytes(range(100)) * 1000)
+    with storage.open_read(f"{bucket}/data", start=-3) as stream:
+        assert stream.read() == bytes([97, 98, 99])
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The position and size of the ranges that are requested."""
+    requested: list[tuple[int, int]] = []
     read_range = ObjectStore.read_range
 
-    def record(store: ObjectStore, path: str, start: int, size: int, tag: str | None = None) -> tuple[bytes, Any]:
-        sizes.append(size)
+    def record(store: ObjectStore, path: str, start: int, size: int, tag: str | None = None) -> tuple[memoryview, Any]:
+        requested.append((start, size))
         return read_range(store, path, start, size, tag)
 
     monkeypatch.setattr(ObjectStore, "read_range", record)
+    return requested
+
+
+def test_a_file_that_is_read_in_order_takes_few_requests(bucket: str, ranges: list[tuple[int, int]]) -> None:
+    data = bytes(20 << 20)
+    storage.write_bytes(f"{bucket}/data", data)
     with storage.open_read(f"{bucket}/data") as stream:
         while stream.read(1 << 16):
             pass
-    assert len(sizes) <= 10
-    assert sum(sizes) == len(data)
+    assert len(ranges) <= 10
+    assert sum(size for _, size in ranges) == len(data)
+
+
+def test_a_parquet_file_takes_a_request_for_its_footer_and_one_for_its_rows(
+    bucket: str, ranges: list[tuple[int, int]]
+) -> None:
+    rows = pa.record_batch({"text": [random.Random(row).randbytes(2000).hex() for row in range(1000)]})
+    with shards.write_shard(bucket, "rows.parquet", rows.schema) as written:
+        written.writer.write_batch(rows)
+    assert pa.Table.from_batches(shards.read_batches(f"{bucket}/rows.parquet")).num_rows == 1000
+    assert len(ranges) == 2
+
+
+def test_a_bucket_takes_a_request_for_the_index_and_one_for_its_rows(
+    bucket: str, ranges: list[tuple[int, int]]
+) -> None:
+    rows = pa.record_batch({"number": pa.array(range(100_000), pa.int64())})
+    with write_buckets(f"{bucket}/rows", rows.schema) as written:
+        written.writer.write(rows, np.arange(rows.num_rows) % 10)
+    batches = read_bucket([f"{bucket}/rows"], rows.schema, 7)
+    assert batches[0].column("number").to_pylist() == list(range(7, 100_000, 10))
+    assert len(ranges) == 2
 
 
 def test_an_unreliable_store_gets_the_same_files(bucket: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import socket
@@ -105,6 +106,22 @@ def test_bytes_of_a_name_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     assert storage.basename(str(tmp_path / name)) == r"caf\xe9.txt"
     (listed,) = storage.list_folder(str(tmp_path))
     assert storage.read_bytes(storage.join(str(tmp_path), listed)) == b"x"
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 200_000, 299_999, 300_000, -1, -70_000, -299_999, -300_000, -400_000])
+def test_a_file_is_read_from_any_position(folder: str, start: int) -> None:
+    data = random.Random(1).randbytes(300_000)
+    storage.write_bytes(f"{folder}/data", data)
+    with storage.open_read(f"{folder}/data", start=start) as stream:
+        assert stream.read() == (data[start:] if start else data)
+        stream.seek(5)
+        assert stream.read(100_000) == data[5:100_005]
+
+
+def test_an_empty_file_is_read_from_its_end(folder: str) -> None:
+    storage.write_bytes(f"{folder}/data", b"")
+    with storage.open_read(f"{folder}/data", start=-8) as stream:
+        assert stream.read() == b""
 
 
 def test_a_missing_file_is_named(folder: str) -> None:

@@ -108,7 +108,7 @@ def _pieces_from_table(file: ShardFile, table: inputs.InputFile, spans: Sequence
 
 def _row_groups(path: str, spans: Sequence[Span]) -> list[int]:
     """Return the row groups with documents of the spans: each covers the tokens up to the first of the next one."""
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         shards.require_columns(path, metadata.schema.names, _COLUMNS)
         groups = range(metadata.num_row_groups)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.algorithms.minhash.pairing import estimated_jaccard
 from pipelines.core import shards, storage
-from pipelines.core.buckets import bucket_part
+from pipelines.core.buckets import read_bucket
 from pipelines.core.journal import WORK
 
 Numbers = npt.NDArray[np.int64]
@@ -125,6 +125,7 @@ class Records:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._records, self._ids = corpus.paths("records", "npy"), corpus.paths("ids", "npy")
+        storage.fetch_copies([*self._records, *self._ids])
 
     def take(self, numbers: Numbers, field: str) -> npt.NDArray[Any]:
         """Return a field of the records of documents."""
@@ -170,8 +171,7 @@ class Records:
 
 def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[npt.NDArray[Any]]:
     """Return the columns of buckets (None: of all) in all files, one after the other; of numbers only."""
-    batches = [batch for path in paths for batch in bucket_part(path, schema, bucket).batches()]
-    return [column.to_numpy() for column in pa.Table.from_batches(batches, schema).columns]
+    return [column.to_numpy() for column in pa.Table.from_batches(read_bucket(paths, schema, bucket), schema).columns]
 
 
 def bucket_batch(schema: pa.Schema, *columns: npt.NDArray[Any]) -> pa.RecordBatch:

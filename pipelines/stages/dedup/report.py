@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import inputs, shards, storage
-from pipelines.core.buckets import bucket_part, write_buckets
+from pipelines.core.buckets import read_bucket, write_buckets
 from pipelines.core.document_filter import urls_of
 from pipelines.core.drops import Drops
 from pipelines.core.journal import WORK
@@ -211,8 +211,7 @@ def _top_domains(corpus: Corpus) -> list[tuple[str, int, int]]:
     paths = corpus.paths("domains", "buckets", corpus.own_shards)
     top: list[tuple[str, int, int]] = []
     for bucket in range(_domain_buckets(corpus)):
-        batches = [batch for path in paths for batch in bucket_part(path, _DOMAIN_SCHEMA, bucket).batches()]
-        domains = pa.Table.from_batches(batches, _DOMAIN_SCHEMA).group_by("domain")
+        domains = pa.Table.from_batches(read_bucket(paths, _DOMAIN_SCHEMA, bucket), _DOMAIN_SCHEMA).group_by("domain")
         sums = domains.aggregate([("documents", "sum"), ("dropped", "sum")])
         rows = sums.sort_by([("dropped_sum", "descending"), ("domain", "ascending")]).slice(0, DOMAINS).to_pylist()
         top += [(row["domain"], row["documents_sum"], row["dropped_sum"]) for row in rows if row["dropped_sum"]]

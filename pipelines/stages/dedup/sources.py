@@ -96,7 +96,7 @@ def signature_schema(config: DedupConfig) -> pa.Schema:
 
 
 def _check_settings(file: InputFile, config: DedupConfig) -> None:
-    with storage.open_read(file.path) as stream:
+    with shards.open_stream(file.path) as stream:
         metadata = shards.open_parquet(stream, file.path).schema_arrow.metadata or {}
     expected = (signature_schema(config).metadata or {})[_SETTINGS]
     if (settings := metadata.get(_SETTINGS)) != expected:

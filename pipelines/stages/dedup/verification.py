@@ -121,6 +121,7 @@ class _Shingles:
         self._corpus = corpus
         self._rows, self._starts = corpus.paths("shingle-rows", "npy"), corpus.paths("shingle-starts", "npy")
         self._hashes = corpus.paths("shingles", "bin")
+        storage.fetch_copies([*self._rows, *self._starts])
         self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
     def chunks(self, pairs: Numbers) -> Iterator[Numbers]:

@@ -79,7 +79,7 @@ def file_kind(path: str) -> str:
 
 def parquet_schema(path: str) -> pa.Schema:
     """Return the schema of a Parquet file."""
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         return shards.open_parquet(stream, path).schema_arrow
 
 
@@ -87,7 +87,7 @@ def parquet_batches(
     path: str, columns: list[str] | None = None, batch_bytes: int = 16 << 20
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in batches of about so many bytes."""
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         rows = shards.rows_per_batch(stream, path, None, batch_bytes, columns=columns)
     for batch in shards.read_batches(path, columns, rows=rows):
         yield from shards.split_by_bytes(batch, 4 * batch_bytes)

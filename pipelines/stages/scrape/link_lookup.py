@@ -73,7 +73,7 @@ def _read_link(path: str, url: str) -> dict[str, Any] | None:
 
 def _candidate_row_groups(path: str, url: str) -> list[int]:
     """Return the row groups whose range of URLs includes this one, or that have no statistics."""
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         column = metadata.schema.names.index("url") if metadata.num_row_groups else 0
         statistics = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]

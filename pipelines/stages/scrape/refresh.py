@@ -223,7 +223,7 @@ def apply_scores(item: RefreshedFile, context: ReadContext) -> TaskResult:
 
 def _score_requests(item: FileToRead, service: str, output: str) -> Iterator[ScoreRequest]:
     path = storage.join(output, item.pending_name)
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     for group, rows in enumerate(sizes):

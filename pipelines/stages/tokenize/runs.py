@@ -209,7 +209,7 @@ def read_documents(run: Run, split: int, low: int, high: int) -> pa.Table:
     order = pc.field("order")
     is_in_range = (order >= pa.scalar(low, pa.uint64())) & (order <= pa.scalar(high, pa.uint64()))
     is_in_split = pc.field("split") == pa.scalar(split, pa.uint8())
-    with storage.open_read(run.documents) as stream:
+    with shards.open_stream(run.documents) as stream:
         # The statistics of the row groups tell which of them have to be read.
         return pq.read_table(stream, filters=is_in_split & is_in_range, use_threads=False).cast(_MERGED_SCHEMA)
 
@@ -226,8 +226,7 @@ def copy_tokens(
     The pieces of a shard are adjacent in a run. Raises DamagedShardError if the file is truncated.
     """
     start, stop = int(sources[0]), int(sources[-1] + counts[-1])
-    with storage.open_read(run.tokens) as stream:
-        stream.seek(start * out.itemsize)
+    with storage.open_read(run.tokens, start=start * out.itemsize) as stream:
         tokens = np.frombuffer(stream.read((stop - start) * out.itemsize), out.dtype)
     if len(tokens) != stop - start:
         raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.word_counts import bucket_of_words, count_words
 from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import BucketWriter, bucket_part, write_buckets
+from pipelines.core.buckets import BucketWriter, read_bucket, write_buckets
 from pipelines.core.errors import InputError
 from pipelines.core.journal import WORK
 from pipelines.core.run import TaskResult
@@ -115,7 +115,7 @@ def read_counts(item: tuple[int, inputs.InputFile], context: BucketContext) -> T
 
 def measure(path: str) -> tuple[int, int]:
     """Return the number of rows of a file of counts, and about how many bytes its words have, from its footer."""
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
         rows = int(file.metadata.num_rows)
@@ -134,7 +134,7 @@ def check_sums(text_bytes: int, path: str) -> None:
 def _read_batches(path: str, limits: Limits) -> Iterator[pa.RecordBatch]:
     """Yield the count columns of a file, in batches that stay small if the words are long."""
     words, word_bytes = measure(path)
-    with storage.open_read(path) as stream:
+    with shards.open_stream(path) as stream:
         names = shards.open_parquet(stream, path).schema_arrow.names
     columns = [name for name in COUNTS_SCHEMA.names if name in names]
     rows = max(1, min(_ROWS_READ, limits.batch_bytes * words // max(1, word_bytes)))
@@ -183,7 +183,7 @@ def _check_words(words: list[bytes], path: str) -> None:
 def add_up(bucket: int, context: BucketContext) -> TaskResult:
     """Write the counts of one bucket, sorted by word."""
     paths = [storage.join(context.output, name) for name in context.work_files]
-    batches = [batch for path in paths for batch in bucket_part(path, COUNTS_SCHEMA, bucket).batches()]
+    batches = read_bucket(paths, COUNTS_SCHEMA, bucket)
     sums = [_sum_by_word(group) for group in _groups(batches, context)]
     counts = pa.concat_tables(sums).sort_by("word").combine_chunks()
     lengths = pc.binary_length(counts["word"])
