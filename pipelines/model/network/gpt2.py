@@ -85,8 +85,11 @@ class GPT2(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.activation_checkpointing = False
-        self.wte = nn.Embedding(architecture.vocab_size, architecture.width)
-        self.wpe = nn.Embedding(architecture.context, architecture.width)
+        # Initialized by torch, they would import its compiler on the meta device, for two seconds.
+        tokens = torch.empty(architecture.vocab_size, architecture.width)
+        positions = torch.empty(architecture.context, architecture.width)
+        self.wte = nn.Embedding(architecture.vocab_size, architecture.width, _weight=tokens)
+        self.wpe = nn.Embedding(architecture.context, architecture.width, _weight=positions)
         self.drop = nn.Dropout(architecture.dropout)
         self.h = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.layers))
         self.ln_f = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
