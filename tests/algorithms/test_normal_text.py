@@ -58,7 +58,8 @@ def test_the_nfc_form_matches_python_and_copies_nothing_that_has_it(texts, kind)
 
 
 def test_every_character_is_white_space_or_not_as_in_python():
-    texts = [f"a{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    parts = [f"a{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    texts = ["".join(parts[start : start + 64]) for start in range(0, len(parts), 64)]
     assert text_hashes(pa.array(texts)).astype("<u8").tobytes() == reference(texts)
 
 

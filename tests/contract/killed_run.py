@@ -33,7 +33,7 @@ _LAZY_IMPORTS = {
     "dedup": ["datasketch"],
     "train-bpe": ["gigatoken", "numba", "tiktoken", "pipelines.stages.train_bpe.report_card"],
     "tokenize": ["gigatoken"],
-    "pretrain": ["pipelines.stages.pretrain.training"],
+    "pretrain": ["pipelines.stages.pretrain.training", "torch._dynamo"],
     "overlap-index": ["numba"],
     "overlap-report": ["numba"],
 }

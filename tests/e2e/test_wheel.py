@@ -29,10 +29,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` folder of a fresh environment with the wheel.
 
-    Dependencies are those of this environment, so that the test needs no network; `pip check` checks them.
+    Dependencies, and pip, are those of this environment, so that the test needs no network; `pip check` checks them.
     """
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=True)
+    venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     site = subprocess.run(
         [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],

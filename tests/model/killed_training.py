@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch._dynamo  # noqa: F401 - as the training: before the forks, each of which would import it
 from conftest import train_small
 
-import pipelines.stages.pretrain.training  # noqa: F401 - before the forks, each of which would import it
+import pipelines.stages.pretrain.training  # noqa: F401
 from pipelines.core import storage
 
 

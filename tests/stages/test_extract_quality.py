@@ -43,7 +43,9 @@ def test_the_metric():
 
 # The floors lie a little under what was measured on these very pages; a fall below one is a defect, or a change of
 # the parser behind it that has to be looked at.
-@pytest.mark.parametrize(("name", "floor"), [("fast", 0.885), ("trafilatura", 0.80)])
+@pytest.mark.parametrize(
+    ("name", "floor"), [("fast", 0.885), pytest.param("trafilatura", 0.80, marks=pytest.mark.slow)]
+)
 def test_quality_on_a_few_real_pages(shared_data, name, floor):
     assert mean_f1(name, shared_data / "pages" / "wcxb-dev", step=30) >= floor
 

@@ -78,7 +78,7 @@ def _random_dumps(folder: Path, seed: int) -> list[str]:
     paths = []
     for name in ("RS_2017-01", "RS_2017-02.zst", "RS_2018-01.zst"):
         lines = []
-        for _ in range(100):
+        for _ in range(60):
             text = json.dumps(_random_record(numbers), ensure_ascii=numbers.random() < 0.5)
             lines.append(text.replace("/", "\\/") if numbers.random() < 0.2 else text)
         lines[7] = "{broken"
@@ -315,7 +315,7 @@ def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
     scores._client.cache_clear()
     chance = random.Random(3)
-    posts = records("2023-08", [chance.choice([0, 1, 2, 3, 90]) for _ in range(200)])
+    posts = records("2023-08", [chance.choice([0, 1, 2, 3, 90]) for _ in range(80)])
     for post in posts[::4]:
         post["url"] = f"http://i.imgur.com/{post['id']}"
     dump = str(write_dump(tmp_path, "RS_2023-08.zst", [{**post, "score": 1} for post in posts]))

@@ -157,9 +157,16 @@ def test_the_dumps_of_2005_contain_840_links_with_three_points(shared_data: Path
     _check(paths, tmp_path, "max", "none")
 
 
-@pytest.mark.parametrize(
-    ("karma", "profile"), [("max", "webtext-2019"), pytest.param("sum", "none", marks=pytest.mark.slow)]
-)
+def test_real_submissions_of_2013_match_a_plain_count(shared_data: Path, tmp_path: Path) -> None:
+    data = (shared_data / "reddit" / "submissions-2013.ndjson.zst").read_bytes()
+    lines = zstandard.ZstdDecompressor().stream_reader(data).read().splitlines(keepends=True)
+    sample = tmp_path / "submissions-2013.ndjson"
+    sample.write_bytes(b"".join(lines[::5]))
+    _check([sample], tmp_path / "links", "max", "webtext-2019")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("karma", "profile"), [("max", "webtext-2019"), ("sum", "none")])
 def test_97_888_real_submissions_match_a_plain_count(
     shared_data: Path, tmp_path: Path, karma: str, profile: str
 ) -> None:
