@@ -85,9 +85,9 @@ class GPT2(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.activation_checkpointing = False
-        # Initialized by torch, they would import its compiler on the meta device, for two seconds.
-        tokens = torch.empty(architecture.vocab_size, architecture.width)
-        positions = torch.empty(architecture.context, architecture.width)
+        # Without these weights, nn.Embedding would import torch's compiler on the meta device, for two seconds.
+        tokens = torch.randn(architecture.vocab_size, architecture.width)
+        positions = torch.randn(architecture.context, architecture.width)
         self.wte = nn.Embedding(architecture.vocab_size, architecture.width, _weight=tokens)
         self.wpe = nn.Embedding(architecture.context, architecture.width, _weight=positions)
         self.drop = nn.Dropout(architecture.dropout)
