@@ -95,7 +95,7 @@ def _expected_words(texts: Sequence[str], normalization: Normalization, seed: in
     return expected
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(COLUMNS, st.sampled_from(NORMALIZATIONS + SHINGLINGS), st.sampled_from([SEED, 0, 1, _64]))
 @example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALIZATIONS[-1], 0)
 @example(

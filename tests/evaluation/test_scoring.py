@@ -56,7 +56,7 @@ def _plain_scores(request: Request) -> list[tuple[list[float], list[bool]]]:
     return scores
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(_REQUESTS, st.sampled_from([1, 5, 20, 1000]))
 def test_scores_equal_those_of_single_texts(requests: list[Request], tokens_at_once: int) -> None:
     scores = Scorer(_MODEL, _CPU, tokens_at_once).score(requests)
@@ -67,7 +67,7 @@ def test_scores_equal_those_of_single_texts(requests: list[Request], tokens_at_o
             assert score.greedy.tolist() == greedy
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.lists(_TOKEN, min_size=1, max_size=20), min_size=1, max_size=20), st.sampled_from([1, 30, 1000]))
 def test_continuations_equal_those_of_single_texts(texts: list[list[int]], tokens_at_once: int) -> None:
     results = Scorer(_MODEL, _CPU, tokens_at_once).continue_texts(texts, 6, lambda _, tokens: tokens[-1] == 7)

@@ -73,7 +73,7 @@ _WORD = st.sampled_from(["a", "B", "c", "it's", "D"])
 _TEXT = st.lists(_WORD, min_size=3, max_size=25).map(" ".join)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(corpus=st.lists(_TEXT, min_size=1, max_size=6), examples=st.lists(_TEXT, min_size=1, max_size=6))
 def test_exact_matches_plain_search(corpus: list[str], examples: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:

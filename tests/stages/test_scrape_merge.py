@@ -110,7 +110,7 @@ _rows = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("karma", ["max", "sum", "first"])
 @pytest.mark.parametrize("in_ranges", [False, True])
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=st.lists(st.lists(_rows, max_size=30), min_size=1, max_size=3),
     min_score=st.none() | st.integers(0, 6),

@@ -82,7 +82,7 @@ def forms(gpt2: Path, ranks_path: Path) -> list[Tokenizer]:
     return [parse_tokenizer(read_tokenizer(str(path)), str(path)) for path in (gpt2, ranks_path)]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=_TEXT)
 def test_every_form_of_gpt2_gives_the_ids_of_the_library_on_any_text(
     forms: list[Tokenizer], library: Tokenizer, text: str
