@@ -101,6 +101,9 @@ def peak_bytes() -> dict[str, int]:
     peak, worker_peak = (
         resource.getrusage(scope).ru_maxrss * unit for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
+    # Linux counts in `ru_maxrss` what the parent had in memory when it started this process.
+    if own := re.search(r"^VmHWM:\s+(\d+) kB", _read("/proc/self/status"), re.MULTILINE):
+        peak = int(own[1]) * 1024
     return {"peak_bytes": peak} | ({"worker_peak_bytes": worker_peak} if worker_peak else {})
 
 

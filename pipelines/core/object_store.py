@@ -229,20 +229,33 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 raise StorageError(f"{self.protocol}://{bucket}: no such bucket") from error
             return None  # what was there was removed
 
-    def read_lock(self, path: str) -> tuple[dict[str, Any], Version | None]:
-        """Return what the lock of a folder says and its version; empty and None if there is none."""
+    def read_version(self, path: str) -> tuple[bytes, Version | None]:
+        """Return the content of an object and its version; empty and None if there is none."""
         import obstore
 
         bucket, key = _split(path)
 
-        def read() -> tuple[dict[str, Any], Version | None]:
+        def read() -> tuple[bytes, Version | None]:
             answer = obstore.get(_store(self.protocol, bucket), key)
-            return json.loads(bytes(answer.bytes())), _version(answer.meta)
+            return bytes(answer.bytes()), _version(answer.meta)
 
         try:
             return _request(read)
         except FileNotFoundError:
-            return {}, None
+            return b"", None
+
+    def read_lock(self, path: str) -> tuple[dict[str, Any], Version | None]:
+        """Return what the lock of a folder says and its version; empty and None if there is none."""
+        content, version = self.read_version(path)
+        return json.loads(content or b"{}"), version
+
+    def append(self, path: str, line: bytes) -> None:
+        """Append a line that no other writer appends to an object, which is created if there is none."""
+        content, version = self.read_version(path)
+        while self.put_if(path, content + line, version or "create") is None:
+            content, version = self.read_version(path)
+            if line in content:  # the answer to a request was lost, and the repeated one refused
+                return
 
     def _check_leases(self, path: str) -> None:
         """Raise LockedError if the lock of a folder that this run writes is another's by now.

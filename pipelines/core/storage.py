@@ -422,11 +422,15 @@ def write_bytes(path: str, data: bytes) -> None:
 
 def append_line(path: str, line: str) -> None:
     """Append a line to a text file, which may not exist yet; in an object store, the whole file is written again."""
-    if not is_local(path):
-        write_bytes(path, (read_bytes(path) if exists(path) else b"") + f"{line}\n".encode())
-        return
-    with translate_os_errors(path, "write"), open(local_path(path), "ab") as stream:
-        stream.write(f"{line}\n".encode())  # in one call: lines of two processes do not mix
+    data = f"{line}\n".encode()
+    with _accessing(path, "write") as (file_system, plain):
+        if isinstance(file_system, ObjectStore):
+            file_system.append(plain, data)
+        elif isinstance(file_system, LocalFileSystem):
+            with open(plain, "ab") as stream:
+                stream.write(data)  # in one call: lines of two processes do not mix
+        else:
+            write_bytes(path, (read_bytes(path) if exists(path) else b"") + data)
 
 
 def write_in_place(path: str, data: bytes) -> None:

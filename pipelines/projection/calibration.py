@@ -1,7 +1,8 @@
 """Measures the rates of the stages on this machine, with inputs that are made from a sample of texts.
 
-Each stage runs in a process of its own, on a small and a larger input: the difference is what more input costs, without
-the start. Texts are random words of the sample, so they have no duplicates; pages are those of Python's documentation.
+Each stage runs in some processes at once, as many as there are cores, since busy cores slow each other down. A process
+runs it on a small input first, which loads modules and compiles kernels, and then on the one that counts. Texts are
+random words of the sample, so they have no duplicates; pages are those of Python's documentation.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import datetime as dt
 import itertools
 import json
 import multiprocessing
-import operator
 import platform
 import resource
+import statistics
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,8 +35,10 @@ from pipelines.demo.submissions import demo_submissions
 from pipelines.demo.web import demo_web
 from pipelines.pipeline import BY_NAME
 
-# Small and larger inputs.
-_SUBMISSIONS, _PAGES, _TEXT_BYTES = (20_000, 160_000), (40, 160), (24_000_000, 120_000_000)
+# The input of the first run, and of the one that counts.
+_SUBMISSIONS, _PAGES, _TEXT_BYTES = (10_000, 100_000), (20, 160), (6_000_000, 60_000_000)
+# More processes at once need memory, and change little.
+_MOST_PROCESSES = 8
 # The mean size of a real submission of 2013; later ones are larger.
 _SUBMISSION_BYTES = 783
 _SHARDS = 8
@@ -69,9 +73,8 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """What a run of a stage took; `units` is the amount of its input."""
+    """What a run of a stage took."""
 
-    units: float
     seconds: float
     core_s: float
     output_bytes: int
@@ -85,7 +88,7 @@ def machine_name() -> str:
 
 
 def calibrate(texts: Sequence[str], shown: Progress) -> Calibration:
-    """Measure all stages from scrape to overlap-report; takes about five minutes on two busy cores."""
+    """Measure all stages from scrape to overlap-report; takes about TODO minutes on two cores."""
     with storage.temporary_folder() as folder:
         rates = _Calibrator(folder, texts, shown).measure_all()
     return Calibration(machine_name(), default_workers(), dt.date.today().isoformat(), rates)
@@ -128,12 +131,12 @@ class _Calibrator:
         with demo_web():
             links = [self._links(count) for count in _PAGES]
             rates["fetch"] = self._measure("fetch", links, _PAGES, {"per_host_delay": 0.0, "contact": "calibration"})
-        pages = [{"pages": self._path("fetch", size), "links": None} for size in range(2)]
+        pages = [{"pages": self._output("fetch", 0, size), "links": None} for size in range(2)]
         rates["extract"] = self._measure("extract", pages, _PAGES)
         documents = [{"documents": self._documents(size)} for size in _TEXT_BYTES]
         benchmark = self._write("benchmark.jsonl", [{"text": text} for text in self._texts])
-        self._run("train-bpe", len(_TEXT_BYTES), documents[0], 1, {"vocab_size": _TOKENIZER_VOCABULARY})
-        tokenizer = {"tokenizer": self._path("train-bpe", len(_TEXT_BYTES))}
+        self._run("train-bpe", "tokenizer", documents[:1], {"vocab_size": _TOKENIZER_VOCABULARY}, self._workers)
+        tokenizer = {"tokenizer": self._output("train-bpe", "tokenizer", 0)}
         for stage, inputs, options in (
             ("dedup", {}, {}),
             ("remove-wikipedia", {}, {}),
@@ -148,36 +151,31 @@ class _Calibrator:
     def _measure(
         self, stage: str, inputs: Sequence[Any], units: Sequence[float], options: Mapping[str, Any] | None = None
     ) -> Rate:
-        """Return the rate of a stage from runs on a small and a larger input."""
+        """Return the rate of a stage from runs on a small input and the one that counts."""
         self._shown.start(f"calibrate {stage}", None, "runs")
-        # The least processor time of some runs: the first one may compile kernels, and the start takes up to a second
-        # more or less, which is as much as the work of the difference.
-        small, large = (
-            min(
-                (self._run(stage, number, inputs[number], units[number], options) for _ in range(runs)),
-                key=operator.attrgetter("core_s"),
-            )
-            for number, runs in enumerate((3, 2))
-        )
+        copies = range(min(self._workers, _MOST_PROCESSES))
+        with ThreadPoolExecutor(len(copies)) as threads:
+            runs = list(threads.map(lambda copy: self._run(stage, copy, inputs, options, 1), copies))
+        core_s = statistics.median(run.core_s for run in runs) / units[-1]
+        start = self._run(stage, "start", inputs[:1], options, self._workers)
         self._shown.finish(True)
-        core_s = max(0.0, large.core_s - small.core_s) / (large.units - small.units)
         return Rate(
-            fixed_s=max(0.0, small.seconds - small.units * core_s / self._workers),
+            fixed_s=max(0.0, start.seconds - units[0] * core_s / self._workers),
             core_s=core_s,
-            output_bytes=large.output_bytes / large.units,
-            work_bytes=large.work_bytes / large.units,
-            worker_bytes=large.worker_bytes,
+            output_bytes=runs[0].output_bytes / units[-1],
+            work_bytes=runs[0].work_bytes / units[-1],
+            worker_bytes=max(run.worker_bytes for run in runs),
         )
 
     def _run(
-        self, stage: str, number: int, inputs: Mapping[str, Any], units: float, options: Mapping[str, Any] | None
+        self, stage: str, copy: int | str, inputs: Sequence[Any], options: Mapping[str, Any] | None, workers: int
     ) -> _Run:
-        """Run a stage in a process of its own, and return what it took."""
-        output = self._path(stage, number)
-        storage.remove(output)
+        """Run a stage on inputs, one after the other, in a process of its own; return what the last one took."""
         receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
-        arguments = (sender, stage, dict(options or {}), dict(inputs), output, units, self._workers)
-        process = multiprocessing.get_context("spawn").Process(target=_run_stage, args=arguments)
+        calls = [(part, self._output(stage, copy, number)) for number, part in enumerate(inputs)]
+        process = multiprocessing.get_context("spawn").Process(
+            target=_run_stage, args=(sender, stage, dict(options or {}), calls, workers)
+        )
         with sigint_blocked():
             process.start()
         sender.close()
@@ -192,8 +190,8 @@ class _Calibrator:
             raise result
         return result  # type: ignore[no-any-return]
 
-    def _path(self, stage: str, number: int) -> str:
-        return storage.join(self._folder, str(number), stage)
+    def _output(self, stage: str, copy: int | str, number: int) -> str:
+        return storage.join(self._folder, stage, str(copy), str(number))
 
     def _dump(self, count: int) -> dict[str, Any]:
         rows = itertools.islice(itertools.cycle(demo_submissions()), count)
@@ -236,31 +234,32 @@ def _run_stage(
     sender: Connection,
     stage: str,
     options: dict[str, Any],
-    inputs: dict[str, Any],
-    output: str,
-    units: float,
+    calls: Sequence[tuple[dict[str, Any], str]],
     workers: int,
 ) -> None:
-    """Run a stage in this process, and send what it took, or its error."""
+    """Run a stage on inputs, each with an output folder, in this process; send what the last one took, or its error."""
     spec = BY_NAME[stage]
     try:
-        config = spec.config_type()(**options)
-        # Extract's workers have children of their own, whose processor time this process would not get.
-        executor = SerialExecutor() if stage == "extract" else LocalExecutor(workers)
-        summary = spec.load()(config, **inputs, output=output, options=RunOptions(executor))
+        for inputs, output in calls:
+            before = _processor_seconds()
+            executor = SerialExecutor() if workers == 1 else LocalExecutor(workers)
+            summary = spec.load()(spec.config_type()(**options), **inputs, output=output, options=RunOptions(executor))
     except Exception as error:  # noqa: BLE001 - the parent raises it
         sender.send(error)
         return
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     manifest = read_manifest(output)
     work = [file.size_bytes for entry in manifest.shards if entry.work for file in entry.files]
     sender.send(
         _Run(
-            units=units,
             seconds=summary.seconds,
-            core_s=sum(usage.ru_utime + usage.ru_stime for usage in (own, children)),
+            core_s=_processor_seconds() - before,
             output_bytes=sum(file.size_bytes for file in manifest.files),
             work_bytes=sum(work),
-            worker_bytes=machine.peak_bytes().get("worker_peak_bytes", 0),
+            worker_bytes=sum(machine.peak_bytes().values()),
         )
     )
+
+
+def _processor_seconds() -> float:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in (own, children))

@@ -76,3 +76,11 @@ print(pages() - before)
     new = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     # Of 240 MB, which are 58,000 pages and new for each array without it.
     assert int(new) < 15_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_peak_of_a_process_leaves_out_what_its_parent_had_in_memory() -> None:
+    parents = b"x" * (256 << 20)
+    code = "from pipelines.core import machine; print(machine.peak_bytes()['peak_bytes'])"
+    peak = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    assert 1 << 20 < peak < len(parents)

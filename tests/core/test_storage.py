@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,15 @@ def test_an_empty_file_is_read_from_its_end(folder: str) -> None:
     storage.write_bytes(f"{folder}/data", b"")
     with storage.open_read(f"{folder}/data", start=-8) as stream:
         assert stream.read() == b""
+
+
+@pytest.mark.parametrize("folder", ["local", "s3"], indirect=True)
+def test_lines_of_several_writers_are_all_appended(folder: str) -> None:
+    storage.make_folder(folder)
+    lines = [f"line {number}" for number in range(20)]
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(lambda line: storage.append_line(f"{folder}/runs.jsonl", line), lines))
+    assert sorted(storage.read_bytes(f"{folder}/runs.jsonl").decode().splitlines()) == sorted(lines)
 
 
 def test_a_missing_file_is_named(folder: str) -> None:
