@@ -148,7 +148,11 @@ class BucketPart:
         """Yield the rows in the batches in which they were written; raise InputError if the file was changed."""
         if not self.frames:
             return
-        with storage.open_read(self.path, start=self.frames[0].offset) as stream:
+        start = end = self.frames[0].offset
+        for frame in self.frames:
+            if frame.offset == end:  # the frames of a range of buckets follow each other
+                end += frame.compressed_bytes
+        with storage.open_read(self.path, start=start, size=end - start) as stream:
             for frame in self.frames:
                 stream.seek(frame.offset)
                 compressed = stream.read(frame.compressed_bytes)

@@ -92,8 +92,14 @@ def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
     """
     files = {file.path: (file, shard.options) for shard in source.shards for file in shard.files}
     windows = _assign_windows([file for file, _ in files.values()])
-    estimates = {path: _estimate_file(*files[path], count) for path, count in windows.items()}
-    known = {path: estimate for path, estimate in estimates.items() if estimate is not None}
+    paths = list(windows)
+    estimates = storage.map_files(
+        lambda path: _estimate_file(*files[path], windows[path]),
+        paths,
+        are_local=storage.are_local(paths),
+        local_threads=1,
+    )
+    known = {path: estimate for path, estimate in zip(paths, estimates, strict=True) if estimate is not None}
     text_bytes, documents = _extrapolate([file for file, _ in files.values()], windows, known)
     sample = tuple(text for estimate in known.values() for text in estimate.texts)
     return DocumentsEstimate(

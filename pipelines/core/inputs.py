@@ -293,12 +293,12 @@ def _foreign_documents(
 def _read_table(
     file: InputFile, options: ReadOptions, drops: Drops, batch_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
-    row = 0
     if _is_parquet(file.path):
-        row, batches = parquet_batches(file.path, file.row_groups, batch_bytes, file.stage is not None)
+        is_verified = file.stage is not None
+        with parquet_batches(file.path, file.row_groups, batch_bytes, is_verified) as (row, batches):
+            yield from read_table(batches, file.path, file.name, row, options, drops)
     else:
-        batches = arrow_batches(file.path, batch_bytes)
-    return read_table(batches, file.path, file.name, row, options, drops)
+        yield from read_table(arrow_batches(file.path, batch_bytes), file.path, file.name, 0, options, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:

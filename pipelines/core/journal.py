@@ -95,7 +95,8 @@ class OutputFolder:
 
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
-        return [read_entry(self._journal_path(name)) for name in self._entry_names()]
+        paths = [self._journal_path(name) for name in self._entry_names()]
+        return storage.map_files(read_entry, paths, are_local=storage.is_local(self.path), local_threads=1)
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task."""

@@ -24,6 +24,9 @@ from pipelines.core.format import format_bytes
 VARIABLE = "WEBTEXT_SCRATCH"
 _MIN_FREE_SHARE = 0.05  # of the disk
 _COPY, _PART, _LOCK = ".copy", ".part", ".lock"
+_POLL_S = 0.01
+# Where this process has removed the downloads of killed ones.
+_cleaned: set[Path] = set()
 
 # The copies that are of the current version, by protocol and path, as far as this run goes: it writes a file once.
 _known_copies: dict[tuple[str, str], str] = {}
@@ -70,7 +73,7 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
         raise StorageError(f"{folder}: not a folder for copies ({error.strerror}); name one with --scratch") from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
-    with filelock.FileLock(copy.with_suffix(_LOCK)):
+    with filelock.FileLock(copy.with_suffix(_LOCK), poll_interval=_POLL_S):
         try:
             os.utime(copy)  # the latest use
         except FileNotFoundError:
@@ -86,18 +89,24 @@ def _make_room(folder: Path, size: int) -> None:
 
     Those that are mapped into memory stay readable where they are mapped.
     """
-    with filelock.FileLock(folder / f"room{_LOCK}"):
+    if folder in _cleaned and _has_room(folder, size):  # without the lock, for which others would wait
+        return
+    with filelock.FileLock(folder / f"room{_LOCK}", poll_interval=_POLL_S):
         for part in folder.glob(f"*{_PART}"):
             with contextlib.suppress(filelock.Timeout), filelock.FileLock(part.with_suffix(_LOCK), timeout=0):
                 part.unlink(missing_ok=True)
+        _cleaned.add(folder)
         copies = sorted(folder.glob(f"*{_COPY}"), key=lambda path: path.stat().st_mtime, reverse=True)
-        while True:
-            total, _, free = shutil.disk_usage(folder)
-            if free - size > total * _MIN_FREE_SHARE:
-                return
+        while not _has_room(folder, size):
             if not copies:
+                _, _, free = shutil.disk_usage(folder)
                 raise StorageError(
                     f"{folder}: has no room for a file of {format_bytes(size)} ({format_bytes(free)} are free); name "
                     "a larger disk with --scratch"
                 )
             copies.pop().unlink()
+
+
+def _has_room(folder: Path, size: int) -> bool:
+    total, _, free = shutil.disk_usage(folder)
+    return free - size > total * _MIN_FREE_SHARE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import tempfile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -48,7 +49,11 @@ class Upload:
         """Upload what was written."""
         if not self._file.closed:
             try:
-                self._store.put(self._path, self._file)
+                size = self._file.tell()
+                self._file.flush()
+                # Mapped, it needs no memory of its own; what is empty cannot be mapped.
+                data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+                self._store.put(self._path, data)
             finally:
                 self.discard()
 
@@ -67,7 +72,7 @@ class _Block(NamedTuple):
 class Ranges(io.RawIOBase):
     """An object that is read by ranges, which double while they follow each other.
 
-    The first block stays, since that of the end has the indexes and footers to which readers return.
+    A small first block stays, since that of the end has the indexes and footers to which readers return.
     """
 
     def __init__(self, store: ObjectStore, path: str, start: int, first_range: int) -> None:
@@ -86,7 +91,8 @@ class Ranges(io.RawIOBase):
                 raise
             block, self._size, self._tag = memoryview(b""), info["size"], info["etag"]
         first = _Block(self._size - len(block) if start < 0 else start, block)
-        self._blocks = [first, first]  # the first and the latest
+        kept = first if len(block) <= FIRST_RANGE else _Block(0, memoryview(b""))
+        self._blocks = [kept, first]  # the first one if it is small, and the latest
 
     def readable(self) -> bool:
         """Return True."""
@@ -121,12 +127,12 @@ class Ranges(io.RawIOBase):
         return done
 
     def _read_block(self, wanted: int) -> _Block:
-        first, latest = self._blocks
+        kept, latest = self._blocks
         follows = self._position == latest.end > 0
         ahead = max(_MIN_RANGE, min(2 * len(latest.data), MAX_RANGE)) if follows else _MIN_RANGE
         start, end = self._position, min(self._position + max(wanted, ahead), self._size)
-        if start < first.start < end:
-            end = first.start
+        if start < kept.start < end:
+            end = kept.start
         elif end == self._size:  # indexes and footers are read backwards
             start = max(0, min(start, end - FIRST_RANGE))
         data, _ = self._store.read_range(self._path, start, end - start, self._tag)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
 
@@ -40,8 +40,8 @@ _TRIES = 4
 _FIRST_PAUSE_S = 0.25
 # Answers that ask for another try: timeout, conflict, too early, too many requests.
 _PASSING = ("408", "409", "425", "429")
-# Larger files are uploaded in parts, so many at a time.
-_PART_BYTES, _PARTS = 32 << 20, 2
+# Larger files are uploaded in parts, so many at a time; they are mapped, so parts take no memory.
+_MAX_PUT_BYTES, _PART_BYTES, _PARTS = 256 << 20, 64 << 20, 4
 # S3 refuses to copy larger objects in one request.
 _MAX_COPY_BYTES = 5 << 30
 Result = TypeVar("Result")
@@ -147,7 +147,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         self._check_leases(path2)
         (bucket, source), (other, target) = _split(path1), _split(path2)
         if bucket != other or self.info(path1)["size"] > _MAX_COPY_BYTES:
-            with self.open(path1, is_whole=True) as reader, self.open(path2, "wb") as writer:
+            with self.open(path1, size=MAX_RANGE) as reader, self.open(path2, "wb") as writer:
                 shutil.copyfileobj(reader, writer, MAX_RANGE)
         else:
             _request(lambda: obstore.copy(_store(self.protocol, bucket), source, target))
@@ -159,16 +159,15 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def get_file(self, path: str, local: str, **_options: Any) -> None:
         """Download an object."""
-        with self.open(path, is_whole=True) as source, open(local, "wb") as target:
+        with self.open(path, size=MAX_RANGE) as source, open(local, "wb") as target:
             while block := source.read(MAX_RANGE):
                 target.write(block)
 
-    def open(self, path: str, mode: str = "rb", start: int = 0, is_whole: bool = False, **_options: Any) -> Any:
-        """Open an object for reading, requested first from `start` on, or for writing; see `storage.open_read`."""
+    def open(self, path: str, mode: str = "rb", start: int = 0, size: int = 0, **_options: Any) -> Any:
+        """Open an object for reading, first `size` bytes from `start` on, or for writing; see `storage.open_read`."""
         if mode == "wb":
             return Upload(self, path)
-        first_range = MAX_RANGE if is_whole else FIRST_RANGE
-        return io.BufferedReader(Ranges(self, path, start, first_range), FIRST_RANGE)
+        return io.BufferedReader(Ranges(self, path, start, max(size, FIRST_RANGE)), FIRST_RANGE)
 
     def read_range(self, path: str, start: int, size: int, tag: str | None = None) -> tuple[memoryview, Any]:
         """Return bytes of an object, and its size and ETag; raise OSError unless that is `tag`.
@@ -197,16 +196,17 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         except PreconditionError as error:
             raise OSError("it was replaced while it was read") from error
 
-    def put(self, path: str, file: BinaryIO) -> None:
-        """Write a file as an object."""
+    def put(self, path: str, data: Any) -> None:
+        """Write bytes, which may be those of a mapped file, as an object."""
         import obstore
 
         bucket, key = _split(path)
+        is_large = len(data) > _MAX_PUT_BYTES
+        options: Any = {"use_multipart": is_large, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS}
 
         def write() -> None:
             self._check_leases(path)  # before every try: the ones before may have taken longer than the lease
-            file.seek(0)
-            obstore.put(_store(self.protocol, bucket), key, file, chunk_size=_PART_BYTES, max_concurrency=_PARTS)
+            obstore.put(_store(self.protocol, bucket), key, data, **options)
 
         _request(write)
 
@@ -287,9 +287,9 @@ _checked_at: dict[str, float] = {}
 class ThreadedObjectStore(ObjectStore):
     """An object store for DuckDB, whose threads share a file, and move and read it in two calls."""
 
-    def open(self, path: str, mode: str = "rb", start: int = 0, is_whole: bool = False, **_options: Any) -> Any:
+    def open(self, path: str, mode: str = "rb", start: int = 0, size: int = 0, **_options: Any) -> Any:
         """Open a file that every thread reads at its own position."""
-        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode, start, is_whole))
+        return _ThreadedFile(lambda: super(ThreadedObjectStore, self).open(path, mode, start, size))
 
 
 class _ThreadedFile:

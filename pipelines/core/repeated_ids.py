@@ -5,10 +5,12 @@ The tasks that read the input return 64-bit hashes of the ids, which stay in the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.core import storage
 
@@ -34,11 +36,16 @@ def count_repeated_ids(work: str) -> int:
     folder = storage.join(work, _FOLDER)
     storage.remove_temporaries(folder)  # of a killed run; the ids of its task would count twice
     paths = [storage.join(folder, task) for task in storage.list_folder(folder)]
-    passes = -(-sum(map(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
+    map_files = functools.partial(storage.map_files, are_local=storage.is_local(work), local_threads=1)
+    passes = -(-sum(map_files(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
     repeated = 0
+
+    def read(number: int, path: str) -> npt.NDArray[np.uint64]:
+        part = np.frombuffer(storage.read_bytes(path), np.uint64)
+        return np.asarray(part[part % passes == number])
+
     for number in range(passes):
-        parts = (np.frombuffer(storage.read_bytes(path), np.uint64) for path in paths)
-        hashes = np.concatenate([part[part % passes == number] for part in parts])
+        hashes = np.concatenate(map_files(functools.partial(read, number), paths))
         hashes.sort()
         repeated += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
     return repeated

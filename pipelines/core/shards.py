@@ -151,12 +151,19 @@ def read_batches(
     Raises InputError, naming the file, if it is not a Parquet file or lacks one of `columns`.
     """
     with open_stream(path) as stream:
-        file = open_parquet(stream, path)
-        if columns is not None:
-            require_columns(path, file.schema_arrow.names, columns)
-        with damage_reported(path):
-            # One thread: every core has its own worker already, and further threads only cost system time.
-            yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
+        yield from stream_batches(stream, path, columns, row_groups, rows)
+
+
+def stream_batches(
+    stream: BinaryIO, path: str, columns: list[str] | None, row_groups: list[int] | None, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an open Parquet file; see `read_batches`."""
+    file = open_parquet(stream, path)
+    if columns is not None:
+        require_columns(path, file.schema_arrow.names, columns)
+    with damage_reported(path):
+        # One thread: every core has its own worker already, and further threads only cost system time.
+        yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
 
 
 def rows_per_batch(

@@ -30,7 +30,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import InputError, StorageError, WebtextError
 from pipelines.core.local_cache import forget_copy, local_copy_of
-from pipelines.core.object_files import Upload
+from pipelines.core.object_files import MAX_RANGE, Upload
 from pipelines.core.object_store import PROTOCOLS, ObjectStore, object_store
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _REMOTE_THREADS = 16
 # Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
 _MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
+_WHOLE = MAX_RANGE  # at once, of a file that is read as a whole
 _CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
@@ -162,9 +163,9 @@ def are_local(paths: Sequence[str]) -> bool:
 
 
 def fetch_copies(paths: Sequence[str]) -> None:
-    """Download remote files that will be mapped, several at a time."""
-    if remote := [path for path in paths if not is_local(path)]:
-        map_files(mapped_path, remote, are_local=False)
+    """Download files of a remote folder that will be mapped, several at a time."""
+    if paths and not is_local(paths[0]):
+        map_files(mapped_path, paths, are_local=False)
 
 
 def exists(path: str) -> bool:
@@ -283,15 +284,15 @@ def link(source: str, target: str) -> None:
         file_system.copy(_file_system(source)[1], path)
 
 
-def open_read(path: str, *, start: int = 0, is_whole: bool = False) -> BinaryIO:
+def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
     """Open a file for reading bytes, at a position (a negative one is counted from the end).
 
-    Requests to an object store begin there, and are large if `is_whole`: all of the file will be read, in order.
-    Raises InputError if it does not exist.
+    Requests to an object store begin there, with `size` bytes if so many will be read in order. Raises InputError if
+    the file does not exist.
     """
     with _accessing(path, "read") as (file_system, plain):
         try:
-            options = {"start": start, "is_whole": is_whole} if isinstance(file_system, ObjectStore) else {}
+            options = {"start": start, "size": size} if isinstance(file_system, ObjectStore) else {}
             stream = cast(BinaryIO, file_system.open(plain, "rb", **options))
             if start:
                 stream.seek(start if start > 0 else max(0, stream.seek(0, io.SEEK_END) + start))
@@ -304,7 +305,7 @@ def open_read(path: str, *, start: int = 0, is_whole: bool = False) -> BinaryIO:
 
 def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
-    with open_read(path, is_whole=True) as stream, translate_os_errors(path, "read"):
+    with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
         return stream.read()
 
 
@@ -323,9 +324,11 @@ def read_array(path: str) -> npt.NDArray[Any]:
 def read_json(path: str) -> Any:
     """Return the JSON value in a file; raise InputError if it is not valid JSON."""
     try:
-        if size_bytes(path) > _MAX_JSON_BYTES:
+        with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
+            data = stream.read(_MAX_JSON_BYTES + 1)
+        if len(data) > _MAX_JSON_BYTES:
             raise InputError(f"{path}: has more than {_MAX_JSON_BYTES:,} bytes, too many for a file of this name")
-        return json.loads(read_bytes(path))
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not valid JSON ({error})") from error
 
@@ -457,7 +460,7 @@ def sha256_of(path: str) -> str:
 def checksum_of(path: str, like: str) -> str:
     """Return the checksum of a file, of the same kind as another one: `crc32:` and CRC-32, or SHA-256, hexadecimal."""
     digest = _Crc32() if like.startswith(_CRC32) else hashlib.sha256()
-    with open_read(path, is_whole=True) as stream, translate_os_errors(path, "read"):
+    with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -466,7 +469,7 @@ def checksum_of(path: str, like: str) -> str:
 def content_fingerprint(path: str) -> str:
     """Return a hash of a foreign file: of all its bytes up to 64 MiB, else of its size and 16 windows of 1 MiB."""
     size = size_bytes(path)
-    if not is_file(path):
+    if is_local(path) and not is_file(path):
         raise InputError(f"{path}: is not a regular file; save it as one")
     if size <= _SAMPLED_ABOVE_BYTES:
         return sha256_of(path)

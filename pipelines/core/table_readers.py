@@ -45,10 +45,11 @@ def read_table(
         yield documents
 
 
+@contextlib.contextmanager
 def parquet_batches(
     path: str, row_groups: Sequence[int] | None, batch_bytes: int | None, is_verified: bool
-) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Return the number of the first row to read, and the rows in batches of limited size (a row is never split).
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yield the number of the first row to read, and the rows in batches of limited size (a row is never split).
 
     The rows are those of a Parquet file, or of some of its row groups; `batch_bytes` is about 16 MiB by default.
     """
@@ -57,10 +58,10 @@ def parquet_batches(
     with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         rows = shards.rows_per_batch(stream, path, groups, batch_bytes, is_verified=is_verified)
-    first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
-    batches = shards.read_batches(path, row_groups=groups, rows=rows)
-    # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
-    return first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
+        first_row = sum(metadata.row_group(group).num_rows for group in range(groups[0])) if groups else 0
+        batches = shards.stream_batches(stream, path, None, groups, rows)
+        # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
+        yield first_row, (part for batch in batches for part in shards.split_by_bytes(batch, 4 * batch_bytes))
 
 
 @contextlib.contextmanager

@@ -133,7 +133,7 @@ def test_a_mapped_file_is_downloaded_once_per_version(
     storage.write_bytes(f"{bucket}/other", b"three")
     storage.move(f"{bucket}/other", path)
     assert Path(storage.mapped_path(path)).read_bytes() == b"three"
-    ObjectStore("s3").put(path.partition("://")[2], io.BytesIO(b"four"))  # like another process
+    ObjectStore("s3").put(path.partition("://")[2], b"four")  # like another process
     with folder_lock(str(tmp_path / "output")):
         assert Path(storage.mapped_path(path)).read_bytes() == b"four"
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import bucket_part, write_buckets
+from pipelines.core.buckets import read_bucket, write_buckets
 from pipelines.core.manifest import FileEntry
 from pipelines.core.run import TaskResult
 from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
@@ -40,6 +40,8 @@ _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
 # Near pairs that are held and sorted at once, at about 100 bytes per pair and as many per document.
 _PAIRS_IN_MEMORY = 1 << 21
+# Files of shards that are read at once for the list of clusters.
+_FILES_READ = 64
 
 
 def decide(corpus: Corpus) -> TaskResult:
@@ -163,7 +165,8 @@ def write_cluster_rows(corpus: Corpus, shard: int) -> FileEntry:
 def join_clusters(corpus: Corpus) -> TaskResult:
     """Write `clusters.parquet`: every document of a cluster, in the order of the input."""
     with shards.write_shard(corpus.output, CLUSTERS, CLUSTER_SCHEMA) as written:
-        for path in corpus.paths("rows", "buckets", corpus.own_shards):
-            for batch in bucket_part(path, CLUSTER_SCHEMA).batches():
+        paths = corpus.paths("rows", "buckets", corpus.own_shards)
+        for first in range(0, len(paths), _FILES_READ):
+            for batch in read_bucket(paths[first : first + _FILES_READ], CLUSTER_SCHEMA, None):
                 written.writer.write_batch(batch)
     return TaskResult(files=(written.entry,))

@@ -83,10 +83,15 @@ class Corpus:
         """Return the shard of each document."""
         return np.searchsorted(np.array(self.starts), numbers, side="right") - 1
 
-    def by_shard(self, numbers: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """Yield shards, the rows of their documents, and the places of these in `numbers`."""
+    def by_shard(self, numbers: Numbers, *paths: Sequence[str]) -> Iterator[tuple[int, Numbers, Numbers]]:
+        """Yield shards, the rows of their documents, and the places of these in `numbers`.
+
+        `paths` have a file per shard, which will be mapped.
+        """
         owners = self.shards_of(numbers)
-        for shard in np.unique(owners).tolist():
+        shards = np.unique(owners).tolist()
+        storage.fetch_copies([files[shard] for files in paths for shard in shards])
+        for shard in shards:
             places = np.flatnonzero(owners == shard)
             yield shard, numbers[places] - self.starts[shard], places
 
@@ -104,7 +109,8 @@ class Corpus:
 def count_documents(count: int, output: str) -> tuple[int, ...]:
     """Return the numbers of the first document of each of `count` shards, and last of all documents."""
     paths = [storage.join(output, work_name("records", index, "npy")) for index in range(count)]
-    return tuple(itertools.accumulate(map(_array_length, paths), initial=0))
+    lengths = storage.map_files(_array_length, paths, are_local=storage.is_local(output), local_threads=1)
+    return tuple(itertools.accumulate(lengths, initial=0))
 
 
 def _array_length(path: str) -> int:
@@ -125,20 +131,19 @@ class Records:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._records, self._ids = corpus.paths("records", "npy"), corpus.paths("ids", "npy")
-        storage.fetch_copies([*self._records, *self._ids])
 
     def take(self, numbers: Numbers, field: str) -> npt.NDArray[Any]:
         """Return a field of the records of documents."""
         column = storage.read_array(self._records[0])[field]
         values = np.empty((len(numbers), *column.shape[1:]), column.dtype)
-        for shard, rows, places in self._corpus.by_shard(numbers):
+        for shard, rows, places in self._corpus.by_shard(numbers, self._records):
             values[places] = storage.read_array(self._records[shard])[field][rows]
         return values
 
     def ids(self, numbers: Numbers) -> list[str]:
         """Return the ids of documents."""
         ids = [""] * len(numbers)
-        for shard, rows, places in self._corpus.by_shard(numbers):
+        for shard, rows, places in self._corpus.by_shard(numbers, self._records, self._ids):
             ends, data = storage.read_array(self._records[shard])["id_end"], storage.read_array(self._ids[shard])
             for place, row in zip(places.tolist(), rows.tolist(), strict=True):
                 ids[place] = data[ends[row - 1] if row else 0 : ends[row]].tobytes().decode()

@@ -121,7 +121,7 @@ class _Shingles:
         self._corpus = corpus
         self._rows, self._starts = corpus.paths("shingle-rows", "npy"), corpus.paths("shingle-starts", "npy")
         self._hashes = corpus.paths("shingles", "bin")
-        storage.fetch_copies([*self._rows, *self._starts])
+        storage.fetch_copies(self._starts)
         self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
     def chunks(self, pairs: Numbers) -> Iterator[Numbers]:
@@ -141,7 +141,7 @@ class _Shingles:
         documents, places = np.unique(pairs, return_inverse=True)
         starts, sizes = self._locate(documents)
         sets = []
-        for shard, _, members in self._corpus.by_shard(documents):  # in order, as the documents
+        for shard, _, members in self._corpus.by_shard(documents, self._hashes):  # in order, as the documents
             hashes = _map_hashes(self._hashes[shard])
             located = zip(starts[members].tolist(), sizes[members].tolist(), strict=True)
             sets.append(np.concatenate([hashes[start : start + size] for start, size in located]))
@@ -156,7 +156,7 @@ class _Shingles:
     def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers]:
         """Return where the shingles of documents begin in those of their shards, and how many they are."""
         starts, sizes = np.zeros((2, len(documents)), np.int64)
-        for shard, rows, members in self._corpus.by_shard(documents):
+        for shard, rows, members in self._corpus.by_shard(documents, self._rows):
             if self._is_known[shard]:
                 entries = np.searchsorted(storage.read_array(self._rows[shard]), rows)
                 bounds = storage.read_array(self._starts[shard])
@@ -165,6 +165,7 @@ class _Shingles:
 
 
 def _map_hashes(path: str) -> npt.NDArray[np.uint64]:
-    if not storage.size_bytes(path):  # an empty file cannot be mapped
+    copy = storage.mapped_path(path)
+    if not storage.size_bytes(copy):  # an empty file cannot be mapped
         return np.zeros(0, np.uint64)
-    return np.asarray(np.memmap(storage.mapped_path(path), np.uint64, "r"))
+    return np.asarray(np.memmap(copy, np.uint64, "r"))

@@ -226,8 +226,9 @@ def copy_tokens(
     The pieces of a shard are adjacent in a run. Raises DamagedShardError if the file is truncated.
     """
     start, stop = int(sources[0]), int(sources[-1] + counts[-1])
-    with storage.open_read(run.tokens, start=start * out.itemsize) as stream:
-        tokens = np.frombuffer(stream.read((stop - start) * out.itemsize), out.dtype)
+    size = (stop - start) * out.itemsize
+    with storage.open_read(run.tokens, start=start * out.itemsize, size=size) as stream:
+        tokens = np.frombuffer(stream.read(size), out.dtype)
     if len(tokens) != stop - start:
         raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")
     for source, target, count in zip((sources - start).tolist(), targets.tolist(), counts.tolist(), strict=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ _LLMC_MAX_TOKENS = 2**31 - 1
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 << 20
 
+Result = TypeVar("Result")
 TOKEN_DOCUMENTS_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -155,11 +157,12 @@ def documents_file(name: str) -> str:
 
 def _documents(plan: ShardPlan, runs: Sequence[Run], shuffle: bool) -> pa.Table:
     """Return the rows of all documents in the shard's bins, in order, each with the number of its run."""
-    tables = []
-    for number, run in enumerate(runs):
-        rows = read_documents(run, SPLITS.index(plan.split), plan.low, plan.high)
-        tables.append(rows.append_column("run", pa.array(np.full(rows.num_rows, number, np.int64))))
-    documents = pa.concat_tables(tables)
+
+    def read(number: int) -> pa.Table:
+        rows = read_documents(runs[number], SPLITS.index(plan.split), plan.low, plan.high)
+        return rows.append_column("run", pa.array(np.full(rows.num_rows, number, np.int64)))
+
+    documents = pa.concat_tables(_map_runs(read, runs))
     # Documents of equal ids have equal orders; if all of this is equal, so is all that is written.
     names = ("order", "content", "id", "url")
     return documents.sort_by([(name, "ascending") for name in names]) if shuffle else documents
@@ -186,12 +189,23 @@ def _merge_tokens(
     tokens = np.empty(plan.tokens, form.little_endian)
     numbers = documents.column("run").to_numpy()[pieces.rows]
     sources = documents.column("start").to_numpy()[pieces.rows] + pieces.offsets
-    for number, run in enumerate(runs):
+
+    def copy(number: int) -> None:
         chosen = np.flatnonzero(numbers == number)
         chosen = chosen[np.argsort(sources[chosen], kind="stable")]
         if len(chosen):
-            copy_tokens(run, sources[chosen], targets=pieces.targets[chosen], counts=pieces.counts[chosen], out=tokens)
+            parts = {"targets": pieces.targets[chosen], "counts": pieces.counts[chosen]}
+            copy_tokens(runs[number], sources[chosen], **parts, out=tokens)
+
+    _map_runs(copy, runs)
     return tokens
+
+
+def _map_runs(function: Callable[[int], Result], runs: Sequence[Run]) -> list[Result]:
+    """Return the results of a function of the numbers of the runs."""
+    return storage.map_files(
+        function, range(len(runs)), are_local=storage.are_local([run.tokens for run in runs]), local_threads=1
+    )
 
 
 def _whole_documents(pieces: _Pieces, lengths: npt.NDArray[np.int64]) -> _Pieces:
