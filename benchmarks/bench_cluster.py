@@ -1,7 +1,7 @@
 """Ray against local processes, and an object store against a local folder: seconds, and the driver's cost per task.
 
     python benchmarks/bench_cluster.py [--data FOLDER] [--size-mb 500] [--rounds 1]
-                                       [--tasks 100000] [--only stages tasks]
+                                       [--tasks 100000] [--only stages tasks] [--settings ray s3]
 
 FOLDER contains `text/docs.jsonl.zst` and `text/books.jsonl.zst` (default: $WEBTEXT_TEST_DATA), from which the corpus is
 made as in bench_dedup_command. Stages: dedup and tokenize with two workers, on local files with both executors, and in
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--only", nargs="+", choices=("stages", "tasks"), default=["stages", "tasks"])
+    parser.add_argument("--settings", nargs="+", choices=("ray", "s3"), default=["ray", "s3"], help="besides local")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
     if "stages" in options.only:
@@ -64,7 +65,7 @@ def compare_stages(options: argparse.Namespace, folder: Path) -> None:
     with s3_server() as environment:
         settings = {"local": ([], folder / "local"), "ray": (["--executor", "ray"], folder / "ray")}
         for number in range(options.rounds):
-            for name in ("local", "ray", "s3"):
+            for name in ("local", *options.settings):
                 arguments, output = settings.get(name, ([], f"s3://bench/{number}"))
                 output = output if name == "s3" else f"{output}-{number}"
                 source = f"{folder}/in/*.parquet"
