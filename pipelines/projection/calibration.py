@@ -1,8 +1,9 @@
 """Measures the rates of the stages on this machine, with inputs that are made from a sample of texts.
 
 Each stage runs in some processes at once, as many as there are cores, since busy cores slow each other down. A process
-runs it on a small input first, which loads modules and compiles kernels, and then on the one that counts. Texts are
-random words of the sample, so they have no duplicates; pages are those of Python's documentation.
+runs it on a first input, which loads modules and compiles kernels, and then on a small and a larger one: the difference
+is what more input costs. Texts are random words of the sample, so they have no duplicates; pages are those of Python's
+documentation.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from pipelines.demo.submissions import demo_submissions
 from pipelines.demo.web import demo_web
 from pipelines.pipeline import BY_NAME
 
-# The input of the first run, and of the one that counts.
-_SUBMISSIONS, _PAGES, _TEXT_BYTES = (10_000, 100_000), (20, 160), (6_000_000, 60_000_000)
+# The inputs of the runs of a process.
+_SUBMISSIONS, _PAGES = (5_000, 20_000, 100_000), (20, 40, 160)
+_TEXT_BYTES = (2_000_000, 15_000_000, 60_000_000)
 # More processes at once need memory, and change little.
 _MOST_PROCESSES = 8
 # The mean size of a real submission of 2013; later ones are larger.
@@ -73,10 +75,10 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """What a run of a stage took."""
+    """What the last run of a process took, and the processor time of every one."""
 
     seconds: float
-    core_s: float
+    core_s: Sequence[float]
     output_bytes: int
     work_bytes: int
     worker_bytes: int
@@ -88,7 +90,7 @@ def machine_name() -> str:
 
 
 def calibrate(texts: Sequence[str], shown: Progress) -> Calibration:
-    """Measure all stages from scrape to overlap-report; takes about TODO minutes on two cores."""
+    """Measure all stages from scrape to overlap-report; takes two to three minutes on two cores."""
     with storage.temporary_folder() as folder:
         rates = _Calibrator(folder, texts, shown).measure_all()
     return Calibration(machine_name(), default_workers(), dt.date.today().isoformat(), rates)
@@ -131,7 +133,7 @@ class _Calibrator:
         with demo_web():
             links = [self._links(count) for count in _PAGES]
             rates["fetch"] = self._measure("fetch", links, _PAGES, {"per_host_delay": 0.0, "contact": "calibration"})
-        pages = [{"pages": self._output("fetch", 0, size), "links": None} for size in range(2)]
+        pages = [{"pages": self._output("fetch", 0, size), "links": None} for size in range(len(_PAGES))]
         rates["extract"] = self._measure("extract", pages, _PAGES)
         documents = [{"documents": self._documents(size)} for size in _TEXT_BYTES]
         benchmark = self._write("benchmark.jsonl", [{"text": text} for text in self._texts])
@@ -151,12 +153,13 @@ class _Calibrator:
     def _measure(
         self, stage: str, inputs: Sequence[Any], units: Sequence[float], options: Mapping[str, Any] | None = None
     ) -> Rate:
-        """Return the rate of a stage from runs on a small input and the one that counts."""
+        """Return the rate of a stage from runs on inputs of the given sizes."""
         self._shown.start(f"calibrate {stage}", None, "runs")
         copies = range(min(self._workers, _MOST_PROCESSES))
         with ThreadPoolExecutor(len(copies)) as threads:
             runs = list(threads.map(lambda copy: self._run(stage, copy, inputs, options, 1), copies))
-        core_s = statistics.median(run.core_s for run in runs) / units[-1]
+        more_s = statistics.median(run.core_s[-1] - run.core_s[-2] for run in runs)
+        core_s = max(0.0, more_s) / (units[-1] - units[-2])
         start = self._run(stage, "start", inputs[:1], options, self._workers)
         self._shown.finish(True)
         return Rate(
@@ -170,7 +173,7 @@ class _Calibrator:
     def _run(
         self, stage: str, copy: int | str, inputs: Sequence[Any], options: Mapping[str, Any] | None, workers: int
     ) -> _Run:
-        """Run a stage on inputs, one after the other, in a process of its own; return what the last one took."""
+        """Run a stage on inputs, one after the other, in a process of its own; return what that took."""
         receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
         calls = [(part, self._output(stage, copy, number)) for number, part in enumerate(inputs)]
         process = multiprocessing.get_context("spawn").Process(
@@ -237,13 +240,15 @@ def _run_stage(
     calls: Sequence[tuple[dict[str, Any], str]],
     workers: int,
 ) -> None:
-    """Run a stage on inputs, each with an output folder, in this process; send what the last one took, or its error."""
+    """Run a stage on inputs, each with an output folder, in this process; send what that took, or its error."""
     spec = BY_NAME[stage]
+    core_s = []
     try:
         for inputs, output in calls:
             before = _processor_seconds()
             executor = SerialExecutor() if workers == 1 else LocalExecutor(workers)
             summary = spec.load()(spec.config_type()(**options), **inputs, output=output, options=RunOptions(executor))
+            core_s.append(_processor_seconds() - before)
     except Exception as error:  # noqa: BLE001 - the parent raises it
         sender.send(error)
         return
@@ -252,7 +257,7 @@ def _run_stage(
     sender.send(
         _Run(
             seconds=summary.seconds,
-            core_s=_processor_seconds() - before,
+            core_s=core_s,
             output_bytes=sum(file.size_bytes for file in manifest.files),
             work_bytes=sum(work),
             worker_bytes=sum(machine.peak_bytes().values()),

@@ -163,9 +163,9 @@ def test_wrong_use_is_one_line(
 
 @pytest.mark.slow
 def test_all_stages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_SUBMISSIONS", (500, 1500))
-    monkeypatch.setattr(calibration, "_PAGES", (2, 4))
-    monkeypatch.setattr(calibration, "_TEXT_BYTES", (400_000, 900_000))
+    monkeypatch.setattr(calibration, "_SUBMISSIONS", (500, 1000, 3000))
+    monkeypatch.setattr(calibration, "_PAGES", (2, 4, 8))
+    monkeypatch.setattr(calibration, "_TEXT_BYTES", (400_000, 900_000, 1_800_000))
     measured = calibrate(webtext().sample.sample, Silent())
     assert tuple(measured.rates) == _STAGES
     for rate in measured.rates.values():
