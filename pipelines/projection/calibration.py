@@ -90,7 +90,7 @@ def machine_name() -> str:
 
 
 def calibrate(texts: Sequence[str], shown: Progress) -> Calibration:
-    """Measure all stages from scrape to overlap-report; takes two to three minutes on two cores."""
+    """Measure all stages from scrape to overlap-report; takes some minutes on two cores."""
     with storage.temporary_folder() as folder:
         rates = _Calibrator(folder, texts, shown).measure_all()
     return Calibration(machine_name(), default_workers(), dt.date.today().isoformat(), rates)
