@@ -97,7 +97,6 @@ def estimate_documents(source: inputs.DocumentInput) -> DocumentsEstimate:
         lambda path: _estimate_file(*files[path], windows[path]),
         paths,
         are_local=storage.are_local(paths),
-        local_threads=1,
     )
     known = {path: estimate for path, estimate in zip(paths, estimates, strict=True) if estimate is not None}
     text_bytes, documents = _extrapolate([file for file, _ in files.values()], windows, known)

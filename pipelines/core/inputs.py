@@ -204,7 +204,9 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 
     The order matters because shards are numbered by it.
     """
-    contents = storage.map_files(storage.content_fingerprint, paths, are_local=storage.are_local(paths))
+    contents = storage.map_files(
+        storage.content_fingerprint, paths, are_local=storage.are_local(paths), local_threads=storage.HASHING_THREADS
+    )
     names = names or [storage.basename(path) for path in paths]
     parts = [[name, content] for name, content in zip(names, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -254,7 +256,12 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
     options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
-    described = storage.map_files(lambda file: _describe(file, options), files, are_local=storage.are_local(files))
+    described = storage.map_files(
+        lambda file: _describe(file, options),
+        files,
+        are_local=storage.are_local(files),
+        local_threads=storage.HASHING_THREADS,
+    )
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))

@@ -96,7 +96,7 @@ class OutputFolder:
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
         paths = [self._journal_path(name) for name in self._entry_names()]
-        return storage.map_files(read_entry, paths, are_local=storage.is_local(self.path), local_threads=1)
+        return storage.map_files(read_entry, paths, are_local=storage.is_local(self.path))
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task."""

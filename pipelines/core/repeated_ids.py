@@ -36,7 +36,7 @@ def count_repeated_ids(work: str) -> int:
     folder = storage.join(work, _FOLDER)
     storage.remove_temporaries(folder)  # of a killed run; the ids of its task would count twice
     paths = [storage.join(folder, task) for task in storage.list_folder(folder)]
-    map_files = functools.partial(storage.map_files, are_local=storage.is_local(work), local_threads=1)
+    map_files = functools.partial(storage.map_files, are_local=storage.is_local(work))
     passes = -(-sum(map_files(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
     repeated = 0
 

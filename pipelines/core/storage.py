@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # To open a file takes several requests to an object store, of which each waits.
 _REMOTE_THREADS = 16
+# Local files are read by threads only where most of the work releases Python's lock: checksums, parsing by pyarrow.
+HASHING_THREADS = 4
 # Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
 _MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
@@ -145,7 +147,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def map_files(
-    function: Callable[[File], Result], files: Sequence[File], *, are_local: bool, local_threads: int = 4
+    function: Callable[[File], Result], files: Sequence[File], *, are_local: bool, local_threads: int = 1
 ) -> list[Result]:
     """Return the results of a function of files, in order, from several threads.
 
