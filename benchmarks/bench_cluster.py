@@ -2,6 +2,7 @@
 
     python benchmarks/bench_cluster.py [--data FOLDER] [--size-mb 500] [--rounds 1]
                                        [--tasks 100000] [--only stages tasks] [--settings ray s3]
+                                       [--ray-address HOST:PORT]
 
 FOLDER contains `text/docs.jsonl.zst` and `text/books.jsonl.zst` (default: $WEBTEXT_TEST_DATA), from which the corpus is
 made as in bench_dedup_command. Stages: dedup and tokenize with two workers, on local files with both executors, and in
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--only", nargs="+", choices=("stages", "tasks"), default=["stages", "tasks"])
+    parser.add_argument("--ray-address", help="a running cluster; without it, a Ray is started for every command")
     parser.add_argument("--settings", nargs="+", choices=("ray", "s3"), default=["ray", "s3"], help="besides local")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
@@ -63,7 +65,8 @@ def compare_stages(options: argparse.Namespace, folder: Path) -> None:
     gpt2 = str(options.data / "gpt2_vocab")
     seconds: dict[tuple[str, str], list[float]] = {}
     with s3_server() as environment:
-        settings = {"local": ([], folder / "local"), "ray": (["--executor", "ray"], folder / "ray")}
+        address = ["--ray-address", options.ray_address] if options.ray_address else []
+        settings = {"local": ([], folder / "local"), "ray": (["--executor", "ray", *address], folder / "ray")}
         for number in range(options.rounds):
             for name in ("local", *options.settings):
                 arguments, output = settings.get(name, ([], f"s3://bench/{number}"))

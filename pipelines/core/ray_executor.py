@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pipelines.algorithms.kernels import compile_events
-from pipelines.core import local_cache, progress
+from pipelines.core import local_cache, progress, storage
 from pipelines.core.errors import TaskError, UsageError
 from pipelines.core.executor import Item, NameOf, Result, begin_map, run_state, run_task
 
@@ -36,6 +36,9 @@ _CONNECT_S = 10.0
 _REPORT_S = 0.5
 # Variables of the driver that workers on all nodes get.
 _FORWARDED = ("WEBTEXT_DEBUG", local_cache.VARIABLE)
+# Where Ray looks for the token of a cluster. `ray.init` on one machine writes the file.
+_TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_TOKEN_FILE = "~/.ray/auth_token"
 
 
 class RayExecutor:
@@ -156,11 +159,14 @@ class RayExecutor:
     @functools.cached_property
     def _ray(self) -> Any:
         """Ray, connected to the cluster."""
+        address = self._address or os.environ.get("RAY_ADDRESS") or "local"
+        if any(os.environ.get(name) for name in _TOKEN_VARIABLES) or storage.exists(os.path.expanduser(_TOKEN_FILE)):
+            # `ray start` requires the token if there is one, but a driver that names the address does not send it.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray  # deferred: it takes a second, and few commands need it
 
         if not ray.is_initialized():
             forwarded = {name: value for name in _FORWARDED if (value := os.environ.get(name))}
-            address = self._address or os.environ.get("RAY_ADDRESS") or "local"
             _check_answers(address)
             options: dict[str, Any] = {"address": address, "runtime_env": {"env_vars": forwarded}}
             if address == "local":

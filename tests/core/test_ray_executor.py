@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +121,28 @@ def test_an_address_where_nothing_answers_is_an_error_at_once() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UsageError, match=rf"^{address}: no Ray cluster answers there \(.*refused\)"):
             ray_executor._check_answers(address)
+
+
+def test_a_running_cluster_with_a_token(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the package ray: pip install '.[ray]'")
+    ray = str(Path(sys.executable).with_name("ray"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([ray, "get-auth-token", "--generate"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    start = [ray, "start", "--head", "--block", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
+    with subprocess.Popen(
+        start, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as cluster:
+        try:
+            assert cluster.stdout is not None
+            matches = (re.search(rf"--address='([\d.]+:{port})'", line) for line in cluster.stdout)
+            address = next(match[1] for match in matches if match)
+            items = f"make_executor(1, 'ray', '{address}').map(abs, [-1, -2], None, lambda _: None, str)"
+            code = f"from pipelines.core.executor import make_executor; print(list({items}))"
+            result = subprocess.run(
+                [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            assert result.stdout == "[(-1, 1), (-2, 2)]\n"
+        finally:
+            os.killpg(cluster.pid, signal.SIGTERM)
