@@ -20,9 +20,9 @@ from pipelines.core.errors import InputError
 MAX_HEADER_BYTES = 1 << 20
 # warcio's messages quote the file.
 _REASON_CHARACTERS = 200
-_ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an instance
+ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an instance
 # What warcio raises for an invalid record (AttributeError: it has no target URI).
-RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, _ISAL_ERROR, ValueError, AttributeError)
+RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, ISAL_ERROR, ValueError, AttributeError)
 
 # warcio warns of spaces in a URL, which it replaces by %20.
 logging.getLogger("warcio").addHandler(logging.NullHandler())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import zlib
 
+from isal import isal_zlib
+
+from pipelines.core.archives import ISAL_ERROR
 from pipelines.stages.fetch.outcomes import Failure
 
 ACCEPT_ENCODING = "gzip, deflate"
@@ -41,7 +44,7 @@ class BodyDecoder:
     def __init__(self, coding: str | None) -> None:
         self._coding = coding
         wbits = _GZIP_WBITS if coding == "gzip" else zlib.MAX_WBITS
-        self._decompressor = None if coding is None else zlib.decompressobj(wbits)
+        self._decompressor = None if coding is None else isal_zlib.decompressobj(wbits)
         self._started = False
         self.decoded_bytes = 0
 
@@ -68,12 +71,12 @@ class BodyDecoder:
         assert self._decompressor is not None
         try:
             decoded = self._decompressor.decompress(data, max(1, limit))
-        except zlib.error as error:
+        except ISAL_ERROR as error:
             if self._started or self._coding != "deflate":
                 raise BodyError(Failure("bad_encoding", f"not {self._coding} data ({error})")) from error
             # `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
             self._started = True
-            self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+            self._decompressor = isal_zlib.decompressobj(-zlib.MAX_WBITS)
             return self._decompress(data, limit)
         self._started = True
         return decoded

@@ -19,7 +19,7 @@ from pipelines.core.manifest import has_manifest
 from pipelines.core.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
 
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
-LIST_SHARD_BYTES = 8 << 20
+LIST_SHARD_BYTES = 1 << 20
 _MAX_LIST_SHARDS = 256
 _FORMATS = ".txt (one URL per line), .csv, .tsv or .parquet (a column url), .jsonl (a field url), also compressed"
 
