@@ -85,8 +85,11 @@ class Ranges(io.RawIOBase):
             self._size, self._tag = meta["size"], meta["e_tag"]
         except FileNotFoundError:
             raise
-        except OSError:  # there is no range at the end of an object
-            info = store.info(path)
+        except OSError as error:  # there is no range at the end of an object
+            try:
+                info = store.info(path)
+            except OSError:  # without a body, and so without the store's reason
+                raise error from None
             if info["size"] > max(0, start):
                 raise
             block, self._size, self._tag = memoryview(b""), info["size"], info["etag"]
@@ -113,18 +116,17 @@ class Ranges(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer up to the end of the object; return how many bytes were read."""
+        """Read bytes into a buffer, those of one block at most; return how many."""
         wanted = max(0, min(len(buffer), self._size - self._position))
-        done = 0
-        while done < wanted:
-            block = next((block for block in self._blocks if block.start <= self._position < block.end), None)
-            if block is None:
-                block = self._blocks[1] = self._read_block(wanted - done)
-            part = block.data[self._position - block.start :][: wanted - done]
-            buffer[done : done + len(part)] = part
-            done += len(part)
-            self._position += len(part)
-        return done
+        if not wanted:
+            return 0
+        block = next((block for block in self._blocks if block.start <= self._position < block.end), None)
+        if block is None:
+            block = self._blocks[1] = self._read_block(wanted)
+        part = block.data[self._position - block.start :][:wanted]
+        buffer[: len(part)] = part
+        self._position += len(part)
+        return len(part)
 
     def _read_block(self, wanted: int) -> _Block:
         kept, latest = self._blocks

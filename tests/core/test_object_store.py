@@ -92,6 +92,13 @@ def test_a_bucket_takes_a_request_for_the_index_and_one_for_its_rows(
     assert len(ranges) == 2
 
 
+def test_what_is_read_is_requested_once(bucket: str, ranges: list[tuple[int, int]]) -> None:
+    storage.write_bytes(f"{bucket}/data", bytes(1_000_000))
+    with storage.open_read(f"{bucket}/data", start=1000, size=100_000) as stream:
+        assert stream.read(100_000) == bytes(100_000)
+    assert ranges == [(1000, 100_000)]
+
+
 def test_an_unreliable_store_gets_the_same_files(bucket: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_REQUEST_S", 0.5)
     with unreliable_proxy(s3_server, 0.2, 1.0) as (address, failures):
@@ -159,12 +166,15 @@ def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: p
 
 
 class _Refusal(BaseHTTPRequestHandler):
-    """Answers every request that access is denied."""
+    """Answers every request that access is denied, with the reason unless it is a HEAD request."""
 
     def parse_request(self) -> bool:
         """Answer before the method is looked at."""
         if super().parse_request():
-            self.send_error(403)
+            self.send_response(403)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(b"<Error><Code>AccessDenied</Code><Message>not for you</Message></Error>")
         return False
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -188,6 +198,11 @@ def denied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_store_that_refuses_an_answer_does_not_look_empty(denied: str, question: str) -> None:
     with pytest.raises(StorageError, match=r"^s3://.*: cannot (read|remove): "):
         getattr(storage, question)(f"{denied}/*/data" if question == "glob" else denied)
+
+
+def test_a_file_that_the_store_refuses_is_an_error_with_its_reason(denied: str) -> None:
+    with pytest.raises(StorageError, match=r"^s3://.*/folder: cannot read: not for you \(AccessDenied\)$"):
+        storage.read_bytes(denied)
 
 
 def test_a_lock_that_the_store_refuses_is_an_error_of_the_store(denied: str) -> None:
