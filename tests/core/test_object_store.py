@@ -99,6 +99,27 @@ def test_what_is_read_is_requested_once(bucket: str, ranges: list[tuple[int, int
     assert ranges == [(1000, 100_000)]
 
 
+@pytest.fixture
+def uploads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of the uploads, which are not sent."""
+    options: list[dict[str, Any]] = []
+    monkeypatch.setattr(object_store, "_store", lambda *_: None)
+    monkeypatch.setattr(obstore, "put", lambda _store, _key, _data, **more: options.append(more))
+    return options
+
+
+@pytest.mark.parametrize("size", [1, 64 << 20, 65 << 20, 200 << 20])
+def test_what_is_uploaded_at_once_arrives_in_time_over_a_slow_link(size: int, uploads: list[dict[str, Any]]) -> None:
+    ObjectStore("s3").put("bucket/key", range(size))
+    parts = uploads[0]["max_concurrency"] * uploads[0]["chunk_size"]
+    assert (parts if uploads[0]["use_multipart"] else size) <= 600_000 * object_store._REQUEST_S
+
+
+def test_a_file_has_no_more_parts_than_a_store_takes(uploads: list[dict[str, Any]]) -> None:
+    ObjectStore("s3").put("bucket/key", range(1 << 40))
+    assert uploads[0]["chunk_size"] * 10_000 >= 1 << 40
+
+
 def test_an_unreliable_store_gets_the_same_files(bucket: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_REQUEST_S", 0.5)
     with unreliable_proxy(s3_server, 0.2, 1.0) as (address, failures):
