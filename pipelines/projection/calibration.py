@@ -17,7 +17,6 @@ import platform
 import resource
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -137,7 +136,7 @@ class _Calibrator:
         rates["extract"] = self._measure("extract", pages, _PAGES)
         documents = [{"documents": self._documents(size)} for size in _TEXT_BYTES]
         benchmark = self._write("benchmark.jsonl", [{"text": text} for text in self._texts])
-        self._run("train-bpe", "tokenizer", documents[:1], {"vocab_size": _TOKENIZER_VOCABULARY}, self._workers)
+        self._run("train-bpe", ["tokenizer"], documents[:1], {"vocab_size": _TOKENIZER_VOCABULARY}, self._workers)
         tokenizer = {"tokenizer": self._output("train-bpe", "tokenizer", 0)}
         for stage, inputs, options in (
             ("dedup", {}, {}),
@@ -155,12 +154,10 @@ class _Calibrator:
     ) -> Rate:
         """Return the rate of a stage from runs on inputs of the given sizes."""
         self._shown.start(f"calibrate {stage}", None, "runs")
-        copies = range(min(self._workers, _MOST_PROCESSES))
-        with ThreadPoolExecutor(len(copies)) as threads:
-            runs = list(threads.map(lambda copy: self._run(stage, copy, inputs, options, 1), copies))
+        runs = self._run(stage, range(min(self._workers, _MOST_PROCESSES)), inputs, options, 1)
         more_s = statistics.median(run.core_s[-1] - run.core_s[-2] for run in runs)
         core_s = max(0.0, more_s) / (units[-1] - units[-2])
-        start = self._run(stage, "start", inputs[:1], options, self._workers)
+        [start] = self._run(stage, ["start"], inputs[:1], options, self._workers)
         self._shown.finish(True)
         return Rate(
             fixed_s=max(0.0, start.seconds - units[0] * core_s / self._workers),
@@ -171,23 +168,40 @@ class _Calibrator:
         )
 
     def _run(
-        self, stage: str, copy: int | str, inputs: Sequence[Any], options: Mapping[str, Any] | None, workers: int
-    ) -> _Run:
-        """Run a stage on inputs, one after the other, in a process of its own; return what that took."""
-        receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
-        calls = [(part, self._output(stage, copy, number)) for number, part in enumerate(inputs)]
-        process = multiprocessing.get_context("spawn").Process(
-            target=_run_stage, args=(sender, stage, dict(options or {}), calls, workers)
-        )
-        with sigint_blocked():
-            process.start()
-        sender.close()
+        self,
+        stage: str,
+        copies: Sequence[int | str],
+        inputs: Sequence[Any],
+        options: Mapping[str, Any] | None,
+        workers: int,
+    ) -> list[_Run]:
+        """Run a stage on inputs, one after the other, in a process per copy; return what each process took."""
+        context = multiprocessing.get_context("spawn")
+        receivers: list[Connection] = []
+        processes = []
+        try:
+            for copy in copies:
+                receiver, sender = context.Pipe(duplex=False)
+                calls = [(part, self._output(stage, copy, number)) for number, part in enumerate(inputs)]
+                process = context.Process(target=_run_stage, args=(sender, stage, dict(options or {}), calls, workers))
+                with sigint_blocked():
+                    process.start()
+                    processes.append(process)
+                sender.close()
+                receivers.append(receiver)
+            return [self._receive(stage, receiver) for receiver in receivers]
+        finally:  # also after an error or Ctrl-C, which the processes do not see
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.join()
+
+    def _receive(self, stage: str, receiver: Connection) -> _Run:
+        """Return what a process took; raise its error."""
         try:
             result = receiver.recv()
         except EOFError:
             raise WebtextError(f"calibrate: {stage} ended without a result; is memory short?") from None
-        finally:
-            process.join()
         self._shown.advance(1)
         if isinstance(result, BaseException):
             raise result

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -159,6 +163,18 @@ def test_wrong_use_is_one_line(
     (tmp_path / "other.json").write_text('{"rates": {"scrape": {"core_s": 1}}}')
     assert main(["plan", "-q", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
     assert message in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_stages_that_are_measured(tmp_path: Path) -> None:
+    calibrator = calibration._Calibrator(str(tmp_path), ["some text"], Silent())
+    dump = calibrator._dump(20_000)
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        calibrator._measure("scrape", [dump], [1.0])
+    interrupt.join()
+    assert multiprocessing.active_children() == []
+    assert not list(tmp_path.glob("scrape/*/*/manifest.json"))
 
 
 @pytest.mark.slow
