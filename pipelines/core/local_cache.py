@@ -56,11 +56,16 @@ def local_copy_of(file_system: AbstractFileSystem, plain: str) -> str:
 
     The file must not be changed. Raises StorageError if the disk has no room for it.
     """
-    name = str(file_system.protocol), plain
-    copy = _known_copies.get(name)
-    if copy is None or not os.path.exists(copy):
-        copy = _known_copies[name] = _current_copy(file_system, plain)
+    copy = known_copy_of(file_system, plain)
+    if copy is None:
+        copy = _known_copies[str(file_system.protocol), plain] = _current_copy(file_system, plain)
     return copy
+
+
+def known_copy_of(file_system: AbstractFileSystem, plain: str) -> str | None:
+    """Return the path of a copy that this run has asked for before, None if there is none."""
+    copy = _known_copies.get((str(file_system.protocol), plain))
+    return copy if copy and os.path.exists(copy) else None
 
 
 def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:

@@ -79,7 +79,7 @@ class Ranges(io.RawIOBase):
         self._store = store
         self._path = path
         self._position = 0
-        size = max(first_range, -start)
+        size = min(max(first_range, -start), MAX_RANGE)
         try:
             block, meta = store.read_range(path, start if start >= 0 else -size, size)
             self._size, self._tag = meta["size"], meta["e_tag"]
@@ -132,7 +132,7 @@ class Ranges(io.RawIOBase):
         kept, latest = self._blocks
         follows = self._position == latest.end > 0
         ahead = max(_MIN_RANGE, min(2 * len(latest.data), MAX_RANGE)) if follows else _MIN_RANGE
-        start, end = self._position, min(self._position + max(wanted, ahead), self._size)
+        start, end = self._position, min(self._position + min(max(wanted, ahead), MAX_RANGE), self._size)
         if start < kept.start < end:
             end = kept.start
         elif end == self._size:  # indexes and footers are read backwards

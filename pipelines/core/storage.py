@@ -29,7 +29,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import InputError, StorageError, WebtextError
-from pipelines.core.local_cache import forget_copy, local_copy_of
+from pipelines.core.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.core.object_files import MAX_RANGE, Upload
 from pipelines.core.object_store import PROTOCOLS, ObjectStore, object_store
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # To open a file takes several requests to an object store, of which each waits.
 _REMOTE_THREADS = 16
+# Of ranges, in memory while so many threads read large files.
+MAX_REMOTE_BYTES = _REMOTE_THREADS * MAX_RANGE
 # Local files are read by threads only where most of the work releases Python's lock: checksums, parsing by pyarrow.
 HASHING_THREADS = 4
 # Parsed JSON takes up to 30 times its size. A manifest has 500 to 1,100 bytes per shard: room for 100,000 shards.
@@ -167,7 +169,9 @@ def are_local(paths: Sequence[str]) -> bool:
 def fetch_copies(paths: Sequence[str]) -> None:
     """Download files of a remote folder that will be mapped, several at a time."""
     if paths and not is_local(paths[0]):
-        map_files(mapped_path, paths, are_local=False)
+        # To start threads costs more than to look for known copies: 25 ms instead of 0.5 ms for 64 files.
+        new = [path for path in paths if known_copy_of(*_file_system(path)) is None]
+        map_files(mapped_path, new, are_local=False)
 
 
 def exists(path: str) -> bool:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import obstore
@@ -120,6 +120,16 @@ def test_a_file_has_no_more_parts_than_a_store_takes(uploads: list[dict[str, Any
     assert uploads[0]["chunk_size"] * 10_000 >= 1 << 40
 
 
+def test_a_large_read_has_a_range_in_memory_at_once(bucket: str, ranges: list[tuple[int, int]]) -> None:
+    data = bytearray(40 << 20)
+    storage.write_bytes(f"{bucket}/data", data)
+    with storage.open_read(f"{bucket}/data", start=5, size=len(data)) as stream:
+        assert cast(io.BufferedReader, stream).readinto(memoryview(data)[5:]) == len(data) - 5
+    assert sorted(ranges) == [
+        (5 + start, min(16 << 20, len(data) - 5 - start)) for start in range(0, 40 << 20, 16 << 20)
+    ]
+
+
 def test_an_unreliable_store_gets_the_same_files(bucket: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_REQUEST_S", 0.5)
     with unreliable_proxy(s3_server, 0.2, 1.0) as (address, failures):
@@ -164,6 +174,18 @@ def test_a_mapped_file_is_downloaded_once_per_version(
     ObjectStore("s3").put(path.partition("://")[2], b"four")  # like another process
     with folder_lock(str(tmp_path / "output")):
         assert Path(storage.mapped_path(path)).read_bytes() == b"four"
+
+
+def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    paths = [f"{bucket}/{name}" for name in "abc"]
+    for path in paths:
+        storage.write_bytes(path, b"x")
+    storage.fetch_copies(paths[:2])
+    fetched: list[str] = []
+    monkeypatch.setattr(storage, "map_files", lambda _function, files, **_: fetched.extend(files))
+    storage.fetch_copies(paths)
+    assert fetched == paths[2:]
 
 
 def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

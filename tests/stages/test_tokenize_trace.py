@@ -132,6 +132,13 @@ def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:
     _check(2_000_000_000, None)
 
 
+def test_blocks_of_runs_in_an_object_store_count() -> None:
+    local, remote = (
+        estimate_tokenizing(_DOCUMENTS, _Encoder(), 2, 10**8, 10**10, is_local=is_local) for is_local in (True, False)
+    )
+    assert remote.memory_bytes - local.memory_bytes == 16 * (16 << 20)
+
+
 def test_too_little_memory_is_refused_before_the_work(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

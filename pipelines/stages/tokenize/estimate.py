@@ -82,17 +82,27 @@ class TokenizeEstimate:
 
 
 def estimate_tokenizing(
-    documents: DocumentsEstimate, encoder: Encoder, token_bytes: int, shard_tokens: int, available_bytes: int | None
+    documents: DocumentsEstimate,
+    encoder: Encoder,
+    token_bytes: int,
+    shard_tokens: int,
+    available_bytes: int | None,
+    *,
+    is_local: bool = True,
 ) -> TokenizeEstimate:
-    """Estimate what tokenizing documents into shards needs, at `token_bytes` bytes per token."""
+    """Estimate what tokenizing documents into shards needs, at `token_bytes` bytes per token.
+
+    Unless the runs are in local files, blocks of several of them are in memory at once.
+    """
     tokens = round(documents.text_bytes * _tokens_per_byte(documents, encoder)) + documents.documents
     bytes_per_token = token_bytes + max(1, documents.documents) / max(1, tokens) * _BYTES_PER_DOCUMENT
     process_bytes = _PROCESS_BYTES + min(_CACHE_BYTES, documents.text_bytes)
-    shard_bytes = round(min(tokens, shard_tokens) * bytes_per_token) + _COPYING_BYTES
+    copying_bytes = _COPYING_BYTES + (0 if is_local else min(tokens * token_bytes, storage.MAX_REMOTE_BYTES))
+    shard_bytes = round(min(tokens, shard_tokens) * bytes_per_token) + copying_bytes
     max_shard_tokens = None
     if available_bytes is not None:
         is_enough_to_encode = available_bytes > _PROCESS_BYTES + _CACHE_BYTES + _ENCODING_BYTES
-        left = available_bytes - process_bytes - _COPYING_BYTES
+        left = available_bytes - process_bytes - copying_bytes
         max_shard_tokens = int(left / bytes_per_token) if is_enough_to_encode else 0
     return TokenizeEstimate(
         text_bytes=documents.text_bytes,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -223,16 +224,20 @@ def copy_tokens(
 ) -> None:
     """Copy pieces of a run to their places in `out`: `counts` tokens from `sources` to `targets`, sources ascending.
 
-    The pieces of a shard are adjacent in a run. Raises DamagedShardError if the file is truncated.
+    The pieces of a shard follow each other in a run, except where documents of equal ids are in several shards. Raises
+    DamagedShardError if the file is truncated.
     """
-    start, stop = int(sources[0]), int(sources[-1] + counts[-1])
-    size = (stop - start) * out.itemsize
-    with storage.open_read(run.tokens, start=start * out.itemsize, size=size) as stream:
-        tokens = np.frombuffer(stream.read(size), out.dtype)
-    if len(tokens) != stop - start:
-        raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")
-    for source, target, count in zip((sources - start).tolist(), targets.tolist(), counts.tolist(), strict=True):
-        out[target : target + count] = tokens[source : source + count]
+    firsts, places, sizes = ((numbers * out.itemsize).tolist() for numbers in (sources, targets, counts))
+    position, end = firsts[0], firsts[-1] + sizes[-1]
+    view = memoryview(out.view(np.uint8).data)
+    with storage.open_read(run.tokens, start=position, size=end - position) as stream:
+        read = cast(io.BufferedReader, stream).readinto  # looked up once: fsspec's local file does so by a function
+        for first, place, size in zip(firsts, places, sizes, strict=True):
+            if first != position:
+                stream.seek(first)
+            if read(view[place : place + size]) != size:
+                raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")
+            position = first + size
 
 
 def _gather_tokens(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pipelines.core import inputs, shards
+from pipelines.core import inputs, shards, storage
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import estimate_documents
 from pipelines.core.manifest import ShardEntry, has_manifest
@@ -118,6 +118,7 @@ def _prepare(
         token_bytes=token_bytes,
         shard_tokens=config.shard_tokens,
         available_bytes=run.memory_bytes,
+        is_local=storage.is_local(run.output),
     )
     run.note(estimate.describe(run.workers))
     estimate.check(config.shard_tokens, run.output)
