@@ -202,13 +202,12 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         import obstore
 
         bucket, key = _split(path)
-        is_large = len(data) > _MAX_PUT_BYTES
         part_bytes = max(_PART_BYTES, -(-len(data) // _MOST_PARTS))
-        options: Any = {"use_multipart": is_large, "chunk_size": part_bytes, "max_concurrency": _PARTS}
+        options: Any = {"chunk_size": part_bytes, "max_concurrency": _PARTS}
 
         def write() -> None:
             self._check_leases(path)  # before every try: the ones before may have taken longer than the lease
-            obstore.put(_store(self.protocol, bucket), key, data, **options)
+            obstore.put(_store(self.protocol, bucket), key, data, use_multipart=len(data) > _MAX_PUT_BYTES, **options)
 
         _request(write)
 
@@ -328,10 +327,14 @@ def _store(protocol: str, bucket: str) -> Any:
     if is_s3 and endpoint.startswith("http://"):
         options["allow_http"] = True
     more: Any = {}
-    if is_s3 and "AWS_ACCESS_KEY_ID" not in os.environ and find_spec("boto3"):
+    if is_s3 and not {"AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE"} & os.environ.keys() and find_spec("boto3"):
         from obstore.auth.boto3 import Boto3CredentialProvider  # also reads profiles, which obstore does not
 
-        more["credential_provider"] = Boto3CredentialProvider()
+        try:
+            more["credential_provider"] = Boto3CredentialProvider()
+        except ValueError as error:
+            advice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+            raise StorageError(f"{url}: no credentials found; {advice}") from error
     connect: Any = from_url
     try:
         return connect(url, client_options=options, retry_config={"retry_timeout": seconds(seconds=_RETRY_S)}, **more)
@@ -365,6 +368,10 @@ def _reason(message: str) -> str:
     """Return the code and message of a store's answer, or else the first lines of an error of obstore."""
     if answer := re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", message, re.DOTALL):
         return f"{answer[2].rstrip('.')} ({answer[1]})"
+    if address := re.search(r"Error performing \w+ (\w+://[^/\s]+).*HTTP error: error sending request", message):
+        causes = re.findall(r'(?:message|error): "(.+?)"|kind: (Timeout)', message)
+        cause = next((text or kind.lower() for text, kind in causes), "the connection failed")
+        return f"no answer from {address[1]} ({cause})"
     return message.partition("Debug source")[0].strip()
 
 

@@ -284,6 +284,35 @@ def test_an_object_that_is_too_large_for_a_copy_request_is_moved(bucket: str, mo
     assert storage.read_bytes(f"{bucket}/moved") == b"x" * 1_001
 
 
+def test_missing_credentials_are_an_error_unless_requests_are_not_signed(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(StorageError, match=r"^s3://test-\w+: no credentials found; set AWS_ACCESS_KEY_ID and "):
+        storage.exists(bucket)
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert not storage.exists(f"{bucket}/x")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "cause"), [("http://127.0.0.1:1", "Connection refused"), ("https://{}", "the connection failed")]
+)
+def test_a_store_that_cannot_be_reached_is_named(
+    endpoint: str, cause: str, bucket: str, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = endpoint.format(s3_server.removeprefix("http://"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setattr(object_store, "_TRIES", 1)
+    monkeypatch.setattr(object_store, "_RETRY_S", 0.1)
+    with pytest.raises(StorageError, match=rf"/x: cannot read: no answer from {endpoint} \({cause}\)$"):
+        storage.exists(f"{bucket}/x")
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
