@@ -29,6 +29,8 @@ from pipelines.core.errors import LockedError, StorageError
 from pipelines.core.object_files import FIRST_RANGE, MAX_RANGE, Ranges, Upload
 
 PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+# Of web servers, files are only read.
+WEB_PROTOCOLS = ("https", "http")
 _MISSING = "needs the package obstore; pip install 'webtext[object-stores]'"
 # Requests that take longer are repeated.
 _CONNECT_S, _REQUEST_S = 20, 120
@@ -69,6 +71,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         store = _store(self.protocol, bucket)
         with contextlib.suppress(FileNotFoundError):
             return _entry(bucket, _request(lambda: obstore.head(store, key))) if key else _folder(bucket)
+        if self.protocol in WEB_PROTOCOLS:
+            raise FileNotFoundError(path)
         listed = _request(lambda: obstore.list(store, f"{key}/", chunk_size=1).collect())
         if not listed:
             raise FileNotFoundError(path)
@@ -201,6 +205,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         """Write bytes, which may be those of a mapped file, as an object."""
         import obstore
 
+        if self.protocol in WEB_PROTOCOLS:
+            raise OSError("files of a web server are only read")
         bucket, key = _split(path)
         part_bytes = max(_PART_BYTES, -(-len(data) // _MOST_PARTS))
         options: Any = {"chunk_size": part_bytes, "max_concurrency": _PARTS}
@@ -324,7 +330,7 @@ def _store(protocol: str, bucket: str) -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     if is_s3 and endpoint and not endpoint.startswith(("http://", "https://")):
         raise StorageError(f"AWS_ENDPOINT_URL: {endpoint!r} does not begin with http:// or https://")
-    if is_s3 and endpoint.startswith("http://"):
+    if protocol == "http" or (is_s3 and endpoint.startswith("http://")):
         options["allow_http"] = True
     more: Any = {}
     if is_s3 and not {"AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE"} & os.environ.keys() and find_spec("boto3"):

@@ -31,7 +31,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.core.errors import InputError, StorageError, WebtextError
 from pipelines.core.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.core.object_files import MAX_RANGE, Upload
-from pipelines.core.object_store import PROTOCOLS, ObjectStore, object_store
+from pipelines.core.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore, object_store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -309,6 +309,16 @@ def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
             raise
 
 
+def read_range(path: str, start: int, size: int) -> bytes:
+    """Return `size` bytes of a file from a position on, fewer at its end; of a remote file, by one request."""
+    with _accessing(path, "read") as (file_system, plain):
+        if isinstance(file_system, ObjectStore):
+            return bytes(file_system.read_range(plain, start, size)[0])
+        with file_system.open(plain, "rb") as stream:
+            stream.seek(start)
+            return bytes(stream.read(size))
+
+
 def read_bytes(path: str) -> bytes:
     """Return all bytes of a file."""
     with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
@@ -506,7 +516,7 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     protocol, _, rest = path.partition("://")
-    if protocol in PROTOCOLS:
+    if protocol in (*PROTOCOLS, *WEB_PROTOCOLS):
         return object_store(protocol), rest.rstrip("/")
     try:
         file_system, plain = url_to_fs(path)
