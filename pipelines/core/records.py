@@ -32,6 +32,9 @@ PAGE_SCHEMA = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("warc_file", pa.string()),
         pa.field("warc_offset", pa.int64()),
+        pa.field("captured_at", INSTANT),
+        pa.field("captured_days", pa.int32()),
+        pa.field("archives", pa.string()),
     ]
 )
 

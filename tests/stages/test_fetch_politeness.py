@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fetch_run import run_fetch
+from fetch_run import read_records, run_fetch
 from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb, Request
+
+from pipelines.core.errors import WebtextError
 
 _TEXT = b"<p>some text</p>"
 
@@ -128,3 +130,83 @@ def test_an_invalid_retry_after_is_ignored(tmp_path: Path) -> None:
 def test_retry_after_is_limited_by_max_wait(tmp_path: Path) -> None:
     ((_, gap, *_),) = _fetch_after_retry(tmp_path, [Answer(b"", 429, {"Retry-After": "86400"})], max_wait=0.3)
     assert 0.29 <= gap <= 1
+
+
+def test_few_hosts_of_a_domain_are_requested_from_at_the_same_time(tmp_path: Path) -> None:
+    names = [f"http://host{number}.example.org/{page}" for page in range(3) for number in range(12)]
+    others = [f"http://other{number}.example/" for number in range(4)]
+    with LocalWeb(dict.fromkeys([*names, *others], _slow)) as web, web.as_proxy():
+        fetched = run_fetch(tmp_path, [*names, *others], concurrency=16, per_domain_hosts=2)
+        assert set(fetched.outcomes.values()) == {"ok"}
+        requests = [request for request in web.requests if ".example.org/" in request.url]
+        assert len(requests) == 36 + 12
+        together = [sum(other.started <= one.started < other.ended for other in requests) for one in requests]
+        assert max(together) == 2
+
+
+def test_a_host_that_is_overloaded_is_asked_less_often_until_it_recovers(tmp_path: Path) -> None:
+    answers = [Answer(status=503), Answer(status=503)]
+    pages = {f"/{number}": answers[number] if number < 2 else _TEXT for number in range(5)}
+    with LocalWeb(pages) as web:
+        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages])
+        assert list(fetched.outcomes.values()) == ["http_server_error"] * 2 + ["ok"] * 3
+        gaps = _gaps(web.requests)[1:]
+        assert 1.0 <= gaps[0] < 1.9
+        assert 2.0 <= gaps[1] < 2.9
+        assert 1.0 <= gaps[2] < 1.9
+        assert gaps[3] < 0.9
+
+
+def test_a_domain_has_no_more_than_so_many_links(tmp_path: Path) -> None:
+    urls = [f"http://host{number % 3}.example.org/{number}" for number in range(9)]
+    urls += [urls[0], "http://other.example/"]
+    with LocalWeb(dict.fromkeys(urls, _TEXT)) as web, web.as_proxy():
+        fetched = run_fetch(tmp_path, urls, max_pages_per_domain=4)
+        expected = ["ok"] * 4 + ["dropped.domain_limit"] * 5 + ["dropped.duplicate_url", "ok"]
+        assert [row["outcome"] for row in fetched.rows] == expected
+        assert len(web.paths()) == 5
+
+
+@pytest.mark.parametrize(
+    ("page", "is_refused"),
+    [
+        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "noarchive"}), True),
+        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "googlebot: nofollow, NONE"}), True),
+        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "noindex"}), False),
+        (b'<html><head><META content="index,NoArchive" name=robots></head><p>text</p>', True),
+        (b'<html><head><meta name="robots" content="noindex, nofollow"></head><p>text</p>', False),
+        (b'<html><head><meta name="description" content="none of it"></head><p>text</p>', False),
+    ],
+)
+def test_a_wish_not_to_be_archived_is_honored_on_request(tmp_path: Path, page: Any, is_refused: bool) -> None:
+    with LocalWeb({"/a": page, "/other": _TEXT}) as web:
+        for is_honored in (False, True):
+            folder = tmp_path / str(is_honored)
+            folder.mkdir()
+            fetched = run_fetch(folder, [web.url("/a"), web.url("/other")], honor_noarchive=is_honored)
+            expected = "noarchive" if is_honored and is_refused else "ok"
+            assert fetched.outcomes == {web.url("/a"): expected, web.url("/other"): "ok"}
+            if expected == "noarchive":
+                records = read_records(folder / "fetch" / "pages-00000.warc.gz")
+                [stored] = [body for kind, url, body in records if (kind, url) == ("response", web.url("/a"))]
+                assert stored == b""
+
+
+def test_a_stop_file_ends_the_run_which_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.crawl._STOP_FILE_S", 0.0)
+    stop = tmp_path / "stop"
+    pages: dict[str, Any] = {f"/{number}": _TEXT for number in range(10)}
+
+    def ask_to_stop(handler: Any) -> None:
+        stop.touch()
+        _slow(handler)
+
+    with LocalWeb({**pages, "/3": ask_to_stop}) as web:
+        urls = [web.url(path) for path in pages]
+        with pytest.raises(WebtextError, match=r"stop: asks for an end; remove it and re-run the same command to resu"):
+            run_fetch(tmp_path, urls, stop_file=str(stop))
+        assert len(web.paths()) < 7
+        stop.unlink()
+        fetched = run_fetch(tmp_path, urls, stop_file=str(stop))
+        assert set(fetched.outcomes.values()) == {"ok"}
+        assert len(web.paths()) <= 11

@@ -21,9 +21,12 @@ class FetchConfig:
         minimum=0,
         renamed_from="per_host_delay_s",
     )
+    per_domain_hosts: int = option(
+        8, "Hosts of one registered domain that are requested from at the same time.", identity=False, minimum=1
+    )
     max_wait: float = option(
         300.0,
-        "Longest pause, in seconds, that Crawl-delay or Retry-After can impose.",
+        "Longest pause in seconds that Crawl-delay, Retry-After or signs of overload can impose.",
         identity=False,
         minimum=0,
         renamed_from="max_wait_s",
@@ -39,6 +42,18 @@ class FetchConfig:
     )
     max_redirects: int = option(10, "Maximum number of redirects to follow for a page.", minimum=0)
     retries: int = option(2, "Retries after a failed connection, a 429 or a server error.", minimum=0)
+    max_pages_per_domain: int | None = option(
+        None,
+        "Most links of a registered domain; further ones are dropped without a request.",
+        minimum=1,
+        example=10_000,
+    )
+    honor_noarchive: bool = option(
+        False, "Drop pages that ask not to be archived, by X-Robots-Tag or a robots meta element."
+    )
+    stop_file: str | None = option(
+        None, "End when this file exists, so that a re-run resumes.", identity=False, example="stop"
+    )
     user_agent: str = option(
         "webtext/0.1", "User-Agent header; rules in robots.txt are matched against the name before the slash."
     )
@@ -47,6 +62,37 @@ class FetchConfig:
         "Address or URL at which site owners can reach you; added to the User-Agent.",
         identity=False,
         example="mailto:me@example.org",
+    )
+    archive: tuple[str, ...] = option(
+        (),
+        "Archive to ask for pages that are gone, in this order.",
+        identity=False,
+        choices=("commoncrawl", "wayback"),
+    )
+    archive_for: str = option(
+        "gone", "Links to ask archives for: those that are gone, or all.", identity=False, choices=("gone", "all")
+    )
+    archive_window: int | None = option(
+        None,
+        "Most days between a capture and the submission of its link.",
+        identity=False,
+        minimum=0,
+        example=365,
+    )
+    cc_index: tuple[str, ...] = option(
+        (),
+        "Common Crawl's index: Parquet files, cluster.idx, or a list such as cc-index-table.paths.gz.",
+        identity=False,
+    )
+    cc_records: str = option(
+        "https://data.commoncrawl.org", "Where the WARC files that the index names are.", identity=False
+    )
+    wayback_url: str = option("https://web.archive.org", "The Wayback Machine's address.", identity=False)
+    wayback_rate: float = option(
+        20.0, "Requests per minute to the Wayback Machine.", identity=False, minimum=0.1, maximum=6000
+    )
+    wayback_requests: int = option(
+        10_000, "Most requests to the Wayback Machine in one run.", identity=False, minimum=1
     )
     allow_private_addresses: bool = option(
         False, "Also fetch from private, loopback and other addresses outside the public internet."

@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import progress
+from pipelines.core import progress, storage
 from pipelines.core.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
+from pipelines.stages.fetch.exchange import Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import Failure, Outcome
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
@@ -30,6 +32,9 @@ _TICK_S = 0.25
 # with a million links would otherwise delay its shard for months.
 GIVE_UP_AFTER = 20
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
+
+# How often the stop file is looked for: it may be in an object store.
+_STOP_FILE_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
@@ -66,14 +71,16 @@ class _Crawl:
         self._config = config
         self._segments = segments
         self.open = 0
+        self._look_for_stop_at = 0.0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
-        self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay)
+        self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay, config.per_domain_hosts)
 
     def _group_by_origin(self, done: bytearray) -> dict[str, list[int]]:
         """Return the positions by origin, in order; record those that need no request."""
         positions: dict[str, list[int]] = {}
         seen: set[str] = set()
+        pages = Counter[str | None]()
         for link, url in enumerate(self._links):
             failure: Failure | None = None
             try:
@@ -83,6 +90,10 @@ class _Crawl:
             else:
                 if wire_url in seen:
                     failure = Failure("duplicate_url", "an earlier link is the same request")
+                elif limit := self._config.max_pages_per_domain:
+                    pages[domain := registered_domain(wire_url)] += 1
+                    if pages[domain] > limit:
+                        failure = Failure("domain_limit", f"{limit} earlier links are of {domain}")
                 seen.add(wire_url)
             if done[link]:
                 continue
@@ -106,7 +117,15 @@ class _Crawl:
             if step is not None:
                 self._apply(step)
             self._segments.flush_if_due()
+            self._check_stop_file()
         self._record_unreached()
+
+    def _check_stop_file(self) -> None:
+        path, now = self._config.stop_file, time.monotonic()
+        if path and now >= self._look_for_stop_at:
+            self._look_for_stop_at = now + _STOP_FILE_S
+            if storage.exists(path):
+                raise WebtextError(f"{path}: asks for an end; remove it and re-run the same command to resume")
 
     def _pause_s(self, threads: Threads) -> float:
         ready_at = self._queues.next_ready_at() if threads.idle else None
@@ -141,6 +160,7 @@ class _Crawl:
         if step.exchange.reached:
             self._record_unreached()
         delay_s = host.delay_s
+        host.adapt(_is_overloaded(step.exchange), self._config.max_wait)
         visit, following = step.visit, step.next
         if isinstance(following, Disallowed):
             self._fail(visit, following.failure, None)
@@ -162,7 +182,7 @@ class _Crawl:
             self._apply_rules(following, self._queues.get(visit.robots_of))
         else:
             self._end(host, step, following, offset)
-        self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s))
+        self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
     def _apply_rules(self, end: End, host: Host) -> None:
         assert end.rules is not None
@@ -211,6 +231,11 @@ class _Crawl:
         self.open -= 1
         self._segments.add_outcome(outcome)
         progress.advance(1)
+
+
+def _is_overloaded(exchange: Exchange) -> bool:
+    """Return whether an answer, or its lack, may mean that the host has too many requests."""
+    return exchange.status in (429, 503) or (exchange.failure is not None and exchange.failure.reason == "timeout")
 
 
 def _link_of(visit: Visit) -> int:

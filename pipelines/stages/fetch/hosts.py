@@ -1,19 +1,26 @@
-"""The queues of hosts: one request at a time per host, with a delay in between, the largest hosts first."""
+"""The queues of hosts: one request at a time per host, with a delay in between, the largest hosts first.
+
+Of one registered domain, whose hosts are often one machine, only some hosts are requested from at the same time.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.fetch.outcomes import Failure
 from pipelines.stages.fetch.robots import RobotsRules
 from pipelines.stages.fetch.visit import Visit
 
 # Hosts without work are remembered, with their rules, for later redirects to them.
 _REMEMBERED_HOSTS = 4096
+# The pause that is added after a sign of overload: it doubles with each, and any other answer halves it.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 32.0
 # Above this, the rules that were read first are forgotten; they are requested again if they are needed.
 _MAX_RULES_BYTES = 64 << 20
 
@@ -29,6 +36,7 @@ class Host:
     origin: str
     links: list[int]
     delay_s: float
+    pause_s: float = 0.0
     visits: deque[Visit] = dataclasses.field(default_factory=deque)
     robots_visits: deque[Visit] = dataclasses.field(default_factory=deque)
     rules: RobotsRules | None = None
@@ -44,6 +52,13 @@ class Host:
         """Whether a request could be sent after the delay. While the rules are awaited, no page can."""
         return bool(self.robots_visits or ((self.links or self.visits) and not self.awaits_rules))
 
+    def adapt(self, is_overloaded: bool, max_wait_s: float) -> None:
+        """Lengthen the delay after a sign of overload; else shorten it, down to that which was asked for."""
+        if is_overloaded:
+            self.pause_s = min(max_wait_s, _LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self.pause_s))
+        else:
+            self.pause_s = self.pause_s / 2 if self.pause_s > _FIRST_PAUSE_S else 0.0
+
     def add(self, visit: Visit) -> None:
         """Queue a visit that was redirected here or is retried."""
         (self.visits if visit.robots_of is None else self.robots_visits).append(visit)
@@ -52,8 +67,12 @@ class Host:
 class HostQueues:
     """Hands out hosts that are ready. A new host is opened only if no open host is ready, so that few are open."""
 
-    def __init__(self, links: Mapping[str, list[int]], delay_s: float) -> None:
+    def __init__(self, links: Mapping[str, list[int]], delay_s: float, per_domain: int) -> None:
         self._delay_s = delay_s
+        self._per_domain = per_domain
+        self._busy = Counter[str]()
+        # Ready hosts of domains from which as many hosts as allowed are requested; origins that were not opened yet.
+        self._waiting: defaultdict[str, deque[str]] = defaultdict(deque)
         self._unopened = {origin: positions for origin, positions in links.items() if positions}
         # The host with the most links determines how long the shard takes, so it comes first.
         self._order = deque(sorted(self._unopened, key=lambda origin: -len(self._unopened[origin])))
@@ -66,23 +85,45 @@ class HostQueues:
 
     def acquire(self, now: float) -> Host | None:
         """Return a ready host and mark it busy, or None; `release` returns it to the queue."""
-        if self._heap and self._heap[0][0] <= now:
-            host = heapq.heappop(self._heap)[2]
-            host.queued = False
-        else:
-            while self._order and self._order[0] not in self._unopened:
-                self._order.popleft()
-            if not self._order:
+        while True:
+            if self._heap and self._heap[0][0] <= now:
+                host = heapq.heappop(self._heap)[2]
+                host.queued = False
+                origin = host.origin
+            elif self._order:
+                origin = self._order.popleft()
+                if origin not in self._unopened:
+                    continue
+            else:
                 return None
-            host = self.get(self._order.popleft())
-        host.busy = True
-        return host
+            domain = _domain(origin)
+            if self._busy[domain] < self._per_domain:
+                self._busy[domain] += 1
+                host = self.get(origin)
+                host.busy = True
+                return host
+            self._waiting[domain].append(origin)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
         host.busy = False
         host.ready_at = ready_at
         self.enqueue(host)
+        domain = _domain(host.origin)
+        self._busy[domain] -= 1
+        if not self._busy[domain]:
+            del self._busy[domain]
+        waiting = self._waiting.get(domain, deque())
+        while waiting:
+            origin = waiting.popleft()
+            if origin in self._unopened:
+                self._order.appendleft(origin)
+                break
+            self.enqueue(self.get(origin))
+            if self.get(origin).queued:
+                break
+        if not waiting:
+            self._waiting.pop(domain, None)
 
     def enqueue(self, host: Host) -> None:
         """Queue a host that has work unless it is queued or busy; remember a host without work."""
@@ -125,3 +166,8 @@ class HostQueues:
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""
         return self._heap[0][0] if self._heap else None
+
+
+@functools.lru_cache(1 << 16)
+def _domain(origin: str) -> str:
+    return registered_domain(origin) or origin

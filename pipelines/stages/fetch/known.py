@@ -22,18 +22,18 @@ from pipelines.core.manifest import FileEntry, require_files
 from pipelines.core.records import PAGE_SCHEMA
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.fetch.links import LinkShard, read_links
-from pipelines.stages.fetch.outcomes import OK
+from pipelines.stages.fetch.outcomes import NO_REQUEST, OK
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url
 from pipelines.stages.fetch.segments import SEGMENT_SCHEMA
 
 _COLUMNS = [name for name in SEGMENT_SCHEMA.names if name not in ("link", "detail")]
 _KNOWN_FIELDS = [field for field in SEGMENT_SCHEMA if field.name != "link"]
 _KNOWN_SCHEMA = pa.schema([pa.field("url", pa.string()), *_KNOWN_FIELDS, pa.field("warc_file", pa.string())])
+# The rows of `carry_over`.
+KNOWN_SCHEMA = pa.schema([*SEGMENT_SCHEMA, pa.field("warc_file", pa.string())])
 # Where links are divided as they were, the shard of a number has all links of that of the same number; otherwise all
 # shards are searched.
 _PHASES = ("known", "all-known")
-# These depend on the other links, and cost no request.
-_OF_OTHER_LINKS = ("dropped.bad_url", "dropped.duplicate_url")
 
 
 def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> str:
@@ -132,7 +132,7 @@ def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset
     earlier, retry, output, phase = context
     number = f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
     links = pa.array(read_links(shard), pa.string())
-    unwanted = pa.array([*_OF_OTHER_LINKS, *(f"dropped.{reason}" for reason in sorted(retry))])
+    unwanted = pa.array([f"dropped.{reason}" for reason in (*NO_REQUEST, *retry)])
     count = 0
     with shards.write_shard(output, known_file(shard, phase), _KNOWN_SCHEMA) as written:
         for pages in earlier.files(f"pages-{number}", ".parquet"):
@@ -159,5 +159,12 @@ def _rows_with_details(pages_path: str) -> pa.Table:
 
 
 def _read_columns(path: str, names: list[str]) -> pa.Table:
-    schema = pa.schema([PAGE_SCHEMA.field(name) for name in names])
-    return pa.Table.from_batches((batch.select(names) for batch in shards.read_batches(path, names)), schema)
+    """Return columns of the pages of an earlier result, which may be from before there were archives."""
+    with shards.open_stream(path) as stream:
+        present = [name for name in names if name in shards.open_parquet(stream, path).schema_arrow.names]
+    schema = pa.schema([PAGE_SCHEMA.field(name) for name in present])
+    table = pa.Table.from_batches((batch.select(present) for batch in shards.read_batches(path, present)), schema)
+    for name in names:
+        if name not in present:
+            table = table.append_column(PAGE_SCHEMA.field(name), pa.nulls(table.num_rows, PAGE_SCHEMA.field(name).type))
+    return table.select(names)

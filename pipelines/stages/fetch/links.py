@@ -31,6 +31,7 @@ class LinkShard:
     index: int
     files: tuple[InputFile, ...]
     parts: int = 1
+    is_list: bool = True
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     if len(paths) == 1 and not _is_list(paths[0]):
         folder = inputs.open_stage(paths[0], ("scrape",))
         files = enumerate(folder.files("links-", ".parquet"))
-        link_shards = tuple(LinkShard(index, (file,)) for index, file in files)
+        link_shards = tuple(LinkShard(index, (file,), is_list=False) for index, file in files)
         return LinkInput("links", link_shards, folder.fingerprint, folder.manifest.records_out)
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):

@@ -6,13 +6,16 @@ import dataclasses
 import datetime as dt
 
 OK = "ok"
+LIVE = "live"
 
 # The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
 # exact error in `detail` of dropped-N.parquet.
 REASONS = {
     "bad_url": "not an http or https URL that can be requested",
     "duplicate_url": "the same request as an earlier link",
+    "domain_limit": "more than --max-pages-per-domain",
     "robots": "disallowed by robots.txt",
+    "noarchive": "the page asks not to be archived (--honor-noarchive)",
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
     "private_address": "the host's address is not on the public internet (see --allow-private-addresses)",
     "dns": "the host's name does not resolve",
@@ -34,6 +37,9 @@ REASONS = {
     "http_server_error": "status 500 to 599, also after the retries",
     "http_unexpected": "a status other than 200 or 203",
 }
+
+# Links are dropped for these reasons without a request, which depends on other links.
+NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit"})
 
 _MAX_DETAIL_CHARACTERS = 500
 
@@ -62,6 +68,12 @@ class Outcome:
     fetched_at: dt.datetime
     bytes: int = 0
     warc_offset: int | None = None
+    # Of a page from an archive: which, when it was captured, and how many days after the link was posted.
+    source: str = LIVE
+    captured_at: dt.datetime | None = None
+    captured_days: int | None = None
+    # The archives that were asked so far.
+    archives: str | None = None
 
     @property
     def name(self) -> str:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.core import shards, storage
 from pipelines.core.errors import InputError, WebtextError
@@ -36,9 +40,15 @@ SEGMENT_SCHEMA = pa.schema(
         pa.field("fetched_at", INSTANT, nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("warc_offset", pa.int64()),
+        pa.field("source", pa.string()),
+        pa.field("captured_at", INSTANT),
+        pa.field("captured_days", pa.int32()),
+        pa.field("archives", pa.string()),
         pa.field("detail", pa.string()),
     ]
 )
+# Not an outcome: the link keeps that which it has, with other `archives` and `detail`.
+_ASKED = "asked"
 
 _WARC = "warc.gz"
 _OUTCOMES = "parquet"
@@ -71,12 +81,13 @@ class Segment:
 
 
 class SegmentWriter:
-    """Writes segments one after another; a context manager that also makes pending outcomes durable after an error."""
+    """Writes further segments into a folder; a context manager that makes pending outcomes durable after an error."""
 
-    def __init__(self, folder: str, number: int) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._number = number
-        self._outcomes: list[Outcome] = []
+        segments = open_segments(folder)
+        self._number = segments[-1].number + 1 if segments else 0
+        self._rows: list[Mapping[str, object]] = []
         self._started_at = time.monotonic()
         self._open_file = contextlib.ExitStack()
         self._stream: storage.HashingWriter | None = None
@@ -100,19 +111,25 @@ class SegmentWriter:
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Add the outcome of a link."""
-        self._outcomes.append(outcome)
+        self._rows.append(_row(outcome))
+
+    def add_asked(self, link: int, archives: str, detail: str) -> None:
+        """Record that archives were asked for a link, without an answer that changes its outcome."""
+        row = dict.fromkeys(SEGMENT_SCHEMA.names) | {"link": link, "outcome": _ASKED, "bytes": 0}
+        row |= {"fetched_at": dt.datetime.now(dt.UTC), "archives": archives, "detail": detail[:_DETAIL_CHARACTERS]}
+        self._rows.append(row)
 
     def flush_if_due(self) -> None:
         """Start a new segment if this one is large or old enough."""
         size_bytes = self._stream.size_bytes if self._stream is not None else 0
         too_old = time.monotonic() - self._started_at >= FLUSH_S
-        if len(self._outcomes) >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
+        if len(self._rows) >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
             self.flush()
 
     def flush(self) -> None:
         """Make the segment durable, its checksums last, and start the next one."""
         self._started_at = time.monotonic()
-        if self._stream is None and not self._outcomes:
+        if self._stream is None and not self._rows:
             return
         files = []
         if self._stream is not None:
@@ -120,12 +137,37 @@ class SegmentWriter:
             files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.checksum))
             self._stream = None
         with shards.write_shard(self._folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
-            for outcome in self._outcomes:
-                written.writer.write(_row(outcome))
+            for row in self._rows:
+                written.writer.write(row)
         entries = [dataclasses.asdict(file) for file in (*files, written.entry)]
         storage.write_json(storage.join(self._folder, _file_name(self._number, _CHECKSUMS)), entries)
-        self._outcomes.clear()
+        self._rows.clear()
         self._number += 1
+
+
+def latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the latest outcome of each link in some tables of segments, with the archives that were asked since."""
+    table = pa.concat_tables(tables, promote_options="default")
+    rows, at = _last_by_link(table, pc.not_equal(table["outcome"], _ASKED))
+    asked, asked_at = _last_by_link(table, pc.equal(table["outcome"], _ASKED))
+    positions = pc.index_in(asked["link"], value_set=rows["link"]).to_numpy(zero_copy_only=False)
+    is_later = asked_at > at[positions.astype(np.int64)]
+    mask = np.zeros(rows.num_rows, bool)
+    mask[positions[is_later]] = True
+    for name in ("archives", "detail"):
+        new = asked.filter(pa.array(is_later))[name].combine_chunks()
+        column = pc.replace_with_mask(rows[name].combine_chunks(), pa.array(mask), new)
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
+
+
+def _last_by_link(table: pa.Table, mask: pa.ChunkedArray) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the last row of each link among some rows, in order of the links, with their positions."""
+    positions = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    links = table["link"].to_numpy()[positions]
+    order = np.argsort(links, kind="stable")
+    positions = positions[order[np.append(np.diff(links[order]) != 0, True)]] if len(links) else positions
+    return table.take(pa.array(positions)), positions
 
 
 def open_segments(folder: str) -> list[Segment]:

@@ -15,13 +15,12 @@ from pipelines.core.errors import WebtextError
 from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.core.run import TaskResult
-from pipelines.stages.fetch.outcomes import OK
-from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, Segment
+from pipelines.stages.fetch.outcomes import LIVE, OK
+from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, Segment, latest_outcomes
 from pipelines.stages.fetch.warc import warcinfo_record
 
 _COPY_BYTES = 1 << 20
 _BATCH_ROWS = 8192
-_SOURCE = "live"
 
 
 def write_shard_files(
@@ -31,7 +30,7 @@ def write_shard_files(
     segments: Sequence[Segment],
     links: Sequence[str],
     warcinfo: Mapping[str, str],
-    known: pa.Table | None = None,
+    known: pa.Table,
     warcs: Sequence[FileEntry] = (),
 ) -> TaskResult:
     """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files.
@@ -49,18 +48,22 @@ def write_shard_files(
     has_record = outcomes["warc_offset"].is_valid()
     warc_files = pc.if_else(has_record, pa.scalar(warc_name), pa.scalar(None, pa.string()))
     outcomes = outcomes.append_column("warc_file", warc_files)
-    outcomes = _sort_by_link(pa.concat_tables([outcomes, known]) if known else outcomes, len(links))
+    outcomes = _complete(latest_outcomes([known, outcomes]), len(links))
     outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
     failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
     reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
-    pages = _write_table(output, shards.shard_name("pages", index), PAGE_SCHEMA, _page_columns(outcomes))
+    pages = _write_table(
+        output, shards.shard_name("pages", index), PAGE_SCHEMA, {name: outcomes[name] for name in PAGE_SCHEMA.names}
+    )
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
     dropped = _write_table(output, shards.shard_name("dropped", index), DROPPED_SCHEMA, dropped_columns)
+    sources = pc.value_counts(outcomes.filter(pc.equal(outcomes["outcome"], OK))["source"]).to_pylist()
+    archived = {f"pages_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
     return TaskResult(
         records_in=len(links),
         records_out=len(links) - failed.num_rows,
         dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
-        counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0)},
+        counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0), **archived},
         files=(*warcs, pages, dropped),
     )
 
@@ -95,19 +98,12 @@ def _with_final_offsets(tables: Sequence[pa.Table], segments: Sequence[Segment],
     return pa.concat_tables(moved)
 
 
-def _sort_by_link(outcomes: pa.Table, count: int) -> pa.Table:
-    positions = outcomes["link"].to_numpy()
-    order = np.argsort(positions, kind="stable")
-    if not np.array_equal(positions[order], np.arange(count)):
+def _complete(outcomes: pa.Table, count: int) -> pa.Table:
+    if not np.array_equal(outcomes["link"].to_numpy(), np.arange(count)):
         raise WebtextError(
-            f"{len(positions)} outcomes do not match {count} links; this is a bug in webtext, please report it"
+            f"{outcomes.num_rows} outcomes do not match {count} links; this is a bug in webtext, please report it"
         )
-    return outcomes.take(pa.array(order))
-
-
-def _page_columns(outcomes: pa.Table) -> dict[str, Any]:
-    source = pa.repeat(pa.scalar(_SOURCE), outcomes.num_rows)
-    return {name: source if name == "source" else outcomes[name] for name in PAGE_SCHEMA.names}
+    return outcomes
 
 
 def _write_table(output: str, name: str, schema: pa.Schema, columns: dict[str, Any]) -> FileEntry:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from pipelines.core import progress, storage
 from pipelines.core.config import check_known
 from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, check_file, has_manifest, read_entry
+from pipelines.core.manifest import check_file, has_manifest, read_entry, read_manifest
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.stages.fetch.archives import archives_input, ask_archives
 from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.known import carry_over, earlier_warcs, find_known, known_file, known_outcomes
+from pipelines.stages.fetch.known import earlier_warcs, find_known, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
-from pipelines.stages.fetch.outcomes import REASONS
+from pipelines.stages.fetch.outcomes import NO_REQUEST, REASONS
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
 from pipelines.stages.fetch.shard_files import write_shard_files
 
-# Pages change and vanish from the web.
-STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls"))
+ARCHIVES = "archives"
 
-# Links are dropped for these reasons without a request.
-_NO_REQUEST = frozenset({"bad_url", "duplicate_url"})
+# Pages change and vanish from the web.
+STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls", ARCHIVES))
 
 
 def fetch(
@@ -40,49 +39,43 @@ def fetch(
 
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
     without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
-    those that it dropped for a reason in `retry`. Raises InputError if there are no links, WebtextError if no site
-    responds, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
+    those that it dropped for a reason in `retry`. Archives of the config are asked for links that are gone. Raises
+    InputError if there are no links, WebtextError if no site responds, ChangedRunError if links of a finished result
+    are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
     for reason in retry:
-        check_known(reason, [name for name in REASONS if name not in _NO_REQUEST], "reason", "--retry")
+        check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
     if retry and not has_manifest(output):
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
+    if asked := archives_input(config):
+        inputs[ARCHIVES] = asked
+    elif has_manifest(output) and (asked := read_manifest(output).identity.inputs.get(ARCHIVES)):
+        inputs[ARCHIVES] = asked  # a run that asks no archive keeps what they had
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         if not run.finished:
             if not config.contact:
                 run.note("no --contact set: site owners cannot reach you")
-            known, warcs = "", cast(Mapping[int, Sequence[FileEntry]], {})
+            context = FetchContext(config, run.output)
             if run.earlier:
                 known = find_known(run, source.shards, retry, may_lose=options.overwrite)
                 warcs = earlier_warcs(run.earlier, len(source.shards))
-            context = _Context(config, run.output, run.earlier, known, warcs)
+                context = FetchContext(config, run.output, run.earlier, known, warcs)
+            if config.archive:
+                run.map(_crawl_shard, source.shards, context, phase="live", work=True, total=source.records)
+                ask_archives(run, source.shards, context)
             entries = run.map(_fetch_shard, source.shards, context, total=source.records)
             outcomes = sum(
                 (Counter(entry.dropped) for entry in entries), Counter(ok=sum(entry.records_out for entry in entries))
             )
             if run.earlier:
-                outcomes -= known_outcomes(run.output, source.shards, known)
+                outcomes -= known_outcomes(run.output, source.shards, context.known)
             _check_network(run, +outcomes)
         return run.finish()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Context:
-    """What the tasks share; the phase `known` found what the `earlier` result knows.
-
-    `warcs` are its WARC files, by the shard that takes them over.
-    """
-
-    config: FetchConfig
-    output: str
-    earlier: str | None
-    known: str
-    warcs: Mapping[int, Sequence[FileEntry]]
 
 
 def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
@@ -90,7 +83,7 @@ def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
 
     `outcomes` are those of this run. It is discarded then, so that a re-run requests these links again.
     """
-    if outcomes.keys() & UNREACHED and outcomes.keys() <= UNREACHED | _NO_REQUEST:
+    if outcomes.keys() & UNREACHED and outcomes.keys() <= UNREACHED | NO_REQUEST:
         run.discard()
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
         raise WebtextError(
@@ -99,7 +92,7 @@ def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
         )
 
 
-def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
+def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     config, output = context.config, context.output
     work = storage.join(output, WORK)
     # The segments are removed as soon as the shard is complete, not at the end of the stage, because together they need
@@ -110,17 +103,8 @@ def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
     if finished is not None:
         progress.advance(finished.records_in)
         return finished
-    links = read_links(shard)
-    known = carry_over(storage.join(output, known_file(shard, context.known)), links) if context.earlier else None
-    folder = storage.join(work, shard.name)
-    segments = open_segments(folder)
-    done = bytearray(len(links))
-    for outcomes in (*(segment.read_outcomes() for segment in segments), *([known] if known else [])):
-        for link in outcomes["link"].to_pylist():
-            done[link] = 1
-    progress.advance(sum(done))
-    with SegmentWriter(folder, segments[-1].number + 1 if segments else 0) as writer:
-        crawl(links, done, config, writer)
+    _crawl_shard(shard, context)
+    links, folder = read_links(shard), context.segments_folder(shard)
     warcinfo = {
         "software": f"webtext fetch, version {STAGE.version}",
         "format": "WARC File Format 1.1",
@@ -133,11 +117,30 @@ def _fetch_shard(shard: LinkShard, context: _Context) -> TaskResult:
         assert context.earlier is not None
         storage.link(storage.join(context.earlier, file.name), storage.join(output, file.name))
     result = write_shard_files(
-        output, shard.index, segments=open_segments(folder), links=links, warcinfo=warcinfo, known=known, warcs=warcs
+        output,
+        shard.index,
+        segments=open_segments(folder),
+        links=links,
+        warcinfo=warcinfo,
+        known=context.known_rows(shard, links),
+        warcs=warcs,
     )
     storage.write_json(result_path, result.entry("shards", shard.name).to_json())
     storage.remove(folder)
     return result
+
+
+def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
+    """Request the links of a shard that have no outcome yet, into segments."""
+    links = read_links(shard)
+    done = bytearray(len(links))
+    for link in context.latest(shard, links)["link"].to_pylist():
+        done[link] = 1
+    progress.advance(sum(done))
+    if sum(done) < len(links):
+        with SegmentWriter(context.segments_folder(shard)) as writer:
+            crawl(links, done, context.config, writer)
+    return TaskResult()
 
 
 def _read_result(path: str, output: str) -> TaskResult | None:

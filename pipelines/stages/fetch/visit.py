@@ -12,7 +12,7 @@ from requests.structures import CaseInsensitiveDict
 from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import looks_binary
+from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary
 from pipelines.stages.fetch.exchange import Exchange, Limits, Response, perform_exchange
 from pipelines.stages.fetch.outcomes import Failure, status_reason
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
@@ -22,8 +22,12 @@ from pipelines.stages.fetch.warc import exchange_records
 # Types that extract reads, as HTML or as plain text; a page without the header is classified by its first bytes.
 TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_HEAD_BYTES = 1 << 16
+_META_TAG = re.compile(rb"<meta\s[^>]{0,500}>", re.IGNORECASE)
+_ROBOTS_NAME = re.compile(rb"name\s*=\s*[\"']?robots\b", re.IGNORECASE)
+_NO_ARCHIVE = re.compile(rb"\b(?:noarchive|none)\b", re.IGNORECASE)
 _SUCCESS = frozenset({200, 203})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 @dataclasses.dataclass
@@ -97,6 +101,10 @@ def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
         exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_page)
         following = _after_page(visit, exchange, config)
     visit.elapsed_s += exchange.seconds
+    if isinstance(following, End) and following.failure and following.failure.reason == "noarchive":
+        assert exchange.response is not None
+        stored = dataclasses.replace(exchange.response, body=None, truncated="unspecified")
+        exchange = dataclasses.replace(exchange, response=stored)
     return Step(visit, exchange, following, exchange_records(exchange) if exchange.response is not None else b"")
 
 
@@ -129,14 +137,28 @@ def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redire
     if following is not None:
         return following
     assert exchange.response is not None
-    response, content_type = exchange.response, _content_type(exchange.response)
+    failure = page_failure(exchange.response)
+    if failure is None and config.honor_noarchive and _asks_for_no_archive(exchange.response):
+        failure = Failure("noarchive", "its robots tag is noarchive or none")
+    return End(failure)
+
+
+def _asks_for_no_archive(response: Response) -> bool:
+    head = decode_prefix(response.body or b"", response.coding, _HEAD_BYTES)
+    tags = (tag for tag in _META_TAG.findall(head) if _ROBOTS_NAME.search(tag))
+    return any(map(_NO_ARCHIVE.search, [*(value.encode() for value in response.values("x-robots-tag")), *tags]))
+
+
+def page_failure(response: Response) -> Failure | None:
+    """Return why a response that is no redirect is no page, None if it is one."""
+    content_type = _content_type(response)
     if response.status not in _SUCCESS:
-        return End(Failure(status_reason(response.status), f"status {response.status}"))
-    if response.body is None:
-        return End(Failure("unsupported_content_type", content_type))
+        return Failure(status_reason(response.status), f"status {response.status}")
+    if response.body is None or not _is_page(response):
+        return Failure("unsupported_content_type", content_type)
     if content_type not in _HTML_TYPES and looks_binary(response.body, response.coding):
-        return End(Failure("unsupported_content_type", f"binary data sent as {content_type or 'no type'}"))
-    return End(None)
+        return Failure("unsupported_content_type", f"binary data sent as {content_type or 'no type'}")
+    return None
 
 
 def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redirect | Retry | End:
@@ -165,7 +187,7 @@ def _after_failure_or_redirect(
         delay_s = policy.delay_s(visit.failures + 1) if exchange.failure.retryable else None
         return Retry(delay_s) if delay_s is not None else End(exchange.failure)
     assert response is not None
-    if response.status in _REDIRECTS:
+    if response.status in REDIRECTS:
         return _follow(visit, response, max_redirects)
     if is_retryable_status(response.status):
         requested_s = requested_wait_s(CaseInsensitiveDict(response.headers), exchange.started_at.timestamp())

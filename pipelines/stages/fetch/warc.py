@@ -31,22 +31,20 @@ def exchange_records(exchange: Exchange) -> bytes:
     response = exchange.response
     assert response is not None, "an exchange without a response has no record"
     date = exchange.started_at.strftime(_DATE)
-    reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
-    status_line = f"{response.http_version} {response.status} {reason}"
     origin = {"WARC-IP-Address": exchange.peer, "WARC-Truncated": response.truncated}
-    head = _http_head(status_line, _stored_headers(response))
-    stored = warc_record("response", exchange.url, date, head, response.body or b"", origin)
     answered = {"WARC-Concurrent-To": _record_id("response", exchange.url, date)}
-    return stored + warc_record("request", exchange.url, date, _request_head(exchange), b"", answered)
+    request = _record("request", exchange.url, date, _request_head(exchange), b"", answered)
+    return response_record(exchange.url, date, response, origin) + request
 
 
-def warc_record(
-    kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None]
-) -> bytes:
-    """Return a `response` or `request` record of an HTTP message as a gzip member; headers that are None are left out.
+def response_record(url: str, date: str, response: Response, headers: Mapping[str, str | None]) -> bytes:
+    """Return a response as a record of a date, in the form of WARC-Date; headers that are None are left out."""
+    reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
+    head = _http_head(f"{response.http_version} {response.status} {reason}", _stored_headers(response))
+    return _record("response", url, date, head, response.body or b"", headers)
 
-    `date` is that of the exchange, in the form of WARC-Date.
-    """
+
+def _record(kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None]) -> bytes:
     block = http_head + body
     fields = {
         "WARC-Type": kind,
@@ -104,8 +102,9 @@ def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
         lower = name.lower()
         if lower == "transfer-encoding":
             yield f"X-Archive-Orig-{name}", _ascii(value)
-        elif lower == "content-encoding" and response.coding is not None and value != response.coding:
-            yield name, response.coding
+        elif lower == "content-encoding" and value != response.coding:
+            if response.coding is not None:
+                yield name, response.coding
             yield f"X-Archive-Orig-{name}", _ascii(value)
         else:
             yield name, _ascii(value)

@@ -1,0 +1,44 @@
+"""The archives that a fetch asks for links that are gone, in the order of the config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from pipelines.core.errors import UsageError
+from pipelines.core.run import StageRun
+from pipelines.stages.fetch.archive_index import open_index
+from pipelines.stages.fetch.common_crawl import ask_common_crawl
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.wayback import ask_wayback
+
+
+def archives_input(config: FetchConfig) -> str | None:
+    """Return what stands for the archives in the manifest: other archives, or more requests, are an addition.
+
+    None without archives. Raises UsageError for an archive without its index, InputError if that is none.
+    """
+    if "commoncrawl" in config.archive and not config.cc_index:
+        raise UsageError("--archive commoncrawl: needs --cc-index, the index of a crawl (see docs/fetch.md)")
+    if config.cc_index and "commoncrawl" not in config.archive:
+        raise UsageError("--cc-index has no effect without --archive commoncrawl")
+    if not config.archive:
+        return None
+    if config.cc_index:
+        open_index(config.cc_index, config.cc_records)
+    asked = [config.archive, config.archive_for, config.archive_window, config.cc_index, config.wayback_requests]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext) -> None:
+    """Ask each archive for the pages that are still missing."""
+    for name in context.config.archive:
+        if name == "commoncrawl":
+            # A page that one index lacks, another may have.
+            index = hashlib.sha256("\n".join(context.config.cc_index).encode()).hexdigest()[:8]
+            ask_common_crawl(run, link_shards, context, f"{name}:{index}")
+        else:
+            ask_wayback(run, link_shards, context, name)

@@ -1,0 +1,150 @@
+"""Archived pages: which links an archive is asked for, what counts as a page, and how its outcome is recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+import urllib.parse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pipelines.algorithms.web.urls import canonical_url
+from pipelines.core import shards
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
+from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.links import LinkShard, read_links
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, Outcome
+from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.visit import page_failure
+from pipelines.stages.fetch.warc import response_record
+
+# Why a link counts as gone: what another request would probably not mend, and no refusal by the site.
+GONE = frozenset(
+    """
+    dns connection tls timeout incomplete bad_response bad_redirect too_many_redirects robots_unreachable
+    http_not_found http_client_error http_server_error http_unexpected
+    """.split()
+)
+_HEAD_BYTES = 1 << 16
+_TITLE = re.compile(r"<title[^>]*>(.{0,300}?)</title", re.IGNORECASE | re.DOTALL)
+_NOT_FOUND = re.compile(
+    r"^\W*(error\W*)?(404|410)\b|\b(404|410)\W*$|^\W*not found"
+    r"|\b(page|file|document|article|site|url)\b.{0,20}\bnot found",
+    re.IGNORECASE,
+)
+_SAME_PAGE = re.compile(r"^https?://(www\.)?|/$")
+
+
+class CaptureError(Exception):
+    """A capture that is no page of the link, for a reason in snake_case."""
+
+
+class Wanted(NamedTuple):
+    """A link that an archive is asked for, posted at a time, with what it was dropped for and who was asked before."""
+
+    link: int
+    url: str
+    at: int | None
+    detail: str
+    archives: str
+
+
+class Capture(NamedTuple):
+    """An archived response; `record` is where it was read."""
+
+    url: str
+    captured_at: dt.datetime
+    response: Response
+    record: str
+
+
+def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
+    """Yield the links of a shard that an archive is to be asked for, by their latest outcomes."""
+    links = read_links(shard)
+    times = _link_times(shard) or [None] * len(links)
+    outcomes = context.latest(shard, links)
+    columns = ("link", "outcome", "detail", "archives", "source")
+    for link, outcome, detail, archives, source in zip(*(outcomes[name].to_pylist() for name in columns), strict=True):
+        reason = outcome.removeprefix("dropped.")
+        is_wanted = reason in GONE or (
+            context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
+        )
+        if is_wanted and source == LIVE and token not in (archives or "").split(","):
+            yield Wanted(link, links[link], times[link], detail or "", archives or "")
+
+
+def _link_times(shard: LinkShard) -> list[int | None] | None:
+    """Return when the links of scrape were posted; None for lists."""
+    if shard.is_list:
+        return None
+    return [
+        time
+        for file in shard.files
+        for batch in shards.read_batches(file.path, ["created_utc"])
+        for time in batch.column("created_utc").to_pylist()
+    ]
+
+
+def record_capture(writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture) -> None:
+    """Store an archived page, and the outcome of its link."""
+    headers = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
+    date = capture.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    offset = writer.append(response_record(capture.url, date, capture.response, headers))
+    outcome = Outcome(
+        wanted.link,
+        None,
+        capture.url,
+        capture.response.status,
+        dt.datetime.now(dt.UTC),
+        capture.response.decoded_bytes,
+        offset,
+        source=token.partition(":")[0],
+        captured_at=capture.captured_at,
+        captured_days=None if wanted.at is None else round((capture.captured_at.timestamp() - wanted.at) / 86400),
+        archives=_with(wanted.archives, token),
+    )
+    writer.add_outcome(outcome)
+
+
+def record_miss(writer: SegmentWriter, wanted: Wanted, token: str, why: str) -> None:
+    """Record that an archive has no page of a link, whose outcome stays."""
+    detail = "; ".join(filter(None, (wanted.detail, f"{token.partition(':')[0]}: {why}")))
+    writer.add_asked(wanted.link, _with(wanted.archives, token), detail)
+
+
+def _with(archives: str, token: str) -> str:
+    return ",".join(filter(None, (archives, token)))
+
+
+def usable_response(response: Response, url: str, wanted: Wanted, config: FetchConfig) -> Response:
+    """Return the response of a capture with the coding of its body; raise CaptureError if it is no page of the link."""
+    body = response.body or b""
+    try:
+        decoder = BodyDecoder(coding := content_coding(response.header("content-encoding")))
+        decoder.feed(body, config.max_bytes + 1)
+        if decoder.decoded_bytes <= config.max_bytes:
+            decoder.finish()
+    except BodyError as error:
+        if error.failure.reason != "bad_encoding":
+            raise CaptureError(error.failure.reason) from error
+        decoder = BodyDecoder(coding := None)  # archives decode bodies, and some keep the header
+        decoder.feed(body, config.max_bytes + 1)
+    if decoder.decoded_bytes > config.max_bytes:
+        raise CaptureError("too_large")
+    response = dataclasses.replace(response, coding=coding, decoded_bytes=decoder.decoded_bytes)
+    if failure := page_failure(response):
+        raise CaptureError(failure.reason)
+    title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
+    asked, answered = (urllib.parse.urlsplit(address).path.strip("/") for address in (wanted.url, url))
+    if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (asked and not answered):
+        raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site
+    return response
+
+
+def is_same_page(url: str, other: str) -> bool:
+    """Return whether two URLs differ at most in scheme, `www.` and a final slash; keys of archives also ignore case."""
+    one, two = (_SAME_PAGE.sub("", canonical_url(address) or address) for address in (url, other))
+    return one == two

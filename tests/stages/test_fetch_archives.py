@@ -1,0 +1,403 @@
+"""Pages that are gone, from archives on loopback: the right captures, each asked once, and nothing taken for a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import gzip
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from extract_run import write_links
+from fetch_run import QUICK, Fetched, read_rows
+from local_archives import Archived, serve_files, wayback, write_crawl
+from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from warcio.archiveiterator import ArchiveIterator
+from warcio.checker import Checker
+
+from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.core.executor import make_executor
+from pipelines.core.retry import RetryPolicy
+from pipelines.core.run import RunOptions
+from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.stage import extract
+from pipelines.stages.fetch import common_crawl
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.stage import fetch
+
+# The links of write_links were posted on this day.
+_POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def web() -> Iterator[LocalWeb]:
+    with LocalWeb({"/live": b"<p>live</p>"}) as running:
+        yield running
+
+
+def _crawl(folder: Path, index: str = "index", **options: Any) -> dict[str, Any]:
+    """Return the options of a fetch that asks the crawl in a folder."""
+    return {
+        "archive": ("commoncrawl",),
+        "cc_index": (str(folder / index),),
+        "cc_records": str(folder),
+        **options,
+    }
+
+
+def _fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
+    """Fetch links that have a date."""
+    links = folder / "links"
+    if not links.exists():
+        write_links(links, [urls])
+    settings = FetchConfig(**{**QUICK, **config})
+    options = RunOptions(executor=make_executor(1))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
+
+
+def _sources(fetched: Fetched) -> dict[str, str]:
+    """Return, by path, the day of the capture, `live`, or the reason of the drop."""
+    return {
+        "/" + row["url"].split("/", 3)[3]: f"{row['captured_at']:%Y-%m-%d}"
+        if row["captured_at"]
+        else row["source"]
+        if row["outcome"] == "ok"
+        else row["outcome"]
+        for row in fetched.rows
+    }
+
+
+_GONE = "dropped.http_not_found"
+
+
+@pytest.mark.parametrize("index", ["index", "index/*.parquet", "cdx/cluster.idx"])
+def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: LocalWeb, index: str) -> None:
+    days = ["2008-01-01", "2014-05-20", "2014-05-01", "2020-01-01"]
+    many = [Archived(web.url(f"/other/{number}"), "2014-05-13") for number in range(40)]
+    nearest = [Archived(web.url("/a"), day, day.encode() * 9) for day in days]
+    write_crawl(tmp_path / "crawl", [*many[:20], *nearest, *many[20:]], files=3)
+    urls = [web.url(path) for path in ("/live", "/a", "/b")]
+    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl", index))
+    assert _sources(fetched) == {"/live": "live", "/a": "2014-05-20", "/b": _GONE}
+    row = fetched.row(web.url("/a"))
+    assert (row["source"], row["captured_days"], row["status"]) == ("commoncrawl", 7, 200)
+    assert row["archives"] == fetched.row(web.url("/b"))["archives"] != ""
+    record = fetched.record(web.url("/a"))
+    assert record.content_stream().read() == b"2014-05-20" * 9
+    assert record.rec_headers.get_header("WARC-Date") == "2014-05-20T12:00:00Z"
+    assert "warc/" in record.rec_headers.get_header("WARC-Source-URI")
+    assert fetched.summary is not None
+    assert fetched.summary.extra["pages_commoncrawl"] == 1
+    [dropped] = read_rows(fetched.folder, "dropped")
+    assert dropped["detail"] == "status 404; commoncrawl: no capture"
+
+
+def test_captures_outside_the_window_and_of_other_pages_are_not_taken(tmp_path: Path, web: LocalWeb) -> None:
+    write_crawl(
+        tmp_path / "crawl",
+        [
+            Archived(web.url("/a"), "2014-06-30"),
+            Archived(web.url("/b"), "2014-06-01"),
+            Archived(web.url("/C"), "2014-05-13"),  # the same key as /c, which ignores case
+            Archived(web.url("/d/"), "2014-05-13"),
+            Archived(web.url("/e"), "2014-05-13", headers={"Content-Type": "image/png"}),
+        ],
+    )
+    urls = [web.url(path) for path in ("/a", "/b", "/c", "/d", "/e")]
+    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"), archive_window=30)
+    assert _sources(fetched) == {"/a": _GONE, "/b": "2014-06-01", "/c": _GONE, "/d": "2014-05-13", "/e": _GONE}
+
+
+def test_redirects_are_followed_within_the_archive(tmp_path: Path, web: LocalWeb) -> None:
+    def moved(path: str, to: str, day: str = "2013-01-01") -> Archived:
+        return Archived(web.url(path), day, b"", 301, {"Location": to})
+
+    write_crawl(
+        tmp_path / "crawl",
+        [
+            moved("/a", "/b"),
+            moved("/b", web.url("/c")),
+            Archived(web.url("/c"), "2013-02-02"),
+            moved("/loop", "/loop"),
+            moved("/nowhere", "/not-captured"),
+            moved("/mail", "mailto:me@example.org"),
+            *(moved(f"/long/{number}", f"/long/{number + 1}") for number in range(9)),
+            moved("/both", "/c"),
+            Archived(web.url("/both"), "2009-01-01"),
+        ],
+    )
+    urls = [web.url(path) for path in ("/a", "/loop", "/nowhere", "/mail", "/long/0", "/both")]
+    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
+    assert _sources(fetched) == {
+        "/a": "2013-02-02",
+        "/loop": _GONE,
+        "/nowhere": _GONE,
+        "/mail": _GONE,
+        "/long/0": _GONE,
+        "/both": "2009-01-01",
+    }
+    assert fetched.row(web.url("/a"))["final_url"] == web.url("/c")
+
+
+_PAGE = b"<html><title>A title</title><p>text</p></html>"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "why"),
+    [
+        (b"<title>404 Not Found</title>", {}, "soft_not_found 1"),
+        (b"<title>Sorry, the page you want was not found</title>", {}, "soft_not_found 1"),
+        (b"<title>Acme: error 404</title>", {}, "soft_not_found 1"),
+        (b"\x00\x01\x02\x03" * 100, {"Content-Type": "text/plain"}, "unsupported_content_type 1"),
+        (b"x" * 5000, {}, "too_large 1"),
+        (gzip.compress(b"x" * 50_000, mtime=0), {"Content-Encoding": "gzip"}, "too_large 1"),
+        (gzip.compress(_PAGE, mtime=0)[:-9], {"Content-Encoding": "gzip"}, "incomplete 1"),
+        (_PAGE, {"Content-Encoding": "br"}, "unsupported_encoding 1"),
+        (_PAGE, {"Content-Encoding": "gzip"}, None),
+        (gzip.compress(_PAGE, mtime=0), {"Content-Encoding": "gzip"}, None),
+        (_PAGE, {"Transfer-Encoding": "chunked"}, None),
+        (b"<title>404: the story of an area code</title>" + b"<p>text</p>" * 20, {}, "soft_not_found 1"),
+        (b"<title>How pages are not founded</title>", {}, None),
+    ],
+)
+def test_only_pages_are_taken(
+    tmp_path: Path, web: LocalWeb, body: bytes, headers: dict[str, str], why: str | None
+) -> None:
+    archived = Archived(web.url("/a"), "2014-01-01", body, headers={"Content-Type": "text/html", **headers})
+    write_crawl(tmp_path / "crawl", [dataclasses.replace(archived)])
+    config = _crawl(tmp_path / "crawl", max_bytes=4000)
+    # The columnar index may have seen another type than the header says.
+    fetched = _fetch_links(tmp_path, [web.url("/a"), web.url("/live")], **config)
+    if why is None:
+        assert _sources(fetched)["/a"] == "2014-01-01"
+        expected = _PAGE if b"text" in body or headers else body
+        assert fetched.record(web.url("/a")).content_stream().read() == expected
+    else:
+        [dropped] = read_rows(fetched.folder, "dropped")
+        assert dropped["detail"] == f"status 404; commoncrawl: {why}"
+
+
+def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Path, web: LocalWeb) -> None:
+    crawl = tmp_path / "crawl"
+    pages = [Archived(web.url(path), "2014-05-14") for path in ("/a", "/b", "/c")]
+    write_crawl(crawl, [*pages, *(dataclasses.replace(page, day="2014-07-01") for page in pages)], files=6)
+    (crawl / "warc" / "0.warc.gz").unlink()
+    (crawl / "warc" / "1.warc.gz").write_bytes((crawl / "warc" / "1.warc.gz").read_bytes()[:150])
+    (crawl / "warc" / "2.warc.gz").write_bytes(b"no gzip member at all" * 9)
+    fetched = _fetch_links(tmp_path, [page.url for page in pages], **_crawl(crawl))
+    assert set(_sources(fetched).values()) == {"2014-07-01"}
+    assert fetched.summary is not None
+    refused = {name: count for name, count in fetched.summary.extra.items() if name.startswith("refused")}
+    assert sum(refused.values()) == 3
+    assert refused["refused_unreadable"] == 1
+
+
+def test_files_of_a_web_server_are_read_by_ranges(tmp_path: Path, web: LocalWeb) -> None:
+    pages = [Archived(web.url(f"/{number}"), "2014-05-14") for number in range(30)]
+    write_crawl(tmp_path / "crawl", pages, files=3)
+    names = [f"index/part-{number}.parquet" for number in range(3)]
+    (tmp_path / "crawl" / "cc-index-table.paths.gz").write_bytes(gzip.compress("\n".join(names).encode()))
+    with serve_files(tmp_path / "crawl") as address:
+        for name in ("cc-index-table.paths.gz", "index/part-1.parquet", "cdx/cluster.idx"):
+            folder = tmp_path / name.replace("/", "-")
+            folder.mkdir()
+            config = {"archive": ("commoncrawl",), "cc_index": (f"{address}/{name}",), "cc_records": address}
+            fetched = _fetch_links(folder, [page.url for page in pages], **config)
+            assert len([row for row in fetched.rows if row["source"] == "commoncrawl"]) == (
+                10 if "part" in name else 30
+            )
+
+
+def test_an_archive_is_asked_later_and_only_for_what_is_missing(tmp_path: Path, web: LocalWeb) -> None:
+    urls = [web.url(path) for path in ("/live", "/a", "/b", "/c")]
+    first = _fetch_links(tmp_path, urls)
+    assert _sources(first) == {"/live": "live", "/a": _GONE, "/b": _GONE, "/c": _GONE}
+    asked = len(web.paths())
+    write_crawl(tmp_path / "one", [Archived(web.url("/a"), "2014-01-01")])
+    write_crawl(tmp_path / "two", [Archived(web.url(path), "2015-01-01") for path in ("/a", "/b")])
+    second = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "one"))
+    assert _sources(second) == {"/live": "live", "/a": "2014-01-01", "/b": _GONE, "/c": _GONE}
+    with wayback([Archived(web.url(path), "2016-01-01") for path in ("/a", "/b", "/c")]) as machine:
+        options = {"archive": ("commoncrawl", "wayback"), "wayback_url": machine.url, "wayback_rate": 6000.0}
+        third = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "two", **options))
+        assert _sources(third) == {"/live": "live", "/a": "2014-01-01", "/b": "2015-01-01", "/c": "2016-01-01"}
+        assert third.row(web.url("/c"))["archives"].count("commoncrawl:") == 2
+        count = len(machine.requests)
+        assert count == 2
+        for config in (_crawl(tmp_path / "two", **options), {}):  # also a run that names no archive keeps what they had
+            assert _fetch_links(tmp_path, urls, **config).rows == third.rows
+        assert len(machine.requests) == count
+    assert len(web.paths()) == asked
+    assert third.record(web.url("/a")).content_stream().read() == Archived("", "").body
+    for path in sorted(third.folder.glob("*.warc.gz")):
+        _check_warc(path)
+
+
+def _check_warc(path: Path) -> None:
+    class Command:
+        verbose = True
+        inputs = [str(path)]  # noqa: RUF012
+
+    checker = Checker(Command())
+    checker.process_one(str(path))
+    assert checker.exit_value == 0
+    with path.open("rb") as stream:
+        assert all(record.rec_type in ("warcinfo", "request", "response") for record in ArchiveIterator(stream))
+
+
+def test_all_links_can_be_taken_from_an_archive(tmp_path: Path, web: LocalWeb) -> None:
+    write_crawl(tmp_path / "crawl", [Archived(web.url("/live"), "2014-01-01")])
+    web.pages["/other"] = b"<p>other</p>"
+    urls = [web.url("/live"), web.url("/other"), "mailto:me@example.org"]
+    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"), archive_for="all")
+    assert [row["source"] for row in fetched.rows] == ["commoncrawl", "live", "live"]
+    assert [row["outcome"] for row in fetched.rows] == ["ok", "ok", "dropped.bad_url"]
+    assert fetched.record(web.url("/other")).content_stream().read() == b"<p>other</p>"
+
+
+def test_what_a_site_refuses_is_not_taken_from_an_archive(tmp_path: Path, web: LocalWeb) -> None:
+    web.pages |= {"/robots.txt": Answer(b"User-agent: *\nDisallow: /no", headers={"Content-Type": "text/plain"})}
+    web.pages |= {"/forbidden": Answer(status=403), "/picture": Answer(b"PNG", headers={"Content-Type": "image/png"})}
+    paths = ("/no", "/forbidden", "/picture", "/gone")
+    write_crawl(tmp_path / "crawl", [Archived(web.url(path), "2014-01-01") for path in paths])
+    fetched = _fetch_links(tmp_path, [web.url(path) for path in paths], **_crawl(tmp_path / "crawl"))
+    assert [row["source"] for row in fetched.rows] == ["live", "live", "live", "commoncrawl"]
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_an_interrupted_run_ends_as_if_undisturbed(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    pages = [Archived(web.url(f"/{number}"), "2014-05-14") for number in range(12)]
+    moved = [Archived(web.url(f"/{number}"), "2014-05-14", b"", 302, {"Location": "/1"}) for number in range(12, 16)]
+    write_crawl(tmp_path / "crawl", [*pages[:9], *moved])
+    urls = [web.url(f"/{number}") for number in range(18)]
+    (tmp_path / "whole").mkdir()
+    whole = _fetch_links(tmp_path / "whole", urls, **_crawl(tmp_path / "crawl"))
+    read = common_crawl.read_capture
+    asked: list[int] = []
+
+    def stop(*arguments: Any) -> Any:
+        asked.append(arguments[2])
+        if len(asked) == (1, 5, 10, 14)[moment]:
+            raise KeyboardInterrupt
+        return read(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(common_crawl, "read_capture", stop)
+        patch.setattr(common_crawl, "_READ_AHEAD", 1)
+        with pytest.raises(KeyboardInterrupt):
+            _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
+    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
+    assert _sources(fetched) == _sources(whole)
+    assert len([path for path in web.paths() if path == "/17"]) == 2
+    for row in fetched.rows:
+        if row["outcome"] == "ok":
+            assert fetched.record(row["url"]).content_stream().read() == Archived("", "").body
+
+
+def test_archived_pages_are_extracted(tmp_path: Path, web: LocalWeb) -> None:
+    text = (
+        b"<html><body><article>" + b"<p>An archived paragraph with several words in it.</p>" * 20 + b"</article></body>"
+    )
+    write_crawl(tmp_path / "crawl", [Archived(web.url("/a"), "2014-05-14", text)])
+    fetched = _fetch_links(tmp_path, [web.url("/a")], **_crawl(tmp_path / "crawl"))
+    options = RunOptions(executor=make_executor(1))
+    summary = extract(
+        ExtractConfig(),
+        pages=str(fetched.folder),
+        links=str(tmp_path / "links"),
+        output=str(tmp_path / "extract"),
+        options=options,
+    )
+    assert summary.records_out == 1
+
+
+def _machine_options(machine: Any, **options: Any) -> dict[str, Any]:
+    return {"archive": ("wayback",), "wayback_url": machine.url, "wayback_rate": 6000.0, **options}
+
+
+def test_wayback_has_the_nearest_capture_and_its_redirects(tmp_path: Path, web: LocalWeb) -> None:
+    body = b"<p>archived, as it was received</p>"
+    archived = [
+        Archived(web.url("/a"), "2010-01-01"),
+        Archived(web.url("/a"), "2014-06-01", body),
+        Archived(web.url("/b"), "2014-01-01", b"", 301, {"Location": web.url("/c")}),
+        Archived(web.url("/c"), "2015-01-01", body),
+        Archived(web.url("/d"), "2014-01-01", b"<title>404 Not Found</title>"),
+    ]
+    with wayback(archived) as machine:
+        urls = [web.url(path) for path in ("/a", "/b", "/d", "/e")]
+        fetched = _fetch_links(tmp_path, urls, **_machine_options(machine))
+    assert _sources(fetched) == {"/a": "2014-06-01", "/b": "2015-01-01", "/d": _GONE, "/e": _GONE}
+    assert fetched.row(web.url("/b"))["final_url"] == web.url("/c")
+    assert fetched.row(web.url("/a"))["captured_days"] == 19
+    assert fetched.record(web.url("/a")).content_stream().read() == body
+    details = [row["detail"] for row in read_rows(fetched.folder, "dropped")]
+    assert details == ["status 404; wayback: soft_not_found 1", "status 404; wayback: no capture"]
+
+
+def test_the_rate_and_the_pauses_that_wayback_asks_for_are_obeyed(tmp_path: Path, web: LocalWeb) -> None:
+    refusals = [(429, {"Retry-After": "1"}), (503, {"Retry-After": "1"})]
+    with wayback([Archived(web.url("/a"), "2014-01-01")], refusals) as machine:
+        start = time.monotonic()
+        fetched = _fetch_links(tmp_path, [web.url("/a")], **_machine_options(machine, wayback_rate=240.0))
+        assert time.monotonic() - start > 2.2
+        assert len(machine.requests) == 4
+    assert _sources(fetched) == {"/a": "2014-01-01"}
+
+
+def test_a_budget_ends_the_requests_and_a_larger_one_asks_for_the_rest(tmp_path: Path, web: LocalWeb) -> None:
+    urls = [web.url(f"/{number}") for number in range(6)]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
+        first = _fetch_links(tmp_path, urls, **_machine_options(machine, wayback_requests=5))
+        assert len(machine.requests) == 5
+        assert list(_sources(first).values()) == ["2014-01-01"] * 2 + [_GONE] * 4
+        assert first.summary is not None
+        assert first.summary.extra["wayback_not_asked"] == 4
+        second = _fetch_links(tmp_path, urls, **_machine_options(machine, wayback_requests=100))
+        assert set(_sources(second).values()) == {"2014-01-01"}
+        assert len(machine.requests) == 5 + 8
+
+
+def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [web.url(f"/{number}") for number in range(3)]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
+        answer = machine.answer
+
+        def fail(path: str) -> Any:
+            return answer(path) if len(machine.requests) < 3 else (503, {}, b"")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, "answer", fail)
+            patch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(6, longest_backoff_s=0.0))
+            with pytest.raises(WebtextError, match=r"does not answer \(status 503, 6 times\).*Re-run the same command"):
+                _fetch_links(tmp_path, urls, **_machine_options(machine))
+        fetched = _fetch_links(tmp_path, urls, **_machine_options(machine))
+        assert set(_sources(fetched).values()) == {"2014-01-01"}
+    assert len(web.paths()) == 3
+
+
+def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
+    for config, problem in (
+        ({"archive": ("commoncrawl",)}, "needs --cc-index"),
+        ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            _fetch_links(tmp_path, [web.url("/a")], **config)
+    (tmp_path / "x.txt").write_text("no index")
+    for path, problem in (("no.parquet", "no such file"), ("x.txt", "no index of Common Crawl"), ("a.idx", "no such")):
+        with pytest.raises(InputError, match=problem):
+            _fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / path),))
+    assert web.paths() == []
