@@ -30,6 +30,7 @@ from pipelines.algorithms.blocks.values import Floats, Numbers
 from pipelines.algorithms.kernels.compilation import helper, kernel
 
 _CONTAINERS = 5
+_FIRST_COLUMN = len(TEXT_NAMES)
 _FAR_AWAY = -1000
 # A heading that repeats the title of the page: at least this share of its words.
 _TITLE_SHARE = 0.5
@@ -80,7 +81,7 @@ def describe_places(page: seg.Segments, signals: Floats, elements: Elements, tit
     _describe_places(
         page.blocks, page.words, page.parents, signals, *elements, common_ancestors(page.parents, main),
         main, title_words, np.zeros((count + 1, 2)), np.full((2, slots), -1, np.int32), np.zeros((2, count), np.uint64),
-        firsts, np.zeros((count, 4), np.float32), rows[:, len(TEXT_NAMES) :],
+        firsts, np.zeros((count, 4), np.float32), rows,
     )  # fmt: skip
     return np.asarray(firsts[0])
 
@@ -95,7 +96,7 @@ def _describe_places(
     _sum_kinds(blocks, words, signals, signatures, slots, keys, firsts, kinds)
     heading = -1
     for block in range(len(blocks)):
-        row, element = rows[block], blocks[block, seg.ELEMENT]
+        row, element = rows[block, _FIRST_COLUMN:], blocks[block, seg.ELEMENT]
         row[0] = depths[element]
         at = _add_ancestors(row, 1, element, outer, paths, totals, distances)
         at = _add_containers(row, at, element, parents, totals)
