@@ -54,8 +54,10 @@ format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# One process more than there are cores, since tests wait for servers, leases and processes that they started.
 test: lint
-	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
+	processes=$$($(BIN)/python -c 'from pipelines.core.executor import default_workers; print(default_workers() + 1)') && \
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist loadfile --no-loadscope-reorder
 
 test-all: lint
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'

@@ -8,12 +8,13 @@ this config replaces what the folder contains, and is killed with all its proces
 after the new result has its manifest and is being moved.
 
 The runs are forks of this process, which has imported what the stages import, also what they import only when they run:
-torch alone takes seconds. Nothing starts a thread before the forks.
+torch alone takes seconds. Nothing starts a thread before the forks. The processes that a run starts are forks, too.
 """
 
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ from pipelines.pipeline import BY_NAME
 
 # What a stage imports when it runs.
 _LAZY_IMPORTS = {
+    "extract": ["pipelines.algorithms.blocks.model", "pipelines.algorithms.blocks.rendering"],
     "dedup": ["datasketch"],
     "train-bpe": ["gigatoken", "numba", "tiktoken", "pipelines.stages.train_bpe.report_card"],
     "tokenize": ["gigatoken"],
@@ -37,11 +39,13 @@ _LAZY_IMPORTS = {
     "overlap-index": ["numba"],
     "overlap-report": ["numba"],
 }
+_FORKS: Any = multiprocessing.get_context("fork")
 
 
 def main() -> None:
     """Answer the lines of the standard input."""
     corpus = Path(sys.argv[1])
+    multiprocessing.get_context = lambda _method=None: _FORKS
     for line in sys.stdin:
         stage, output, *moments = line.split()
         BY_NAME[stage].load()

@@ -36,12 +36,11 @@ def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
             with pytest.raises(KeyboardInterrupt):
                 pretrain(config(), tokens=tokens, output=str(folder / name), options=stopped)
             assert [checkpoint.step for checkpoint in find_checkpoints(str(folder / name))] == [2]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     arguments = [f"{folder / name}:{parallel}:6" for name, parallel in RUNS.items()]
     arguments += [f"{folder / 'extended'}:fsdp:{steps}" for steps in (6, 8)]
     paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
-        [*launch, str(_HERE / "two_processes.py"), tokens, *arguments],
+        [sys.executable, str(_HERE / "two_processes.py"), tokens, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
