@@ -61,7 +61,7 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
-	$(BIN)/python -m pytest
+	WEBTEXT_TEST_EXAMPLES=100 $(BIN)/python -m pytest
 
 fuzz: $(DEV)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

@@ -16,8 +16,12 @@ import pytest
 from hypothesis import settings
 
 # The time of an example depends on other load on the machine.
-settings.register_profile("webtext", deadline=None)
+settings.register_profile("webtext", deadline=None, max_examples=int(os.environ.get("WEBTEXT_TEST_EXAMPLES", "50")))
 settings.load_profile("webtext")
+
+# As `webtext pretrain` sets it, but before torch is imported: threads that wait for work in a loop would take the cores
+# from other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Started in the background of a shell, the tests ignore Ctrl-C, and programs that they start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

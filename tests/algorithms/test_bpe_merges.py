@@ -69,7 +69,7 @@ def test_merges_match_a_naive_trainer(words: dict[str, int], most: int, min_coun
     assert _listed(_learn(counted, most, min_count)) == _naive(counted, most, max(1, min_count))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(_WORDS, st.integers(1, 60), st.integers(1, 4))
 def test_merges_match_tokenizers(words: dict[str, int], most: int, min_count: int) -> None:
     tokenizer = Tokenizer(models.BPE())

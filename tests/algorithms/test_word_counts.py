@@ -33,7 +33,7 @@ def _count_by_pattern(texts: list[bytes]) -> list[tuple[bytes, int]]:
     return sorted((word.encode(), count) for word, count in counts.items())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @example(["", "a", ""])
 @example([" ", " a"])
 @given(st.lists(st.one_of(_TRICKY, _TEXT), max_size=4))
@@ -44,7 +44,7 @@ def test_counts_match_the_regular_expression(texts: list[str]) -> None:
     assert len(dict(counted)) == len(counted)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.one_of(_TRICKY, _TEXT))
 def test_words_match_tokenizers(text: str) -> None:
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str(text)

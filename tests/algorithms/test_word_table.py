@@ -49,7 +49,7 @@ def _expected(texts: list[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
     return {word: (found[0][word], found[1][word]) for word in (*found[0], *found[1])}
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(_TEXTS, st.sampled_from([b"", b"x", b"'s a", "é ".encode() * 30]))
 def test_words_match_the_regular_expression(texts: list[tuple[str, int]], before: bytes) -> None:
     table = WordTable(columns=2)

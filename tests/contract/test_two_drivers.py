@@ -43,7 +43,7 @@ _DRIVER = """
     if __name__ == "__main__":
         lease.SECONDS = 1.0
         try:
-            dedup(DedupConfig(), documents=sys.argv[1], output=sys.argv[2], options=RunOptions(executor=Slow(2)))
+            dedup(DedupConfig(), documents=sys.argv[1], output=sys.argv[2], options=RunOptions(executor=Slow(1)))
         except run.StorageError as error:
             sys.exit(str(error))
 """

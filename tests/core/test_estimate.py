@@ -75,7 +75,7 @@ def test_small_lines_are_counted(tmp_path: Path, suffix: str) -> None:
     assert list(estimate.sample) == texts
 
 
-@pytest.mark.parametrize("suffix", _COMPRESS)
+@pytest.mark.parametrize("suffix", ["", ".zst", ".gz", ".bz2", pytest.param(".xz", marks=pytest.mark.slow)])
 def test_a_large_file_that_drifts(tmp_path: Path, suffix: str) -> None:
     texts = _texts(5000, drift=0.9)
     path = tmp_path / f"a.jsonl{suffix}"

@@ -127,7 +127,7 @@ def compare(kills: int, seed: int, stages: Sequence[str]) -> int:
                 corpus = folder / f"killed-{number}"
                 write_corpus(corpus, stages)
                 reached = kill_builds(corpus, stages, environment, left, source)
-                finish_build(corpus, environment, 2)
+                finish_build(corpus, environment, 1)
                 left -= len(reached)
                 print(f"{len(reached)} builds were killed, after: {', '.join(reached)}", flush=True)
                 names = differing_stages(folder, corpus, stages, environment)

@@ -140,13 +140,13 @@ def test_lossy_variants_replace_words_for_good() -> None:
 def test_time_is_linear_in_the_length_of_a_line(name: str, unit: str) -> None:
     detokenizer = DETOKENIZERS[name]
     seconds = []
-    for characters in (500, 8_000):
+    for characters in (500, 4_000):
         line = (unit * characters)[:characters]
         start = time.process_time()
         result = detokenizer.detokenize(line)
         seconds.append(time.process_time() - start)
         assert detokenizer.retokenize(result.text, result.left_out) == line
-    assert seconds[1] < 80 * seconds[0] + 0.1  # 16 times the length; a quadratic pattern takes 256 times as long
+    assert seconds[1] < 30 * seconds[0] + 0.05  # 8 times the length; a quadratic pattern takes 64 times as long
 
 
 def _check_share(name: str, lines: list[str], floor: float) -> None:
@@ -164,12 +164,14 @@ def test_lines_of_wikitext_come_back(shared_data: Path, split: str) -> None:
     with (shared_data / "benchmarks" / f"wikitext2-{split}.txt").open(encoding="utf-8", newline="\n") as file:
         lines = list(file)
     assert all(DETOKENIZERS["wikitext"].detokenize(line) == ("\n", (), 0.0) for line in lines if not line.strip())
-    _check_share("wikitext", [line for line in lines if line.strip()], floor=0.998)
+    # Of the quick one every second.
+    step = 2 if split == "test" else 1
+    _check_share("wikitext", [line for line in lines if line.strip()][::step], floor=0.998)
 
 
 @pytest.fixture(scope="module")
 def sentences(shared_data: Path) -> list[str]:
-    return read_sentences(shared_data, books=5)
+    return read_sentences(shared_data, books=3)
 
 
 @pytest.mark.parametrize(

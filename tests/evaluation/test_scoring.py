@@ -56,7 +56,7 @@ def _plain_scores(request: Request) -> list[tuple[list[float], list[bool]]]:
     return scores
 
 
-@settings(max_examples=75)
+@settings(max_examples=40)
 @given(_REQUESTS, st.sampled_from([1, 5, 20, 1000]))
 def test_scores_equal_those_of_single_texts(requests: list[Request], tokens_at_once: int) -> None:
     scores = Scorer(_MODEL, _CPU, tokens_at_once).score(requests)

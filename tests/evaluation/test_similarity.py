@@ -56,7 +56,7 @@ def _plain_mean(model: GPT2, text: list[int]) -> npt.NDArray[np.float64]:
     return model.hidden(torch.tensor([text]))[0].double().mean(0).numpy()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=24), max_size=10), st.sampled_from([1, 5, 30, 1000]))
 def test_means_equal_those_of_single_texts(texts: list[list[int]], tokens_at_once: int) -> None:
     means = Scorer(_MODEL, _CPU, tokens_at_once).embed(texts)

@@ -63,7 +63,7 @@ def test_nanogpt_has_the_same_parameters_except_biases() -> None:
     assert reference == sum(weight.numel() for weight in own.parameters()) - biases
 
 
-@pytest.mark.parametrize("trainer", ["nanogpt", "transformers"])
+@pytest.mark.parametrize("trainer", ["nanogpt", pytest.param("transformers", marks=pytest.mark.slow)])
 def test_the_reference_trainers_learn(trainer: str, tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.bin")
     np.tile(np.arange(40, dtype=np.uint16), 100).tofile(path)
@@ -122,8 +122,8 @@ def test_cases_without_time_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is available")
-def test_without_a_gpu_it_is_skipped() -> None:
-    assert run_script("bench_pretrain_gpu").startswith("skipped: torch finds no CUDA GPU")
+def test_without_a_gpu_it_is_skipped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _bench_gpu(monkeypatch, capsys).startswith("skipped: torch finds no CUDA GPU")
 
 
 def test_speed_is_measured_on_the_second_half() -> None:

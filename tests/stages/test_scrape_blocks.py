@@ -66,7 +66,7 @@ _PIECES = st.sampled_from(["\n", "\r\n", "\n\n", "a", "word", "é", "日本", "�
 _DATA = st.lists(_PIECES | st.binary(max_size=90), max_size=30).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_DATA, st.integers(1, 80), st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_blocks_contain_all_lines_wherever_they_end(data: bytes, block_bytes: int, sizes: list[int]) -> None:
     assert _lines(io.BytesIO(data), block_bytes) == _split(data)

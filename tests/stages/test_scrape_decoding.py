@@ -171,7 +171,7 @@ def _line(draw: st.DrawFn) -> bytes:
     return line[: draw(st.integers(0, len(line)))] if draw(st.integers(0, 9)) == 0 else line
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(_line(), min_size=1, max_size=6), st.booleans())
 @example([b"\xef\xbb\xbf" + _object(_PLAIN, [""]).encode()], False)
 @example([_object(_PLAIN, [""]).encode("utf-16-le")], True)

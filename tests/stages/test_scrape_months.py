@@ -78,7 +78,7 @@ def _plain_months(rows: list[tuple[int, int | None, bool]]) -> list[dict[str, An
     return made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_ROWS, st.integers(0, 40))
 def test_counts_match_a_plain_count(rows: list[tuple[int, int | None, bool]], cut: int) -> None:
     counts = _counted(rows[:cut])

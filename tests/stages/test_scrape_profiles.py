@@ -95,7 +95,7 @@ _SUBMISSIONS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(_CONDITIONS, max_size=8), st.lists(_SUBMISSIONS, min_size=1, max_size=10))
 def test_rules_drop_what_the_docs_say(conditions: list[dict[str, Any]], submissions: list[Submission]) -> None:
     rules = tuple(Rule(f"rule_{place}", **condition) for place, condition in enumerate(conditions))

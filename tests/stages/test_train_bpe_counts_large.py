@@ -93,6 +93,6 @@ def test_the_counts_resemble_those_of_a_corpus(make_counts: ModuleType) -> None:
 
 def test_the_counts_follow_a_power_law(make_counts: ModuleType) -> None:
     """At a fixed share of all, the thousandfold rank has about a thousandth of the count; many words occur once."""
-    ranked = sorted((count for _, count in make_counts.counts_of(400_000, _TOTAL, 2019)), reverse=True)
+    ranked = sorted((count for _, count in make_counts.counts_of(200_000, _TOTAL, 2019)), reverse=True)
     assert 100 < ranked[30] / ranked[30_000] < 100_000
-    assert sum(count == 1 for count in ranked) > 100_000
+    assert sum(count == 1 for count in ranked) > 50_000

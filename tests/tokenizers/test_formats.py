@@ -82,7 +82,7 @@ def forms(gpt2: Path, ranks_path: Path) -> list[Tokenizer]:
     return [parse_tokenizer(read_tokenizer(str(path)), str(path)) for path in (gpt2, ranks_path)]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(text=_TEXT)
 def test_every_form_of_gpt2_gives_the_ids_of_the_library_on_any_text(
     forms: list[Tokenizer], library: Tokenizer, text: str
@@ -299,7 +299,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 _NAMES = ["tokenizer.json", "vocab.json", "merges.txt", "x.tiktoken"]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(name=st.sampled_from(_NAMES), place=st.floats(0, 1), new=st.binary(max_size=4), cut=st.integers(0, 60))
 def test_any_damage_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, place: float, new: bytes, cut: int
