@@ -28,14 +28,19 @@ from pipelines.model.training.parallel import World
 # Runs the command twice in the same processes, since most of their time would be imports.
 _PROGRAM = """
 import sys, torch
-from pipelines.evaluation import task_run
+from pipelines.evaluation import stage, task_run
 from pipelines.model.training.parallel import process_group, torchrun_world
+from two_ranks import run_ranks
 from webtext_cli.main import main
-task_run._PART_TOKENS = 100
-torch.set_num_threads(1)
-with process_group(torchrun_world(), torch.device("cpu")):
-    codes = [main(sys.argv[1:]) for _ in range(2)]
-sys.exit(max(codes))
+
+def evaluate():
+    task_run._PART_TOKENS = 100
+    torch.set_num_threads(1)
+    with process_group(torchrun_world(), torch.device("cpu")):
+        codes = [main(sys.argv[1:]) for _ in range(2)]
+    assert codes == [0, 0]
+
+run_ranks(evaluate)
 """
 
 
@@ -44,7 +49,8 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
     monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
     model = write_model(tmp_path / "model")
     texts = [f"passage {number} ends with word{number % 4}" for number in range(19)]
@@ -68,7 +74,8 @@ def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.Monkey
             evaluate(EvaluateConfig(), **arguments, output=str(tmp_path / "shared"), options=RunOptions())
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch = [sys.executable, *(torchrun if launcher == "torchrun" else []), str(program)]
     command = ["evaluate", "--task", task, "--model", model, "--device", "cpu", "--output", str(tmp_path / "shared")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
     ran = subprocess.run([*launch, *command], env=environment, capture_output=True, text=True, timeout=150, check=False)

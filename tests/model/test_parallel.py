@@ -25,8 +25,8 @@ _HERE = Path(__file__).parent
 RUNS = {"ddp": "ddp", "fsdp": "fsdp", "resumed": "ddp", "resumed-fsdp": "fsdp"}
 
 
-@pytest.fixture(scope="module")
-def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The folders of one process alone, and of two; `resumed...` were begun by one and finished by two."""
     folder = tmp_path_factory.mktemp("runs")
     pretrain(config(), tokens=tokens, output=str(folder / "alone"), options=RunOptions())
@@ -36,11 +36,13 @@ def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
             with pytest.raises(KeyboardInterrupt):
                 pretrain(config(), tokens=tokens, output=str(folder / name), options=stopped)
             assert [checkpoint.step for checkpoint in find_checkpoints(str(folder / name))] == [2]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = torchrun if request.param == "torchrun" else []
     arguments = [f"{folder / name}:{parallel}:6" for name, parallel in RUNS.items()]
     arguments += [f"{folder / 'extended'}:fsdp:{steps}" for steps in (6, 8)]
     paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
-        [sys.executable, str(_HERE / "two_processes.py"), tokens, *arguments],
+        [sys.executable, *launcher, str(_HERE / "two_processes.py"), tokens, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,

@@ -1,20 +1,17 @@
-"""Trains the small model several times in two processes, which have the environment that torchrun sets.
+"""Trains the small model several times in two processes.
 
-    python two_processes.py TOKENS OUTPUT:ddp:STEPS OUTPUT:fsdp:STEPS ...
-
-Both are forks of one that has imported what they need: each import of it takes 6 s of a core. A test of evaluate starts
-its processes with torchrun itself.
+python two_processes.py TOKENS OUTPUT:ddp:STEPS OUTPUT:fsdp:STEPS ...
 """
 
 from __future__ import annotations
 
-import importlib
-import os
 import sys
 
 import torch
-import torch.distributed as dist
+import torch._dynamo
+import torch.distributed.fsdp
 from conftest import SMALL
+from two_ranks import run_ranks
 
 from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions
@@ -50,16 +47,11 @@ def config(parallel: str = "auto", steps: int = 6) -> PretrainConfig:
 def main() -> None:
     """Train in two processes, once per argument."""
     tokens, *runs = sys.argv[1:]
-    for module in ("torch._dynamo", "torch.distributed.fsdp"):
-        importlib.import_module(module)
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    torch.multiprocessing.start_processes(train, (tokens, runs), nprocs=2, start_method="fork")
+    run_ranks(train, tokens, runs)
 
 
-def train(rank: int, tokens: str, runs: list[str]) -> None:
+def train(tokens: str, runs: list[str]) -> None:
     """Train in the role of one process."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
     world = torchrun_world()
     with process_group(world, torch.device("cpu")):
