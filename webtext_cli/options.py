@@ -20,7 +20,7 @@ from pipelines.core.executor import ENGINES, Executor, make_executor
 from pipelines.core.format import format_bytes
 from pipelines.core.run import RunOptions
 from pipelines.core.standard_input import STANDARD_INPUT, spool_standard_input
-from pipelines.core.storage import basename, is_folder, join, size_bytes, temporary_folder
+from pipelines.core.storage import basename, is_folder, join, local_path, size_bytes, temporary_folder
 from pipelines.pipeline import BY_NAME
 from webtext_cli.console import make_progress, open_log
 
@@ -141,7 +141,7 @@ def _open_log(_context: click.Context, _option: click.Parameter, path: str | Non
 
 def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
     if path:
-        os.environ[local_cache.VARIABLE] = os.path.abspath(path)  # worker processes inherit it
+        os.environ[local_cache.VARIABLE] = local_path(path)  # worker processes inherit it
 
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")

@@ -87,3 +87,12 @@ def test_the_scratch_folder_reaches_workers_by_the_environment(
     monkeypatch.setenv(local_cache.VARIABLE, "before")
     assert main(["dedup", "-i", str(documents), "-o", "out", "-q", "--scratch", "cache"]) == 0
     assert local_cache.os.environ[local_cache.VARIABLE] == str(tmp_path / "cache")
+
+
+def test_a_scratch_folder_in_an_object_store_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.delenv("WEBTEXT_SCRATCH", raising=False)
+    assert main(["dedup", "-i", "docs.jsonl", "-o", "out", "--scratch", "s3://bucket/folder"]) == 1
+    assert capsys.readouterr().err == "error: s3://bucket/folder: must be on a local disk\n"
