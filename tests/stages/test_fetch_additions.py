@@ -62,7 +62,7 @@ def test_added_links_are_fetched_alone_with_the_rows_of_all_at_once(tmp_path: Pa
     assert read_records(tmp_path / "fetch" / "pages-00000.warc.gz") == first, "linked as it is"
     assert sorted(path.name for path in (tmp_path / "fetch").iterdir()) == [
         ".lock", "dropped-00000.parquet", "manifest.json", "pages-00000-00001.warc.gz", "pages-00000.parquet",
-        "pages-00000.warc.gz",
+        "pages-00000.warc.gz", "report-00000.json", "report.html", "report.json",
     ]  # fmt: skip
     assert (tmp_path / "fetch" / "dropped-00000.parquet").read_bytes() == (
         at_once.folder / "dropped-00000.parquet"

@@ -193,7 +193,7 @@ def test_a_wish_not_to_be_archived_is_honored_on_request(tmp_path: Path, page: A
 
 
 def test_a_stop_file_ends_the_run_which_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.fetch.crawl._STOP_FILE_S", 0.0)
+    monkeypatch.setattr("pipelines.stages.fetch.crawl._ACTIVITY_S", 0.0)
     stop = tmp_path / "stop"
     pages: dict[str, Any] = {f"/{number}": _TEXT for number in range(10)}
 

@@ -81,6 +81,7 @@ def test_kill_9_loses_no_more_than_the_last_segment(tmp_path: Path) -> None:
     assert len(read_records(tmp_path / "killed" / "fetch" / "pages-00000.warc.gz")) > 2 * len(urls)
     assert sorted(path.name for path in (tmp_path / "killed" / "fetch").iterdir()) == [
         ".lock", "dropped-00000.parquet", "manifest.json", "pages-00000.parquet", "pages-00000.warc.gz",
+        "report-00000.json", "report.html", "report.json",
     ]  # fmt: skip
 
 
@@ -176,7 +177,7 @@ def test_shard_files_are_reproducible_after_an_interruption(tmp_path: Path, monk
         web.requests.clear()
         run_fetch(tmp_path)
         assert web.requests == []
-    assert len(written[0]) == 3
+    assert len(written[0]) == 4
     assert written[0] == written[1]
 
 

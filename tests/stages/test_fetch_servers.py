@@ -135,7 +135,7 @@ def test_a_connection_closed_while_idle_is_not_a_failure_of_the_page(tmp_path: P
 def test_a_host_is_given_up_after_many_failures_in_a_row(tmp_path: Path) -> None:
     pages = {f"/{number}": Answer(b"", 429) for number in range(50)} | {"/ok": Answer(_TEXT)}
     with LocalWeb({"/ok": _TEXT}) as alive, LocalWeb(pages) as web:
-        fetched = run_fetch(tmp_path, [*(web.url(path) for path in pages), alive.url("/ok")])
+        fetched = run_fetch(tmp_path, [*(web.url(path) for path in pages), alive.url("/ok")], max_wait=0.0)
         assert len(web.paths()) == crawl.GIVE_UP_AFTER
     rows = [row for row in fetched.rows if row["url"] != alive.url("/ok")]
     assert {(row["outcome"], row["status"]) for row in rows} == {("dropped.http_rate_limited", 429)}
@@ -189,7 +189,7 @@ def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
     source = random.Random(1)
     pages = {f"/{number}": raw(_broken(source.choice(_ANSWERS), source)) for number in range(150)}
     with LocalWeb({**pages, "/ok": _TEXT}) as web:
-        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout=2.0)
+        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages], timeout=2.0, max_wait=0.0)
         assert fetched.outcomes[web.url("/ok")] == "ok"
     assert len(set(fetched.outcomes.values())) > 5
     assert not [row for row in read_rows(fetched.folder, "dropped") if "unexpected" in row["detail"]]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines.stages.fetch.config import FetchConfig
-from webtext_cli.console import print_summary
+from webtext_cli.console import print_summary, print_table
 from webtext_cli.options import Shared, config_options, discard_pages_option, stage_config, stage_options
 
 
@@ -34,6 +34,7 @@ def command(shared: Shared, retry: tuple[str, ...], **flags: Any) -> None:
       webtext fetch --corpus my-corpus --retry dns --retry timeout
       webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
     """
+    from pipelines.stages.fetch.report import read_domains
     from pipelines.stages.fetch.stage import fetch
 
     config = stage_config(FetchConfig, "fetch", shared.corpus, flags)
@@ -45,3 +46,6 @@ def command(shared: Shared, retry: tuple[str, ...], **flags: Any) -> None:
         retry=retry,
     )
     print_summary(summary, shared.as_json)
+    if not shared.as_json and any(summary.dropped.values()) and (domains := read_domains(summary.output)):
+        rows = [[domain or "-", f"{links:,}", f"{drops:,}", reason] for domain, links, drops, reason in domains]
+        print_table(["domain", "links", "dropped", "most frequent reason"], rows, title="domains with the most drops")

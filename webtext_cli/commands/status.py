@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 
 import click
 
 from pipelines.build import StageStatus, status
+from pipelines.core import storage
 from pipelines.core.format import format_bytes, format_count, format_duration, format_quantity
 from pipelines.core.run_record import LiveProgress
 from webtext_cli.console import format_done, print_table, say
@@ -38,9 +40,7 @@ def command(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     stages = status(corpus, verify)
     try:
         while watch and any(stage.writer for stage in stages):
-            for stage in stages:
-                if stage.writer:
-                    say(_describe_run(stage))
+            _describe_runs(corpus, stages)
             time.sleep(_WATCH_S)
             stages = status(corpus, verify=False)
     except KeyboardInterrupt:  # not the end of a run, of which the message would speak
@@ -49,9 +49,7 @@ def command(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
         say(json.dumps({"corpus": corpus, "stages": [dataclasses.asdict(stage) for stage in stages]}))
     else:
         print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
-        for stage in stages:
-            if stage.writer:
-                say(_describe_run(stage))
+        _describe_runs(corpus, stages)
         for replacement in filter(None, (stage.replacement for stage in stages)):
             click.echo(f"note: {replacement}", err=True)
     problems = [problem for stage in stages for problem in stage.problems]
@@ -62,6 +60,17 @@ def command(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     elif verify and not as_json:
         say("all files match their checksums")
     return 1 if problems else 0
+
+
+def _describe_runs(corpus: str, stages: Sequence[StageStatus]) -> None:
+    for stage in stages:
+        if stage.writer:
+            say(_describe_run(stage))
+        if stage.writer and stage.stage == "fetch":
+            from pipelines.stages.fetch.report import describe_activity
+
+            if activity := describe_activity(storage.join(corpus, stage.stage)):
+                say(f"  {activity}")
 
 
 def _describe_run(stage: StageStatus) -> str:

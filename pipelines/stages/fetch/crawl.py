@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import heapq
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
 from pipelines.stages.fetch.exchange import Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import Failure, Outcome
+from pipelines.stages.fetch.report import remove_activity, write_activity
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.threads import Threads
@@ -33,8 +35,8 @@ _TICK_S = 0.25
 GIVE_UP_AFTER = 20
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
 
-# How often the stop file is looked for: it may be in an object store.
-_STOP_FILE_S = 5.0
+# How often the activity is written and the stop file looked for: both may be in an object store.
+_ACTIVITY_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
@@ -71,7 +73,9 @@ class _Crawl:
         self._config = config
         self._segments = segments
         self.open = 0
-        self._look_for_stop_at = 0.0
+        self._show_at = 0.0
+        self._outcomes: Counter[str] = Counter()
+        self._page_bytes = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
         self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay, config.per_domain_hosts)
@@ -117,15 +121,22 @@ class _Crawl:
             if step is not None:
                 self._apply(step)
             self._segments.flush_if_due()
-            self._check_stop_file()
+            self._show_activity()
         self._record_unreached()
+        remove_activity(self._segments.folder)
 
-    def _check_stop_file(self) -> None:
+    def _show_activity(self) -> None:
+        """Every few seconds, write what is being done, and look whether the user asks for an end."""
         path, now = self._config.stop_file, time.monotonic()
-        if path and now >= self._look_for_stop_at:
-            self._look_for_stop_at = now + _STOP_FILE_S
-            if storage.exists(path):
-                raise WebtextError(f"{path}: asks for an end; remove it and re-run the same command to resume")
+        if now < self._show_at:
+            return
+        self._show_at = now + _ACTIVITY_S
+        hosts = self._queues.open_hosts()
+        busy = ((now - host.busy_since, host.origin) for host in hosts if host.busy_since is not None)
+        outcomes, page_bytes = self._outcomes, self._page_bytes
+        write_activity(self._segments.folder, outcomes, page_bytes, len(hosts), heapq.nlargest(3, busy))
+        if path and storage.exists(path):
+            raise WebtextError(f"{path}: asks for an end; remove it and re-run the same command to resume")
 
     def _pause_s(self, threads: Threads) -> float:
         ready_at = self._queues.next_ready_at() if threads.idle else None
@@ -229,6 +240,8 @@ class _Crawl:
 
     def _record(self, outcome: Outcome) -> None:
         self.open -= 1
+        self._outcomes[outcome.name.removeprefix("dropped.")] += 1
+        self._page_bytes += outcome.bytes
         self._segments.add_outcome(outcome)
         progress.advance(1)
 

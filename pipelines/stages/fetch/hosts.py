@@ -41,7 +41,7 @@ class Host:
     robots_visits: deque[Visit] = dataclasses.field(default_factory=deque)
     rules: RobotsRules | None = None
     awaits_rules: bool = False
-    busy: bool = False
+    busy_since: float | None = None
     queued: bool = False
     ready_at: float = 0.0
     failures: int = 0
@@ -100,13 +100,13 @@ class HostQueues:
             if self._busy[domain] < self._per_domain:
                 self._busy[domain] += 1
                 host = self.get(origin)
-                host.busy = True
+                host.busy_since = now
                 return host
             self._waiting[domain].append(origin)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
-        host.busy = False
+        host.busy_since = None
         host.ready_at = ready_at
         self.enqueue(host)
         domain = _domain(host.origin)
@@ -127,7 +127,7 @@ class HostQueues:
 
     def enqueue(self, host: Host) -> None:
         """Queue a host that has work unless it is queued or busy; remember a host without work."""
-        if host.busy or host.queued:
+        if host.busy_since is not None or host.queued:
             return
         if host.has_work:
             self._idle.pop(host.origin, None)
@@ -162,6 +162,10 @@ class HostQueues:
             links.reverse()
             host = self._hosts[origin] = Host(origin, links, self._delay_s)
         return host
+
+    def open_hosts(self) -> list[Host]:
+        """Return the hosts that are requested from, or will be after their delay."""
+        return [host for host in self._hosts.values() if host.busy_since is not None or host.queued]
 
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""

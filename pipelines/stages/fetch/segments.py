@@ -84,7 +84,7 @@ class SegmentWriter:
     """Writes further segments into a folder; a context manager that makes pending outcomes durable after an error."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self.folder = folder
         segments = open_segments(folder)
         self._number = segments[-1].number + 1 if segments else 0
         self._rows: list[Mapping[str, object]] = []
@@ -103,7 +103,7 @@ class SegmentWriter:
     def append(self, records: bytes) -> int:
         """Append WARC records and return their offset in the file of the segment."""
         if self._stream is None:
-            path = storage.join(self._folder, _file_name(self._number, _WARC))
+            path = storage.join(self.folder, _file_name(self._number, _WARC))
             self._stream = self._open_file.enter_context(storage.atomic_write(path))
         offset = self._stream.size_bytes
         self._stream.write(records)
@@ -136,11 +136,11 @@ class SegmentWriter:
             self._open_file.close()
             files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.checksum))
             self._stream = None
-        with shards.write_shard(self._folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
+        with shards.write_shard(self.folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
             for row in self._rows:
                 written.writer.write(row)
         entries = [dataclasses.asdict(file) for file in (*files, written.entry)]
-        storage.write_json(storage.join(self._folder, _file_name(self._number, _CHECKSUMS)), entries)
+        storage.write_json(storage.join(self.folder, _file_name(self._number, _CHECKSUMS)), entries)
         self._rows.clear()
         self._number += 1
 

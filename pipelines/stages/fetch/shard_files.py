@@ -16,6 +16,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.records import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.core.run import TaskResult
 from pipelines.stages.fetch.outcomes import LIVE, OK
+from pipelines.stages.fetch.report import write_tally
 from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, Segment, latest_outcomes
 from pipelines.stages.fetch.warc import warcinfo_record
 
@@ -64,7 +65,7 @@ def write_shard_files(
         records_out=len(links) - failed.num_rows,
         dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
         counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0), **archived},
-        files=(*warcs, pages, dropped),
+        files=(*warcs, pages, dropped, write_tally(output, index, outcomes)),
     )
 
 

@@ -18,6 +18,7 @@ from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.known import earlier_warcs, find_known, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import NO_REQUEST, REASONS
+from pipelines.stages.fetch.report import write_report
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
 from pipelines.stages.fetch.shard_files import write_shard_files
 
@@ -75,6 +76,7 @@ def fetch(
             if run.earlier:
                 outcomes -= known_outcomes(run.output, source.shards, context.known)
             _check_network(run, +outcomes)
+            run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish()
 
 

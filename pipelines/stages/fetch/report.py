@@ -1,0 +1,116 @@
+"""What a fetch shows of itself: its activity while it runs, and `report.html` in the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.algorithms.web.urls import registered_domain
+from pipelines.core import shards, storage
+from pipelines.core.errors import InputError
+from pipelines.core.format import format_bytes
+from pipelines.core.journal import WORK
+from pipelines.core.manifest import NEXT, FileEntry
+from pipelines.core.run import TaskResult
+from pipelines.stages.fetch.outcomes import LIVE, OK
+
+PAGE, TABLES = "report.html", "report.json"
+_DOMAINS = 20
+_SHOWN_HOSTS = 3
+_ACTIVITY = ".activity.json"
+# An older file is of a process that was killed.
+_CURRENT_S = 60.0
+
+
+def write_activity(
+    folder: str, outcomes: Mapping[str, int], page_bytes: int, hosts: int, slowest: Sequence[tuple[float, str]]
+) -> None:
+    """Write what a shard is doing: outcomes so far, open hosts, and for how long the slowest requests have lasted."""
+    activity = {"at": time.time(), "outcomes": outcomes, "bytes": page_bytes, "hosts": hosts, "slowest": slowest}
+    with storage.atomic_write(folder + _ACTIVITY, durable=False) as stream:
+        stream.write(json.dumps(activity).encode())
+
+
+def remove_activity(folder: str) -> None:
+    """Remove what `write_activity` wrote."""
+    storage.remove(folder + _ACTIVITY)
+
+
+def describe_activity(output: str) -> str | None:
+    """Return what a running fetch in a folder is doing, in one line; None if nothing is known."""
+    outcomes: Counter[str] = Counter()
+    page_bytes = hosts = 0
+    slowest: list[tuple[float, str]] = []
+    for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
+        for name in storage.list_folder(work):
+            if not name.endswith(_ACTIVITY):
+                continue
+            try:
+                activity = storage.read_json(storage.join(work, name))
+            except InputError:  # it is written right now
+                continue
+            if time.time() - activity["at"] < _CURRENT_S:
+                outcomes.update(activity["outcomes"])
+                page_bytes += activity["bytes"]
+                hosts += activity["hosts"]
+                slowest += map(tuple, activity["slowest"])
+    if not outcomes and not hosts:
+        return None
+    counts = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
+    shown = ", ".join(f"{origin} {seconds:.0f} s" for seconds, origin in sorted(slowest, reverse=True)[:_SHOWN_HOSTS])
+    parts = [counts, format_bytes(page_bytes), f"{hosts:,} hosts in progress", shown and f"slowest: {shown}"]
+    return "; ".join(filter(None, parts))
+
+
+def write_tally(output: str, index: int, outcomes: pa.Table) -> FileEntry:
+    """Write what the report needs of the outcomes of a shard, which has all links of their domains."""
+    names, links, drops = Counter[str](), Counter[str](), dict[str, Counter[str]]()
+    minutes: dict[int, Counter[str]] = {}
+    columns = ("outcome", "status", "url", "source", "fetched_at")
+    for batch in outcomes.select(columns).to_batches(max_chunksize=1 << 16):
+        for outcome, status, url, source, at in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            name = outcome.removeprefix("dropped.") if outcome != OK or source == LIVE else source
+            names[f"{name} {'' if status is None else status}"] += 1
+            minutes.setdefault(int(at.timestamp() // 60), Counter())[OK if outcome == OK else "dropped"] += 1
+            domain = registered_domain(url) or ""
+            links[domain] += 1
+            if outcome != OK:
+                drops.setdefault(domain, Counter())[name] += 1
+    most = sorted(drops, key=lambda domain: (-drops[domain].total(), domain))[:_DOMAINS]
+    domains = [[domain, links[domain], drops[domain].total(), drops[domain].most_common(1)[0][0]] for domain in most]
+    tally = {"outcomes": names, "minutes": minutes, "domains": domains}
+    return shards.write_file(output, shards.shard_name("report", index, "json"), json.dumps(tally).encode())
+
+
+def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
+    """Write the report from the tallies of all shards, as a page and as tables."""
+    from pipelines.reports.fetch import render_fetch_report
+
+    outcomes: Counter[str] = Counter()
+    minutes: dict[int, Counter[str]] = {}
+    domains: list[Any] = []
+    for index in indexes:
+        tally = storage.read_json(storage.join(output, shards.shard_name("report", index, "json")))
+        outcomes.update(tally["outcomes"])
+        for minute, counts in tally["minutes"].items():
+            minutes.setdefault(int(minute), Counter()).update(counts)
+        domains = sorted([*domains, *tally["domains"]], key=lambda row: (-row[2], row[0]))[:_DOMAINS]
+    rows = []
+    for key, count in sorted(outcomes.items()):
+        name, _, status = key.partition(" ")
+        rows.append((name, int(status or 0), count))
+    tables = {"outcomes": rows, "domains": domains}
+    page = render_fetch_report(rows, minutes, domains)
+    files = [shards.write_file(output, PAGE, page.encode())]
+    return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(tables).encode())))
+
+
+def read_domains(output: str) -> list[tuple[str, int, int, str]]:
+    """Return the domains with the most drops of a finished fetch: name, links, drops, most frequent reason."""
+    path = storage.join(output, TABLES)
+    return [tuple(row) for row in storage.read_json(path)["domains"]] if storage.exists(path) else []
