@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipelines.algorithms.bpe.split import MAX_WORDS_PER_STEP, after_contraction, next_words
 from pipelines.algorithms.bpe.split_classes import split_classes
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
-from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 _INITIAL_WORDS, _INITIAL_BYTES = 1 << 12, 1 << 16
 # Slots for each word that there is room for.
@@ -64,7 +64,7 @@ class WordTable:
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32 | np.int64], columns: npt.NDArray[np.uint8]
     ) -> None:
         """Count the words of the texts `data[starts[i]:starts[i + 1]]`, which are UTF-8, each in its text's column."""
-        starts = starts.astype(np.int64)
+        data, starts = as_read_only(data), starts.astype(np.int64)
         at = (0, -1, 0, 0)
         while True:
             *at, self.words, self.word_bytes, needed = _count(
