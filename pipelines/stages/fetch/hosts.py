@@ -20,7 +20,7 @@ from pipelines.stages.fetch.visit import Visit
 # Hosts without work are remembered, with their rules, for later redirects to them.
 _REMEMBERED_HOSTS = 4096
 # The pause that is added after a sign of overload: it doubles with each, and any other answer halves it.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 32.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 16.0
 # Above this, the rules that were read first are forgotten; they are requested again if they are needed.
 _MAX_RULES_BYTES = 64 << 20
 
