@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from extract_run import write_links
 from fetch_run import QUICK, Fetched, read_rows
@@ -392,11 +394,15 @@ def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
 def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
     for config, problem in (
         ({"archive": ("commoncrawl",)}, "needs --cc-index"),
+        ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
     ):
         with pytest.raises(UsageError, match=problem):
             _fetch_links(tmp_path, [web.url("/a")], **config)
     (tmp_path / "x.txt").write_text("no index")
+    pq.write_table(pa.table({"url": ["http://a.org/"]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t\.parquet: has no column 'url_surtkey'"):
+        _fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / "t.parquet"),))
     for path, problem in (("no.parquet", "no such file"), ("x.txt", "no index of Common Crawl"), ("a.idx", "no such")):
         with pytest.raises(InputError, match=problem):
             _fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / path),))

@@ -138,6 +138,9 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
         tasks += [IndexFile(path, number, part, parts) for part in range(parts)]
     if not tasks:
         raise InputError(f"{', '.join(paths)}: name no file of an index")
+    if first := next((path for path in files if path.endswith(".parquet")), None):
+        with contextlib.ExitStack() as stack:
+            _parquet_blocks(stack, first)  # raises for other tables now, not after the live pages
     return tasks
 
 

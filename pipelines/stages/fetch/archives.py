@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 
 from pipelines.core.errors import UsageError
@@ -25,6 +26,8 @@ def archives_input(config: FetchConfig) -> str | None:
         raise UsageError("--archive commoncrawl: needs --cc-index, the index of a crawl (see docs/fetch.md)")
     if config.cc_index and "commoncrawl" not in config.archive:
         raise UsageError("--cc-index has no effect without --archive commoncrawl")
+    if not re.match("https?://[^/]", config.wayback_url):
+        raise UsageError(f"--wayback-url {config.wayback_url}: is no http or https URL")
     if not config.archive:
         return None
     if config.cc_index:

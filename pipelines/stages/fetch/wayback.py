@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from pipelines.core import progress
-from pipelines.core.errors import WebtextError
+from pipelines.core.errors import WebtextError, exception_chain
 from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.fetch.captures import (
@@ -140,7 +140,7 @@ class Wayback:
                 if wait_s is None and answer.status_code == 429:
                     wait_s = _REFUSED_S * 2 ** (failures - 1)
             except requests.RequestException as error:
-                problem = str(error)
+                problem = str(list(exception_chain(error))[-1])
             if (delay_s := _POLICY.delay_s(failures, wait_s)) is None:
                 break
             self._next_at = time.monotonic() + delay_s
