@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar, cast
 
 from isal import isal_zlib
 from warcio.archiveiterator import ArchiveIterator
@@ -13,7 +15,7 @@ from warcio.exceptions import ArchiveLoadFailed
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from pipelines.core import storage
-from pipelines.core.compression import open_decompressed
+from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError
 
 # Crawlers accept at most a quarter of this; every line becomes an object of a few hundred bytes.
@@ -24,6 +26,10 @@ ISAL_ERROR = cast(type[Exception], isal_zlib.IsalError)  # its stub declares an 
 # What warcio raises for an invalid record (AttributeError: it has no target URI).
 RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, ISAL_ERROR, ValueError, AttributeError)
 
+_ARC_START = b"filedesc://"
+_WITHOUT_MEMBERS = (".zst", ".bz2", ".xz")
+Content = TypeVar("Content")
+
 # warcio warns of spaces in a URL, which it replaces by %20.
 logging.getLogger("warcio").addHandler(logging.NullHandler())
 
@@ -33,7 +39,17 @@ def open_archive(path: str) -> AbstractContextManager[BinaryIO]:
 
     The offsets in an archive of another compression are those in the decompressed data.
     """
-    return open_decompressed(path) if path.lower().endswith((".zst", ".bz2", ".xz")) else storage.open_read(path)
+    return storage.open_read(path) if has_members(path) else open_decompressed(path)
+
+
+def has_members(path: str) -> bool:
+    """Return whether each record of an archive can be read at its offset: it is plain, or a gzip member."""
+    return not path.lower().endswith(_WITHOUT_MEMBERS)
+
+
+def is_arc(path: str) -> bool:
+    """Return whether a file is named as an ARC file."""
+    return strip_compression(path).endswith(".arc")
 
 
 def damaged_archive(path: str, offset: int, error: Exception) -> InputError:
@@ -44,6 +60,44 @@ def damaged_archive(path: str, offset: int, error: Exception) -> InputError:
         reason = "a record has no URL"
     advice = "check that the copy is complete, repair it with `warcio recompress`, or omit it"
     return InputError(f"{path}: is damaged after byte {offset} ({reason}); {advice}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchivedRecord(Generic[Content]):
+    """What was read of a record, its position, and whether it is as long as it declares."""
+
+    content: Content
+    offset: int
+    length: int
+    is_intact: bool
+
+
+def read_archive(path: str, read: Callable[[Any], Content]) -> Iterator[ArchivedRecord[Content]]:
+    """Yield what `read` returns for each record of a WARC or ARC file, by its name.
+
+    Raises InputError, with the offset, if the file is damaged.
+    """
+    if is_arc(path):
+        # warcio takes any line of five words for the header of an ARC record.
+        with open_decompressed(path) as start:
+            if start.read(len(_ARC_START)) != _ARC_START:
+                raise InputError(f"{path}: is not an ARC file (it does not begin with {_ARC_START.decode()})")
+    with open_archive(path) as stream:
+        records = BoundedArchiveIterator(stream, is_arc(path))
+        offset, is_cut = 0, False
+        while True:
+            try:
+                record = next(records, None)
+                if record is None:
+                    if is_cut:  # of other types than responses, too: more may be missing after it
+                        raise ArchiveLoadFailed("the last record is truncated")
+                    return
+                content = read(record)
+                errors, offset = records.err_count, records.get_record_offset()
+                is_cut = getattr(record.raw_stream, "limit", 0) > 0
+            except RECORD_DAMAGE as error:
+                raise damaged_archive(path, offset, error) from error
+            yield ArchivedRecord(content, offset, records.get_record_length(), records.err_count == errors)
 
 
 class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]

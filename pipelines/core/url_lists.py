@@ -62,6 +62,10 @@ class ColumnError(InputError):
     """Refuse a list of URLs that does not have the column or field."""
 
 
+class MissingColumnError(ColumnError):
+    """Refuse a list of URLs that has no such column or field."""
+
+
 def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | BadRow | None]:
     """Yield each URL of a list, None if it is missing, and a BadRow if it cannot be read.
 
@@ -124,7 +128,7 @@ def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]])
         raise _empty_list(path)
     if first_fields is not None and not has_field:
         names = ", ".join(first_fields) or "none"
-        raise ColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
+        raise MissingColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
 
 
 def _check_not_table(path: str, line: bytes, field: str) -> None:
@@ -207,7 +211,7 @@ def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | 
 def _column_index(path: str, names: list[str], column: str) -> int:
     names = [name.strip() for name in names]
     if column not in names:
-        raise ColumnError(f"{path}: has no column {column!r}; it has: {replace_surrogates(', '.join(names))}")
+        raise MissingColumnError(f"{path}: has no column {column!r}; it has: {replace_surrogates(', '.join(names))}")
     return names.index(column)
 
 

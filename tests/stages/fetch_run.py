@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
+from extract_run import write_links
 from warcio.archiveiterator import ArchiveIterator
 
 from pipelines.core.executor import make_executor
+from pipelines.core.progress import Silent
 from pipelines.core.run import RunOptions, Summary
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
+MISS = "dropped.not_in_source"
 QUICK = {"allow_private_addresses": True, "per_host_delay": 0.0, "retries": 0, "timeout": 5.0}
 
 
@@ -79,3 +83,37 @@ def read_records(path: Path) -> list[tuple[str, str, bytes]]:
             records.append((record.rec_type, target, record.raw_stream.read()))
             assert record.digest_checker.passed is not False
     return records
+
+
+def refuse_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a fetch fail that requests pages."""
+
+    def crawl(*_: object) -> None:
+        raise AssertionError("requested a page")
+
+    monkeypatch.setattr("pipelines.stages.fetch.stage.crawl", crawl)
+
+
+def take_pages(
+    folder: Path,
+    addresses: list[str],
+    *pages: str | Path,
+    workers: int = 1,
+    progress: Silent | None = None,
+    **config: Any,
+) -> Fetched:
+    """Take the pages of links that have a date (13 May 2014) from files, in two shards if there are several."""
+    links = folder / "links"
+    if not links.exists():
+        write_links(links, [addresses[::2], addresses[1::2]] if len(addresses) > 1 else [addresses])
+    settings = FetchConfig(**{"source": "warc", "pages": tuple(map(str, pages)), **config})
+    options = RunOptions(executor=make_executor(workers), progress=progress or Silent())
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
+
+
+def outcomes_by_path(fetched: Fetched) -> dict[str, str]:
+    """Return, by path, the day of the page or the outcome."""
+    return {
+        "/" + row["url"].split("/", 3)[3]: f"{row['captured_at']:%Y-%m-%d}" if row["captured_at"] else row["outcome"]
+        for row in fetched.rows
+    }

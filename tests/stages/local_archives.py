@@ -51,7 +51,7 @@ def write_crawl(folder: Path, captures: Sequence[Archived], files: int = 2, row_
     for number in range(files):
         data = b""
         for capture in captures[number::files]:
-            record = _record(capture)
+            record = archived_record(capture)
             place = {"warc_filename": f"warc/{number}.warc.gz", "warc_record_offset": len(data)}
             rows.append(_index_row(capture) | place | {"warc_record_length": len(record)})
             data += record
@@ -76,7 +76,8 @@ def write_crawl(folder: Path, captures: Sequence[Archived], files: int = 2, row_
     (folder / "cdx" / "cluster.idx").write_text("".join(idx))
 
 
-def _record(capture: Archived) -> bytes:
+def archived_record(capture: Archived) -> bytes:
+    """Return the WARC record of a capture as a gzip member."""
     http = "".join(f"{name}: {value}\r\n" for name, value in capture.headers.items())
     block = f"HTTP/1.1 {capture.status} OK\r\n{http}\r\n".encode() + capture.body
     head = (

@@ -32,6 +32,7 @@ def command(shared: Shared, retry: tuple[str, ...], **flags: Any) -> None:
     Examples:
       webtext fetch --corpus my-corpus --contact mailto:me@example.org
       webtext fetch --corpus my-corpus --retry dns --retry timeout
+      webtext fetch --corpus my-corpus --source warc --pages 'crawl/*.warc.gz'
       webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
     """
     from pipelines.stages.fetch.report import read_domains

@@ -13,8 +13,8 @@ from warcio.exceptions import ArchiveLoadFailed
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.core import storage
-from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, open_archive
-from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
+from pipelines.core.compression import open_decompressed
 from pipelines.core.errors import InputError
 from pipelines.core.inputs import InputFile
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
@@ -27,7 +27,6 @@ _PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host next to its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
-_ARC_START = b"filedesc://"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,39 +133,21 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
 
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:
     """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged."""
-    path = file.path
-    is_arc = strip_compression(path).endswith(".arc")
-    if is_arc:
-        # warcio takes any line of five words for the header of an ARC record.
-        with open_decompressed(path) as start:
-            if start.read(len(_ARC_START)) != _ARC_START:
-                raise InputError(f"{path}: is not an ARC file (it does not begin with {_ARC_START.decode()})")
-    with open_archive(path) as stream:
-        records = BoundedArchiveIterator(stream, is_arc)
-        offset, is_cut = 0, False
-        while True:
-            try:
-                record = next(records, None)
-                if record is None:
-                    if is_cut:  # of other types than responses, too: more may be missing after it
-                        raise ArchiveLoadFailed("the last record is truncated")
-                    return
-                page = _page_of_record(record) if record.rec_type == "response" else None
-                errors, offset = records.err_count, records.get_record_offset()
-                is_cut = getattr(record.raw_stream, "limit", 0) > 0
-                if page and isinstance(page.content, PageText) and page.content.problem == "damaged_record":
-                    raise ArchiveLoadFailed(page.content.detail)
-            except RECORD_DAMAGE as error:
-                raise damaged_archive(path, offset, error) from error
-            if page is None:
-                continue
-            if records.err_count > errors:
-                page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
-            yield dataclasses.replace(page, warc_file=file.name, warc_offset=offset)
+    for record in read_archive(file.path, _page_of_record):
+        page = record.content
+        if page is None:
+            continue
+        if isinstance(page.content, PageText) and page.content.problem == "damaged_record":
+            raise damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
+        if not record.is_intact:
+            page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
+        yield dataclasses.replace(page, warc_file=file.name, warc_offset=record.offset)
 
 
-def _page_of_record(record: Any) -> SourcePage:
-    """Return the page of a response record."""
+def _page_of_record(record: Any) -> SourcePage | None:
+    """Return the page of a response record, None of another one."""
+    if record.rec_type != "response":
+        return None
     url = record.rec_headers.get_header("WARC-Target-URI")
     status = record.http_headers.get_statuscode() if record.http_headers else None
     if _ROBOTS_URL.fullmatch(url or ""):

@@ -89,8 +89,23 @@ class IndexFile:
         """The name of the task."""
         return f"index-{self.number:05d}-{self.part:02d}"
 
+    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
+        """See `IndexPart`."""
+        return _idx_blocks(self) if self.path.endswith(".idx") else _parquet_blocks(stack, self.path)
 
-class _Block(Protocol):
+
+class IndexPart(Protocol):
+    """The part of an index that one task joins with the links."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+
+    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
+        """Return its blocks, whose files are open until the stack is closed."""
+
+
+class Block(Protocol):
     """Rows of an index between two keys."""
 
     @property
@@ -152,7 +167,7 @@ def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int | N
     return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
-def join_index(index: IndexFile, output: str, name: str, wanted: Sequence[str], window_s: float | None) -> TaskResult:
+def join_index(index: IndexPart, output: str, name: str, wanted: Sequence[str], window_s: float | None) -> TaskResult:
     """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
 
     `wanted` are the files of `write_wanted`, in order of the shards. Captures further than `window_s` from the time of
@@ -160,7 +175,7 @@ def join_index(index: IndexFile, output: str, name: str, wanted: Sequence[str], 
     """
     with contextlib.ExitStack() as stack:
         groups = _wanted_groups(stack, wanted)
-        blocks = _idx_blocks(index) if index.path.endswith(".idx") else _parquet_blocks(stack, index.path)
+        blocks = index.open_blocks(stack)
         with write_buckets(storage.join(output, name), CAPTURE_SCHEMA) as written:
             for part in _divided(blocks, groups):
                 _join_part(part, groups, window_s, written.writer)
@@ -196,7 +211,7 @@ def _key_range(column: Any) -> tuple[str, str]:
     return (keys.min, keys.max) if keys is not None and keys.has_min_max else ("", _LAST_KEY)
 
 
-def _divided(blocks: Sequence[_Block], groups: Sequence[_WantedGroup]) -> Iterator[Sequence[_Block]]:
+def _divided(blocks: Sequence[Block], groups: Sequence[_WantedGroup]) -> Iterator[Sequence[Block]]:
     """Yield the blocks in parts between whose keys few links lie."""
     pending = [blocks]
     while pending:
@@ -208,12 +223,12 @@ def _divided(blocks: Sequence[_Block], groups: Sequence[_WantedGroup]) -> Iterat
                 yield part
 
 
-def _overlapping(part: Sequence[_Block], groups: Sequence[_WantedGroup]) -> list[_WantedGroup]:
+def _overlapping(part: Sequence[Block], groups: Sequence[_WantedGroup]) -> list[_WantedGroup]:
     first, last = min(block.first for block in part), max(block.last for block in part)
     return [group for group in groups if group.first <= last and group.last >= first]
 
 
-def _join_part(part: Sequence[_Block], groups: Sequence[_WantedGroup], window_s: float | None, writer: Any) -> None:
+def _join_part(part: Sequence[Block], groups: Sequence[_WantedGroup], window_s: float | None, writer: Any) -> None:
     chosen = _overlapping(part, groups)
     while chosen:
         # All at once, unless a single block has more links between its keys than memory should hold.
@@ -279,7 +294,7 @@ class _ParquetBlock:
     last: str
 
     def read(self, keys: pa.StringArray) -> pa.Table:
-        """See `_Block.read`. The other columns are read only if the key occurs."""
+        """See `Block.read`. The other columns are read only if the key occurs."""
         with shards.damage_reported(self.path):
             read = self.file.read_row_group
             found = read(self.row_group, [_KEY], use_threads=False)[_KEY].cast(pa.string())
@@ -294,7 +309,7 @@ class _ParquetBlock:
 _TYPES = {name: CAPTURE_SCHEMA.field(name).type if name != "mime" else pa.string() for name in _COLUMNS}
 
 
-def _parquet_blocks(stack: contextlib.ExitStack, path: str) -> list[_Block]:
+def _parquet_blocks(stack: contextlib.ExitStack, path: str) -> list[Block]:
     file = shards.open_parquet(stack.enter_context(shards.open_stream(path)), path)
     shards.require_columns(path, file.schema_arrow.names, [_KEY, *_COLUMNS.values()])
     column = file.schema_arrow.names.index(_KEY)
@@ -315,7 +330,7 @@ class _CdxBlock:
     last: str
 
     def read(self, keys: pa.StringArray) -> pa.Table:
-        """See `_Block.read`."""
+        """See `Block.read`."""
         wanted = {key.encode(): key for key in keys.to_pylist()}
         data = storage.read_range(self.path, self.offset, self.length)
         rows: dict[str, list[Any]] = {name: [] for name in ("key", *_COLUMNS)}
@@ -344,11 +359,11 @@ def _instant(digits: str) -> dt.datetime:
     return dt.datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
 
 
-def _idx_blocks(index: IndexFile) -> list[_Block]:
+def _idx_blocks(index: IndexFile) -> list[Block]:
     """Return the blocks whose lines of a `cluster.idx` begin in one part of it."""
     size = storage.size_bytes(index.path)
     start, end = (size * (index.part + step) // index.parts for step in (0, 1))
-    blocks: list[_Block] = []
+    blocks: list[Block] = []
     previous: list[str] = []
     folder = storage.parent(index.path)
     with storage.open_read(index.path, start=max(0, start - 1), size=end - start) as stream:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import io
 import re
 import urllib.parse
-from collections.abc import Iterator
-from typing import NamedTuple
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from warcio.bufferedreaders import ChunkedDataReader
 
 from pipelines.algorithms.web.urls import canonical_url
-from pipelines.core import shards
+from pipelines.core import shards, storage
+from pipelines.core.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
+from pipelines.core.errors import InputError, StorageError
+from pipelines.core.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
 from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, Outcome
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, Outcome
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import page_failure
+from pipelines.stages.fetch.visit import REDIRECTS, page_failure
 from pipelines.stages.fetch.warc import response_record
 
 # Why a link counts as gone: what another request would probably not mend, and no refusal by the site.
@@ -28,6 +35,8 @@ GONE = frozenset(
     http_not_found http_client_error http_server_error http_unexpected
     """.split()
 )
+# In a copy of a record, where the record was read.
+COPY_OF = "X-Copy-Of"
 _HEAD_BYTES = 1 << 16
 _TITLE = re.compile(r"<title[^>]*>(.{0,300}?)</title", re.IGNORECASE | re.DOTALL)
 _NOT_FOUND = re.compile(
@@ -72,7 +81,7 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         is_wanted = reason in GONE or (
             context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
         )
-        if is_wanted and source == LIVE and token not in (archives or "").split(","):
+        if ((is_wanted and source == LIVE) or reason == NOT_IN_SOURCE) and token not in (archives or "").split(","):
             yield Wanted(link, links[link], times[link], detail or "", archives or "")
 
 
@@ -90,7 +99,11 @@ def _link_times(shard: LinkShard) -> list[int | None] | None:
 
 def record_capture(writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture) -> None:
     """Store an archived page, and the outcome of its link."""
-    headers = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
+    headers = {
+        "WARC-Source-URI": capture.record,
+        "WARC-Source-Archive": token,
+        "WARC-Truncated": capture.response.truncated,
+    }
     date = capture.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     offset = writer.append(response_record(capture.url, date, capture.response, headers))
     outcome = Outcome(
@@ -146,5 +159,56 @@ def usable_response(response: Response, url: str, wanted: Wanted, config: FetchC
 
 def is_same_page(url: str, other: str) -> bool:
     """Return whether two URLs differ at most in scheme, `www.` and a final slash; keys of archives also ignore case."""
-    one, two = (_SAME_PAGE.sub("", canonical_url(address) or address) for address in (url, other))
-    return one == two
+    return page_of(url) == page_of(other)
+
+
+def page_of(url: str) -> str:
+    """Return the canonical URL without scheme, `www.` and final slash."""
+    return _SAME_PAGE.sub("", canonical_url(url) or url)
+
+
+def read_record(path: str, row: Mapping[str, Any], max_bytes: int) -> Capture:
+    """Return the response at the `offset` of a capture in a WARC or ARC file; raise CaptureError if there is none."""
+    offset, length = row["offset"], row["length"]
+    if length > max_bytes + MAX_HEADER_BYTES:
+        raise CaptureError("too_large")
+    try:
+        data = storage.read_range(path, offset, length)
+        record = next(BoundedArchiveIterator(io.BytesIO(data), is_arc(path)))
+        if (capture := capture_of(record, max_bytes)) is None:
+            raise CaptureError("no_response_record")
+        response = capture.response
+        if response.truncated and not response.body and response.status not in REDIRECTS:
+            raise CaptureError("truncated")
+        place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
+        return capture._replace(captured_at=row["captured_at"], record=place)
+    except (InputError, StorageError) as error:
+        raise CaptureError("unreadable") from error
+    except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:
+        raise CaptureError("damaged_record") from error
+
+
+def capture_of(record: Any, max_bytes: int = -1) -> Capture | None:
+    """Return the response in a record, with at most one byte more than `max_bytes` of its body.
+
+    None if the record is no response, or has no date. Raises what warcio does for damaged records.
+    """
+    head, at = record.http_headers, parse_instant(record.rec_headers.get_header("WARC-Date") or "")
+    if record.rec_type != "response" or head is None or at is None:
+        return None
+    code = head.get_statuscode()
+    response = Response(
+        int(code) if code.isascii() and code.isdigit() else 0,
+        head.statusline.partition(" ")[2],
+        head.protocol if head.protocol in ("HTTP/1.0", "HTTP/1.1") else "HTTP/1.1",
+        tuple((name, value) for name, value in head.headers),
+        truncated=record.rec_headers.get_header("WARC-Truncated"),
+    )
+    if "chunked" in response.values("transfer-encoding"):
+        body = ChunkedDataReader(record.raw_stream).read(max_bytes + 1)  # also one without chunks, as of Common Crawl
+    else:
+        body = record.raw_stream.read(max_bytes + 1)
+        if len(body) <= max_bytes and getattr(record.raw_stream, "limit", 0) > 0:
+            raise EOFError("the record is truncated")
+    url = record.rec_headers.get_header("WARC-Target-URI")
+    return Capture(url, at, dataclasses.replace(response, body=body), "")

@@ -11,6 +11,22 @@ from pipelines.core.config import option
 class FetchConfig:
     """Limits of a page, and politeness towards hosts."""
 
+    source: str = option(
+        "live",
+        "live: the web. warc: WARC and ARC files of --pages. files: HTML and text files in --pages, named by --urls.",
+        choices=("live", "warc", "files"),
+    )
+    pages: tuple[str, ...] = option(
+        (),
+        "With --source warc: WARC and ARC files, folders or globs. With --source files: the folder of the files.",
+        identity=False,
+    )
+    urls: str | None = option(
+        None,
+        "With --source files: table with the columns url, file and, if known, fetched_at (CSV, TSV, JSONL, Parquet).",
+        identity=False,
+        example="urls.csv",
+    )
     concurrency: int = option(
         32, "Hosts that each worker requests from at the same time.", identity=False, minimum=1, maximum=1024
     )

@@ -11,7 +11,7 @@ import datetime as dt
 import heapq
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import progress, storage
@@ -65,6 +65,28 @@ def crawl(links: Sequence[str], done: bytearray, config: FetchConfig, segments: 
         work.run(threads)
 
 
+def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
+    """Yield the position of each link, its request, and why it is not to be sent."""
+    seen: set[str] = set()
+    pages = Counter[str | None]()
+    for link, url in enumerate(links):
+        failure: Failure | None = None
+        wire_url = ""
+        try:
+            wire_url = request_url(url)
+        except BadUrlError as error:
+            failure = Failure("bad_url", str(error))
+        else:
+            if wire_url in seen:
+                failure = Failure("duplicate_url", "an earlier link is the same request")
+            elif max_per_domain:
+                pages[domain := registered_domain(wire_url)] += 1
+                if pages[domain] > max_per_domain:
+                    failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
+            seen.add(wire_url)
+        yield link, wire_url, failure
+
+
 class _Crawl:
     """`open` is the number of links without an outcome."""
 
@@ -83,22 +105,7 @@ class _Crawl:
     def _group_by_origin(self, done: bytearray) -> dict[str, list[int]]:
         """Return the positions by origin, in order; record those that need no request."""
         positions: dict[str, list[int]] = {}
-        seen: set[str] = set()
-        pages = Counter[str | None]()
-        for link, url in enumerate(self._links):
-            failure: Failure | None = None
-            try:
-                wire_url = request_url(url)
-            except BadUrlError as error:
-                failure = Failure("bad_url", str(error))
-            else:
-                if wire_url in seen:
-                    failure = Failure("duplicate_url", "an earlier link is the same request")
-                elif limit := self._config.max_pages_per_domain:
-                    pages[domain := registered_domain(wire_url)] += 1
-                    if pages[domain] > limit:
-                        failure = Failure("domain_limit", f"{limit} earlier links are of {domain}")
-                seen.add(wire_url)
+        for link, wire_url, failure in classify_links(self._links, self._config.max_pages_per_domain):
             if done[link]:
                 continue
             self.open += 1

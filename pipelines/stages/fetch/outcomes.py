@@ -7,6 +7,7 @@ import datetime as dt
 
 OK = "ok"
 LIVE = "live"
+NOT_IN_SOURCE = "not_in_source"
 
 # The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
 # exact error in `detail` of dropped-N.parquet.
@@ -14,6 +15,7 @@ REASONS = {
     "bad_url": "not an http or https URL that can be requested",
     "duplicate_url": "the same request as an earlier link",
     "domain_limit": "more than --max-pages-per-domain",
+    NOT_IN_SOURCE: "the files of --source have no page of the link",
     "robots": "disallowed by robots.txt",
     "noarchive": "the page asks not to be archived (--honor-noarchive)",
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",

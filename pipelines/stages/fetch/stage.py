@@ -17,15 +17,17 @@ from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.known import earlier_warcs, find_known, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
-from pipelines.stages.fetch.outcomes import NO_REQUEST, REASONS
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
+from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import write_report
 from pipelines.stages.fetch.segments import SegmentWriter, open_segments
 from pipelines.stages.fetch.shard_files import write_shard_files
 
 ARCHIVES = "archives"
+PAGES = "pages"
 
 # Pages change and vanish from the web.
-STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls", ARCHIVES))
+STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls", ARCHIVES, PAGES))
 
 
 def fetch(
@@ -40,9 +42,9 @@ def fetch(
 
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
     without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
-    those that it dropped for a reason in `retry`. Archives of the config are asked for links that are gone. Raises
-    InputError if there are no links, WebtextError if no site responds, ChangedRunError if links of a finished result
-    are missing. Paper, section 2.1.
+    those that it dropped for a reason in `retry`. Archives of the config are asked for links that are gone; with files
+    as its source, nothing is requested. Raises InputError if there are no links, WebtextError if no site responds,
+    ChangedRunError if links of a finished result are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
@@ -53,21 +55,25 @@ def fetch(
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
+    if page_source := open_source(config):
+        inputs[PAGES] = page_source.fingerprint
     if asked := archives_input(config):
         inputs[ARCHIVES] = asked
     elif has_manifest(output) and (asked := read_manifest(output).identity.inputs.get(ARCHIVES)):
         inputs[ARCHIVES] = asked  # a run that asks no archive keeps what they had
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         if not run.finished:
-            if not config.contact:
+            if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
             context = FetchContext(config, run.output)
             if run.earlier:
                 known = find_known(run, source.shards, retry, may_lose=options.overwrite)
                 warcs = earlier_warcs(run.earlier, len(source.shards))
                 context = FetchContext(config, run.output, run.earlier, known, warcs)
-            if config.archive:
-                run.map(_crawl_shard, source.shards, context, phase="live", work=True, total=source.records)
+            if config.archive or page_source:
+                run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
+                if page_source:
+                    take_pages(run, source.shards, context, page_source)
                 ask_archives(run, source.shards, context)
             entries = run.map(_fetch_shard, source.shards, context, total=source.records)
             outcomes = sum(
@@ -111,9 +117,9 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
         "software": f"webtext fetch, version {STAGE.version}",
         "format": "WARC File Format 1.1",
         "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
-        "http-header-user-agent": user_agent(config),
-        "robots": "rfc9309",
     }
+    if config.source == LIVE:
+        warcinfo |= {"http-header-user-agent": user_agent(config), "robots": "rfc9309"}
     warcs = context.warcs.get(shard.index, ())
     for file in warcs:
         assert context.earlier is not None
@@ -141,7 +147,8 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(sum(done))
     if sum(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
-            crawl(links, done, context.config, writer)
+            record = crawl if context.config.source == LIVE else record_absent
+            record(links, done, context.config, writer)
     return TaskResult()
 
 

@@ -1,0 +1,170 @@
+"""Lookups of links in the index of an archive: a join for all links at once, then one read per page.
+
+Redirects are looked up again, so that they are followed within the archive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.core import progress, shards, storage
+from pipelines.core.buckets import read_bucket
+from pipelines.core.journal import WORK
+from pipelines.core.run import StageRun, TaskResult
+from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, IndexPart, join_index, write_wanted
+from pipelines.stages.fetch.captures import (
+    Capture,
+    CaptureError,
+    Wanted,
+    is_same_page,
+    record_capture,
+    record_miss,
+    usable_response,
+    wanted_links,
+)
+from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
+from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.visit import REDIRECTS
+
+_THREADS = 16
+# As many pages as these threads read ahead of what is stored.
+_READ_AHEAD = 64
+
+
+class Lookup(NamedTuple):
+    """A lookup of all links in the index of an archive, with the names of its work files.
+
+    `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
+    up at most `limit` times: once, and after each redirect.
+    """
+
+    token: str
+    key: Callable[[str], str | None]
+    read: Callable[[FetchContext, dict[str, Any]], Capture]
+    limit: int
+    number: int = 0
+
+    @property
+    def phase(self) -> str:
+        """The beginning of the names of its phases."""
+        return f"{self.token.replace(':', '-')}-{self.number}"
+
+    def wanted(self, shard: LinkShard) -> str:
+        """Return the name of the file with the links of a shard to look up."""
+        return f"{WORK}/{self.phase}-wanted-{shard.index:05d}.parquet"
+
+    def captures(self, part: IndexPart) -> str:
+        """Return the name of the file with the captures in a part of the index."""
+        return f"{WORK}/{self.phase}-{part.name}"
+
+    @property
+    def following(self) -> Lookup:
+        """The lookup of the redirects of this one."""
+        return self._replace(number=self.number + 1)
+
+
+def look_up(
+    run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, lookup: Lookup, index: Sequence[IndexPart]
+) -> None:
+    """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
+    days = context.config.archive_window
+    window_s = None if days is None else days * 86400.0
+    run.map(_find_wanted, link_shards, (context, lookup), phase=f"{lookup.phase}-wanted", work=True)
+    while lookup.number < lookup.limit:
+        wanted = [storage.join(run.output, lookup.wanted(shard)) for shard in link_shards]
+        if not any(storage.map_files(_rows, wanted, are_local=storage.are_local(wanted))):
+            return
+        join = (run.output, lookup, wanted, window_s)
+        run.map(_join, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
+        files = [storage.join(run.output, lookup.captures(part)) for part in index]
+        run.map(_store_pages, link_shards, (context, lookup, files), phase=f"{lookup.phase}-pages", work=True)
+        lookup = lookup.following
+
+
+def _rows(path: str) -> int:
+    with shards.open_stream(path) as stream:
+        return int(shards.open_parquet(stream, path).metadata.num_rows)
+
+
+def _find_wanted(shard: LinkShard, context: tuple[FetchContext, Lookup]) -> TaskResult:
+    fetch, lookup = context
+    wanted = wanted_links(fetch, shard, lookup.token)
+    keyed = [(key, one.link, one.at, None) for one in wanted if (key := lookup.key(one.url))]
+    return write_wanted(fetch.output, lookup.wanted(shard), keyed)
+
+
+def _join(part: IndexPart, context: tuple[str, Lookup, list[str], float | None]) -> TaskResult:
+    output, lookup, wanted, window_s = context
+    return join_index(part, output, lookup.captures(part), wanted, window_s)
+
+
+def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str]]) -> TaskResult:
+    """Read the captures of a shard's links, nearest first, until one is a page; write the redirects to look up next."""
+    fetch, lookup, files = context
+    path = storage.join(fetch.output, lookup.wanted(shard))
+    targets = {row["link"]: row["target"] for row in shards.read_rows(path)}
+    wanted = {one.link: one for one in wanted_links(fetch, shard, lookup.token) if one.link in targets}
+    captures: dict[int, list[dict[str, Any]]] = {link: [] for link in wanted}
+    for row in pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA).to_pylist():
+        if row["link"] in captures:
+            captures[row["link"]].append(row)
+    # In order of the files of the archive, which a store of whole files reads faster.
+    order = sorted(
+        wanted, key=lambda link: min(((row["file"], row["offset"]) for row in captures[link]), default=("", 0))
+    )
+    redirects: list[tuple[str, int, int | None, str | None]] = []
+    counts: Counter[str] = Counter()
+    with SegmentWriter(fetch.segments_folder(shard)) as writer, ThreadPoolExecutor(_THREADS) as threads:
+        for start in range(0, len(order), _READ_AHEAD):
+            part = order[start : start + _READ_AHEAD]
+            found = threads.map(
+                lambda link: _find_page(fetch, lookup, wanted[link], targets[link], captures[link]), part
+            )
+            for link, (capture, target, refused) in zip(part, found, strict=True):
+                counts.update(refused)
+                if capture is not None:
+                    record_capture(writer, wanted[link], lookup.token, capture)
+                elif target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
+                    redirects.append((key, link, int(target.captured_at.timestamp()), target.url))
+                else:
+                    why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
+                    record_miss(writer, wanted[link], lookup.token, why)
+                progress.advance(1)
+            writer.flush_if_due()
+    result = write_wanted(fetch.output, lookup.following.wanted(shard), redirects)
+    return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
+
+
+def _find_page(
+    fetch: FetchContext, lookup: Lookup, wanted: Wanted, target: str | None, captures: Sequence[dict[str, Any]]
+) -> tuple[Capture | None, Capture | None, Counter[str]]:
+    """Return the nearest capture that is a page, else the nearest redirect with its target as URL; count the others."""
+    at = wanted.at
+
+    def distance(row: dict[str, Any]) -> tuple[bool, float]:
+        seconds = row["captured_at"].timestamp()
+        return row["status"] != 200, -seconds if at is None else abs(seconds - at)
+
+    refused: Counter[str] = Counter()
+    for row in sorted(captures, key=distance):
+        try:
+            if not is_same_page(row["url"], target or wanted.url):
+                raise CaptureError("other_page")
+            capture = lookup.read(fetch, row)
+            if capture.response.status in REDIRECTS:
+                location = redirect_url(capture.url, capture.response.header("location") or "")
+                if is_same_page(location, capture.url) and location == (target or wanted.url):
+                    raise CaptureError("redirect_loop")
+                return None, capture._replace(url=location), refused
+            response = usable_response(capture.response, capture.url, wanted, fetch.config)
+            return capture._replace(response=response), None, refused
+        except (CaptureError, BadUrlError) as error:
+            refused[str(error) if isinstance(error, CaptureError) else "bad_redirect"] += 1
+    return None, None, refused

@@ -1,0 +1,293 @@
+"""Pages from disk instead of the web: the responses in WARC and ARC files, or files that a table names with their URLs.
+
+All are indexed in one pass, by a hash of their page, which is then joined with the links like the index of an archive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.core import inputs, progress, storage
+from pipelines.core.archives import has_members, read_archive
+from pipelines.core.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.core.compression import open_decompressed, strip_compression
+from pipelines.core.errors import InputError, StorageError, UsageError
+from pipelines.core.format import plural
+from pipelines.core.journal import WORK
+from pipelines.core.manifest import FileEntry
+from pipelines.core.run import StageRun, TaskResult
+from pipelines.core.text_readers import parse_instant
+from pipelines.core.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
+from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, Block
+from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.crawl import classify_links
+from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.lookups import Lookup, look_up
+from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome
+from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.visit import REDIRECTS, page_failure
+from pipelines.stages.fetch.warc import response_record
+
+_INDEX_SCHEMA = pa.schema([pa.field("key", pa.string(), nullable=False), *list(CAPTURE_SCHEMA)[1:]])
+_BATCH_ROWS = 4096
+# The index has 1, 16 or 256 buckets, by the size of the input.
+_BUCKET_BYTES = 256 << 20
+# The files of an index that are in memory at a time, one bucket of each.
+_INDEX_FILES = 16
+_TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "application/xhtml+xml"}
+_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class PageSource:
+    """The files of `--source warc`, or of `--source files` the table and the files below its folder."""
+
+    kind: str
+    files: tuple[str, ...]
+    folder: str
+    table: str | None
+    fingerprint: str
+
+
+class _Archive(NamedTuple):
+    """The WARC or ARC file that one task indexes."""
+
+    path: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"source-{self.number:05d}"
+
+
+def open_source(config: FetchConfig) -> PageSource | None:
+    """Return the files to take pages from, None for the web; raise UsageError for options that do not fit."""
+    kind, table = config.source, config.urls
+    if kind == LIVE:
+        if config.pages or table:
+            raise UsageError("--pages and --urls have no effect without --source warc or --source files")
+        return None
+    if config.archive:
+        raise UsageError(f"--source {kind} requests nothing, but --archive does; omit one of them")
+    if kind == "warc":
+        if not config.pages or table:
+            raise UsageError("--source warc: needs --pages, WARC or ARC files, and no --urls")
+        files = inputs.expand_paths(config.pages, (".warc", ".arc"))
+        names = storage.names_below_common_folder(files)
+        return PageSource(kind, tuple(files), "", None, inputs.fingerprint_files(files, names))
+    if len(config.pages) != 1 or not table or not storage.is_folder(config.pages[0]):
+        raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
+    if not strip_compression(table).endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
+        raise UsageError(f"--urls {table}: is no table; use {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}")
+    folder = storage.absolute_path(config.pages[0]).rstrip("/")
+    files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
+    names = [path.removeprefix(f"{folder}/") for path in files]
+    fingerprint = inputs.fingerprint_files([table, *files], [storage.basename(table), *names])
+    return PageSource(kind, tuple(names), config.pages[0], table, fingerprint)
+
+
+def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, writer: SegmentWriter) -> None:
+    """Record each link whose position is not marked in `done` as absent, which it is until its page is found."""
+    now = dt.datetime.now(dt.UTC)
+    for link, _, failure in classify_links(links, config.max_pages_per_domain):
+        if not done[link]:
+            absent = failure or Failure(NOT_IN_SOURCE, "")
+            writer.add_outcome(Outcome(link, absent, None, None, now, source=config.source))
+            writer.flush_if_due()
+            progress.advance(1)
+
+
+def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
+    """Store the page of each link that the source has."""
+    token = f"{source.kind}:{source.fingerprint[:8]}"
+    sized = source.files if source.table is None else [source.table]
+    size_bytes = sum(storage.map_files(storage.size_bytes, sized, are_local=storage.are_local(sized)))
+    digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
+    archives = [_Archive(path, number) for number, path in enumerate(source.files if source.table is None else [""])]
+    phase = f"{token.replace(':', '-')}-source"
+    if source.table is None:
+        task = (context, digits)
+        run.map(_index_archive, archives, task, phase=phase, work=True, total=len(archives), unit="files")
+    else:
+        run.map(lambda one: _index_files(one, run, source, digits), archives, phase=phase, work=True, serial=True)
+    prefixes = ["".join(prefix) for prefix in itertools.product("0123456789abcdef", repeat=digits)]
+    index = [_IndexBucket(run.output, len(archives), prefix) for prefix in prefixes]
+    look_up(run, link_shards, context, Lookup(token, _key, _read_page, 1 + context.config.max_redirects), index)
+
+
+def _key(url: str) -> str:
+    return hashlib.blake2b(page_of(url).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _index_file(number: int) -> str:
+    return f"{WORK}/source-{number:05d}"
+
+
+def _index_archive(archive: _Archive, context: tuple[FetchContext, int]) -> TaskResult:
+    """Write the position of each page and redirect in a WARC or ARC file.
+
+    If its records cannot be read one by one, these are copied to a WARC file whose records can.
+    """
+    fetch, digits = context
+    index_file = _index_file(archive.number)
+    copy_file = f"{index_file}.warc.gz"
+    counts = Counter[str]()
+    with contextlib.ExitStack() as stack:
+        index = stack.enter_context(write_buckets(storage.join(fetch.output, index_file), _INDEX_SCHEMA))
+        copy_path = storage.join(fetch.output, copy_file)
+        copy = None
+        if not has_members(archive.path):
+            copy = stack.enter_context(storage.atomic_write(copy_path, durable=False))
+        max_bytes = -1 if copy is None else fetch.config.max_bytes
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for record in read_archive(archive.path, lambda record: capture_of(record, max_bytes)):
+                if (capture := record.content) is None:
+                    continue
+                response = dataclasses.replace(capture.response, body=b"")
+                counts["source_responses"] += 1
+                if not record.is_intact:
+                    counts["source_damaged"] += 1
+                elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
+                    path, offset, length = archive.path, record.offset, record.length
+                    if copy is not None:
+                        stored = _copied(capture, f"{path}#{offset}+{length}")
+                        path, offset, length = copy_path, copy.size_bytes, len(stored)
+                        copy.write(stored)
+                    status = response.status if is_redirect else 200
+                    counts["source_pages"] += not is_redirect
+                    yield _key(capture.url), capture.url, capture.captured_at, status, path, offset, length
+
+        _write_index(index.writer, rows(), digits)
+    progress.advance(1)
+    files = [index.entry(index_file)]
+    if copy is not None:
+        files.append(FileEntry(copy_file, copy.size_bytes, copy.checksum))
+    return TaskResult(counts=counts, files=tuple(files))
+
+
+def _copied(capture: Capture, place: str) -> bytes:
+    response = dataclasses.replace(capture.response, coding=capture.response.header("content-encoding"))
+    date = capture.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return response_record(capture.url, date, response, {COPY_OF: place, "WARC-Truncated": response.truncated})
+
+
+def _write_index(writer: BucketWriter, rows: Iterable[tuple[Any, ...]], digits: int) -> None:
+    iterator = iter(rows)
+    while part := list(itertools.islice(iterator, _BATCH_ROWS)):
+        columns = zip(*part, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
+        buckets = [int(row[0][:digits] or "0", 16) for row in part]
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=_INDEX_SCHEMA), buckets)
+
+
+def _index_files(task: _Archive, run: StageRun, source: PageSource, digits: int) -> TaskResult:
+    """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
+    assert source.table is not None
+    table, index_file = source.table, _index_file(task.number)
+    unnamed = dict.fromkeys(source.files)
+    known, missing = frozenset(unnamed), list[str]()
+    named = zip(read_urls(table, "url"), read_urls(table, "file"), strict=True)
+    dates = _or_none(read_urls(table, "fetched_at"))
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for number, ((url, file), date) in enumerate(zip(named, dates, strict=False), 1):
+            name = file.removeprefix("./") if isinstance(file, str) else ""
+            if not isinstance(url, str) or name not in known:
+                missing.append(f"{name or 'row'} ({number:,})")
+                continue
+            unnamed.pop(name, None)
+            path = storage.join(source.folder, name)
+            at = parse_instant(date) if isinstance(date, str) else None
+            if at is None and not (date is None or (isinstance(date, BadRow) and date.reason == "no_field")):
+                text = date if isinstance(date, str) else date.content.decode("utf-8", "replace")
+                raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({text[:60]!r})")
+            yield _key(url), url, at or storage.modified_at(path), 200, path, 0, 0
+
+    with write_buckets(storage.join(run.output, index_file), _INDEX_SCHEMA) as index:
+        _write_index(index.writer, rows(), digits)
+    below = f"below {source.folder}"
+    if missing:
+        problem = plural(len(missing), "row has no URL, or", "rows have no URL, or")
+        run.note(f"{table}: {problem} no file {below}: {_first(missing)}")
+    if unnamed:
+        files, verb = plural(len(unnamed), "file"), "has" if len(unnamed) == 1 else "have"
+        run.note(f"{table}: {files} {below} {verb} no row: {_first(list(unnamed))}")
+    counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
+    return TaskResult(counts=counts, files=(index.entry(index_file),))
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def _or_none(cells: Iterator[str | BadRow | None]) -> Iterator[str | BadRow | None]:
+    """Yield the cells of a column, None without end if there is no such column."""
+    try:
+        yield from cells
+    except MissingColumnError:
+        yield from itertools.repeat(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _IndexBucket:
+    """The rows of all index files, from the first to the last of `count`, whose keys begin with a prefix: one block."""
+
+    folder: str
+    count: int
+    prefix: str
+
+    @property
+    def name(self) -> str:
+        return f"index-{self.prefix or 'all'}"
+
+    @property
+    def first(self) -> str:
+        return self.prefix
+
+    @property
+    def last(self) -> str:
+        return f"{self.prefix}~"  # after all digits
+
+    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
+        """See `IndexPart`."""
+        return [self]
+
+    def read(self, keys: pa.StringArray) -> pa.Table:
+        """See `Block.read`."""
+        batches = [_INDEX_SCHEMA.empty_table()]
+        for start in range(0, self.count, _INDEX_FILES):
+            numbers = range(start, min(start + _INDEX_FILES, self.count))
+            paths = [storage.join(self.folder, _index_file(number)) for number in numbers]
+            rows = pa.Table.from_batches(read_bucket(paths, _INDEX_SCHEMA, int(self.prefix or "0", 16)), _INDEX_SCHEMA)
+            batches.append(rows.filter(pc.is_in(rows["key"], value_set=keys)))
+        rows = pa.concat_tables(batches)
+        return rows.append_column("mime", pa.repeat(pa.scalar("text/html"), rows.num_rows))  # others are left out
+
+
+def _read_page(fetch: FetchContext, row: dict[str, Any]) -> Capture:
+    path, max_bytes = row["file"], fetch.config.max_bytes
+    if fetch.config.source == "warc":
+        return read_record(path, row, max_bytes)
+    try:
+        with open_decompressed(path) as stream:
+            body = stream.read(max_bytes + 1)
+    except (InputError, StorageError) as error:
+        raise CaptureError("unreadable") from error
+    name = strip_compression(path)
+    kind = next((kind for suffix, kind in _TEXT_TYPES.items() if name.endswith(suffix)), "text/html")
+    response = Response(200, "OK", "HTTP/1.1", (("Content-Type", kind),), body=body)
+    return Capture(row["url"], row["captured_at"], response, path)
