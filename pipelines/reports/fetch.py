@@ -10,6 +10,7 @@ from pipelines.reports.render import render
 
 _BINS = 60
 _ARCHIVES = ("commoncrawl", "wayback")
+_FILES = ("warc", "files")
 
 
 def render_fetch_report(
@@ -19,16 +20,16 @@ def render_fetch_report(
 ) -> str:
     """Return the page.
 
-    `outcomes` are triples of outcome, last HTTP status (0: none) and count of links; an archive's name stands for its
-    pages. `minutes` are counts of `ok` and `dropped` by the minute since 1970, `domains` those with the most drops:
-    domain, links, drops, most frequent reason.
+    `outcomes` are triples of outcome, last HTTP status (0: none) and count of links; the name of an archive, or of a
+    source on disk, stands for its pages. `minutes` are counts of `ok` and `dropped` by the minute since 1970, `domains`
+    those with the most drops: domain, links, drops, most frequent reason.
     """
     totals: Counter[str] = Counter()
     statuses: dict[str, list[tuple[int, int]]] = {}
     for name, status, count in outcomes:
         totals[name] += count
         statuses.setdefault(name, []).append((count, status))
-    pages = [name for name in ("ok", *_ARCHIVES) if totals[name]]
+    pages = [name for name in ("ok", *_ARCHIVES, *_FILES) if totals[name]]
     names = sorted(totals, key=lambda name: (name not in pages, -totals[name], name))
     return render(
         "fetch.html",

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,8 @@ def test_each_link_has_its_nearest_capture_or_is_not_in_the_source(tmp_path: Pat
     assert fetched.summary.extra["source_pages"] == 6
     details = {row["url"]: row["detail"] for row in read_rows(fetched.folder, "dropped")}
     assert details[f"{_HOST}/d"] == "warc: no capture"
+    report = " ".join(re.sub(r"<[^>]+>", " ", (fetched.folder / "report.html").read_text()).split())
+    assert re.search(r"Pages 2 .*Dropped 3 for 2 reasons", report), report[:600]
     with gzip.open(fetched.folder / "pages-00000.warc.gz") as stream:
         assert b"robots: rfc9309" not in stream.read(2000)
 
