@@ -56,6 +56,7 @@ _LONGEST_FILES = (
     "core/test_executor.py",
     "stages/test_scrape_explain.py",
     "stages/test_tokenize_shards.py",
+    "stages/test_fetch_hostile.py",
     "stages/test_fetch_politeness.py",
     "stages/test_tokenize.py",
     "stages/test_scrape_damaged.py",

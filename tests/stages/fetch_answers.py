@@ -15,8 +15,8 @@ def typed(content_type: str | None, body: bytes, **headers: str) -> Answer:
     return Answer(body, 200, {**kind, **{name.replace("_", "-"): value for name, value in headers.items()}})
 
 
-def redirect(location: str | None, status: int = 302) -> Answer:
-    return Answer(b"moved", status, {} if location is None else {"Location": location})
+def redirect(location: str, status: int = 302) -> Answer:
+    return Answer(b"moved", status, {"Location": location})
 
 
 def raw(data: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
@@ -39,19 +39,6 @@ def chunked(pieces: Iterator[bytes]) -> Callable[[http.server.BaseHTTPRequestHan
         for piece in pieces:
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         handler.wfile.write(b"0\r\n\r\n")
-
-    return answer
-
-
-def drip(head: bytes, drop: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
-    """Send a few bytes every 50 ms for half a minute: each read is quick, but the response does not end."""
-
-    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.close_connection = True
-        handler.wfile.write(head)
-        for _ in range(600):
-            handler.wfile.write(drop)
-            time.sleep(0.05)
 
     return answer
 

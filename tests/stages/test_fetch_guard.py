@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import trustme
-from fetch_answers import redirect
 from fetch_run import Fetched, run_fetch
 from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb
 
@@ -65,25 +64,6 @@ def _tls_context(authority: trustme.CA, *names: str) -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.parametrize("guarded", [False, True])
-def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
-    monkeypatch.setattr("pipelines.stages.fetch.transport.is_public", lambda address: True)
-    trusted, unknown = trustme.CA(), trustme.CA()
-    trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
-    with (
-        _TlsServer(_tls_context(trusted, "127.0.0.1")) as good,
-        _TlsServer(_tls_context(unknown, "127.0.0.1")) as self_signed,
-        _TlsServer(_tls_context(trusted, "elsewhere.example")) as wrong_name,
-        LocalWeb({"/": _TEXT}) as plain,
-    ):
-        no_tls = plain.url("/").replace("http:", "https:")
-        outcomes = run_fetch(
-            tmp_path, [good, self_signed, wrong_name, no_tls], allow_private_addresses=not guarded
-        ).outcomes
-    assert outcomes == {good: "ok", self_signed: "tls", wrong_name: "tls", no_tls: "tls"}
-
-
 def test_tls_bodies_without_a_length_end_with_close_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trusted = trustme.CA()
     trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
@@ -126,22 +106,6 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
             run_fetch(tmp_path, urls, allow_private_addresses=False)
         assert web.requests == []
     assert list(Fetched(tmp_path / "fetch", None).outcomes.values()) == ["private_address"] * 6
-
-
-def test_a_redirect_into_a_private_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One of the two servers counts as public here, so that a true redirect can be followed up to the guard.
-    with LocalWeb({"/ok": _TEXT}) as public, LocalWeb({"/secret": _TEXT}) as private:
-        public.pages["/in"] = redirect(private.url("/secret").replace("127.0.0.1", "127.0.0.2"))
-        public.pages["/by-name"] = redirect(f"http://localhost:{private.port}/secret")
-        resolve = socket.getaddrinfo
-        monkeypatch.setattr(
-            socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.2" if host == "localhost" else host, *rest)
-        )
-        monkeypatch.setattr("pipelines.stages.fetch.transport.is_public", lambda address: address == "127.0.0.1")
-        urls = [public.url(path) for path in ("/ok", "/in", "/by-name")]
-        fetched = run_fetch(tmp_path, urls, allow_private_addresses=False)
-        assert list(fetched.outcomes.values()) == ["ok", "private_address", "private_address"]
-        assert private.requests == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8 without setting it up")

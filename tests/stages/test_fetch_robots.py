@@ -95,10 +95,6 @@ def test_only_the_first_500_kib_of_robots_txt_count(tmp_path: Path) -> None:
     assert _outcomes(tmp_path, Answer(early, 200, _PLAIN), ["/a", "/b"]) == ["robots", "ok"]
 
 
-def test_a_hanging_robots_txt_disallows(tmp_path: Path) -> None:
-    assert _outcomes(tmp_path, lambda handler: time.sleep(3), ["/a"], timeout=0.5) == ["robots_unreachable"]
-
-
 def test_a_robots_txt_that_fails_once_is_retried(tmp_path: Path) -> None:
     answers = [Answer(b"", 503), Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)]
     assert _outcomes(tmp_path, answers, ["/a", "/b"], retries=1, max_wait=0.05) == ["ok", "robots"]
@@ -108,12 +104,6 @@ def test_redirects_of_robots_txt_to_other_hosts_are_followed(tmp_path: Path) -> 
     with LocalWeb({"/rules": Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)}) as other:
         to_other = Answer(b"", 301, {"Location": other.url("/rules")})
         assert _outcomes(tmp_path, to_other, ["/a", "/b"]) == ["ok", "robots"]
-
-
-def test_redirects_of_robots_txt_that_lead_nowhere_allow_everything(tmp_path: Path) -> None:
-    locations = ["/robots.txt", None, "ftp://example.org/"]
-    answers = [Answer(b"", 302, {} if location is None else {"Location": location}) for location in locations]
-    assert _outcomes_of_hosts(tmp_path, list(answers), ["/a"]) == [["ok"]] * 3
 
 
 def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_deadlock(tmp_path: Path) -> None:

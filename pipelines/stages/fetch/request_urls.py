@@ -30,6 +30,7 @@ def request_url(url: str) -> str:
         prepared.prepare_url(url.strip(), None)
         encoded = str(urldefragauth(str(prepared.url)))
         url_origin(encoded)
+        (urlsplit(encoded).hostname or "").encode("idna")  # labels must have 1 to 63 bytes
     except ValueError as error:  # what requests and urllib raise for URLs are all ValueErrors
         raise BadUrlError(str(error)) from error
     if not encoded.isascii():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import logging
 import socket
 import ssl
@@ -33,6 +34,10 @@ from pipelines.stages.fetch.addresses import PrivateAddressError, is_public, lit
 
 _CONNECT_TIMEOUT_S = 10.0
 _POOLS_PER_THREAD = 8
+# Of all headers of a response, and the framing of its body.
+_MAX_LINES_BYTES = 1 << 18
+# Visits wait with their cookies in the queue of the host that they were redirected to.
+_MAX_COOKIE_BYTES = 1 << 14
 
 # urllib3 otherwise reports malformed headers and discarded connections on standard error.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -60,11 +65,16 @@ class Attempt:
         """Whether the deadline has passed, or the attempt was aborted."""
         return self._aborted or time.monotonic() >= self.deadline
 
-    def use_socket(self, connected: socket.socket, peer: str | None) -> None:
-        """Set the socket on which the request is about to be sent."""
-        self._socket, self.connected, self.peer = connected, True, peer
+    def watch(self, connecting: socket.socket) -> None:
+        """Set the socket that `abort` shuts down."""
+        self._socket = connecting
         if self._aborted:
             self.abort()
+
+    def use_socket(self, connected: socket.socket, peer: str | None) -> None:
+        """Set the socket on which the request is about to be sent."""
+        self.connected, self.peer = True, peer
+        self.watch(connected)
 
     def require_close_notify(self) -> None:
         """Make a read raise SSLEOFError if the TLS connection ends without the message that says so.
@@ -136,7 +146,8 @@ class Client:
                 # says nothing about the page. The pool has dropped that connection, so the last try uses a new one.
                 if not attempt.reused or attempt.is_overdue:
                     raise
-        extract_cookies_to_jar(cookies, prepared, response.raw)  # type: ignore[no-untyped-call]
+        if sum(map(len, response.raw.headers.getlist("Set-Cookie"))) <= _MAX_COOKIE_BYTES:
+            extract_cookies_to_jar(cookies, prepared, response.raw)  # type: ignore[no-untyped-call]
         return response
 
     def abort_overdue(self) -> None:
@@ -165,14 +176,46 @@ def _current_attempt() -> Attempt | None:
     return cast(Attempt | None, getattr(_thread, "attempt", None))
 
 
+class _LimitedReader(io.BufferedReader):
+    """Limits the lines of a response, all together: headers, also of interim responses, sizes of chunks, trailers."""
+
+    _left = _MAX_LINES_BYTES
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(size)
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.HTTPException(f"more than {_MAX_LINES_BYTES:,} bytes of headers and sizes of chunks")
+        return line
+
+
 class _HttpResponse(http.client.HTTPResponse):
-    """Refuses negative sizes of chunks, and sizes that are not even plausible."""
+    """Refuses negative sizes of chunks, and sizes that are not even plausible; skips every interim response."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.fp = _LimitedReader(self.fp.detach())
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        # http.client skips only the first of these, but any may precede a response (RFC 9110, 15.2).
+        return version, 100 if status in range(102, 200) else status, reason
 
     def _read_next_chunk_size(self) -> int:
         size = int(super()._read_next_chunk_size())  # type: ignore[misc]
         if not 0 <= size < 1 << 60:
             raise http.client.HTTPException(f"chunk size {hex(size)[:40]}")
         return size
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Can be aborted in the handshake: OpenSSL does not return from it while it reads messages that mean nothing."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        attempt = _current_attempt()
+        if attempt is not None:
+            attempt.watch(self)
+        super().do_handshake(block)
 
 
 class _Connection(HTTPConnection):
@@ -183,6 +226,7 @@ class _Connection(HTTPConnection):
     """
 
     response_class = _HttpResponse
+    _used = False
 
     @property
     def is_connected(self) -> bool:
@@ -192,12 +236,14 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         super().connect()
+        self._used = False
         self._report_socket()
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        if self.sock is not None:
-            self._report_socket(reused=True)
+        if self.sock is not None:  # urllib3 connects before the first request with TLS, and with the request without
+            self._report_socket(reused=self._used)
         super().request(*arguments, **options)
+        self._used = True
 
     def _report_socket(self, reused: bool = False) -> None:
         attempt = _current_attempt()
@@ -289,6 +335,7 @@ def _tls_context(bundle: str | bool | None) -> ssl.SSLContext:
     """
     path = bundle if isinstance(bundle, str) else DEFAULT_CA_BUNDLE_PATH
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    context.sslsocket_class = _TlsSocket
     try:
         if storage.is_folder(path):
             context.load_verify_locations(capath=path)
