@@ -89,7 +89,7 @@ def test_the_other_links_go_on(hostile_run: _Run) -> None:
 
 
 def test_memory_time_and_requests_are_bounded(hostile_run: _Run) -> None:
-    # 90 MB, 7 s and 6 s of CPU time were measured on 2 cores at a load of 1; the deadlines alone take 4 s.
+    # 90 MB, 7 s and 6 to 8 s of CPU time were measured on 2 cores at a load of 1; the deadlines alone take 4 s.
     assert hostile_run.figures["memory"] < 250 << 20
     assert hostile_run.figures["seconds"] < 20
     assert hostile_run.figures["cpu_seconds"] < 12
