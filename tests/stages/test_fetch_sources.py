@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -283,10 +282,6 @@ def test_the_pages_of_an_earlier_fetch_are_taken_and_extracted(tmp_path: Path) -
     assert summary.records_out == 1
 
 
-_REAL = Path(os.environ.get("WEBTEXT_TEST_DATA", "/nowhere")) / "warc" / "test" / "data"
-
-
-@pytest.mark.skipif(not _REAL.is_dir(), reason="needs WEBTEXT_TEST_DATA with warcio's test files")
 @pytest.mark.parametrize(
     ("name", "url"),
     [
@@ -298,8 +293,8 @@ _REAL = Path(os.environ.get("WEBTEXT_TEST_DATA", "/nowhere")) / "warc" / "test" 
         ("example-wget-bad-target-uri.warc.gz", "http://example.com/"),
     ],
 )
-def test_real_archives_are_read(tmp_path: Path, name: str, url: str) -> None:
-    fetched = take_pages(tmp_path, [url], _REAL / name)
+def test_real_archives_are_read(shared_data: Path, tmp_path: Path, name: str, url: str) -> None:
+    fetched = take_pages(tmp_path, [url], shared_data / "warc" / "test" / "data" / name)
     [row] = fetched.rows
     assert (row["outcome"], row["source"], row["status"]) == ("ok", "warc", 200)
     assert b"</html>" in fetched.record(url).content_stream().read()
