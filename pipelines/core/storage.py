@@ -394,7 +394,9 @@ class HashingWriter(io.BufferedIOBase):
         return self.size_bytes
 
     def flush(self) -> None:
-        """Do nothing: the bytes are made durable when the file is published."""
+        """Hand the bytes to the operating system; they are made durable when the file is published."""
+        with translate_os_errors(self._path, "write"):
+            self._raw.flush()
 
 
 @contextlib.contextmanager
@@ -431,6 +433,29 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
         with contextlib.suppress(OSError):
             file_system.rm(temporary)
         raise
+
+
+@contextlib.contextmanager
+def gradual_write(path: str) -> Iterator[HashingWriter]:
+    """Yield a stream whose flushed bytes are in the file, even if the process is killed; durable when the block ends.
+
+    In an object store they appear when the block ends.
+    """
+    file_system, plain = _file_system(path)
+    if not isinstance(file_system, LocalFileSystem):
+        with atomic_write(path, durable=False) as stream:
+            yield stream
+        return
+    with translate_os_errors(path, "write"):
+        file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
+        raw = open(plain, "wb")  # noqa: SIM115 - closed below, where errors are reported
+    writer = HashingWriter(raw, path, durable=False)
+    try:
+        yield writer
+    finally:
+        with translate_os_errors(path, "write"), raw:
+            raw.flush()
+            os.fsync(raw.fileno())
 
 
 def write_bytes(path: str, data: bytes) -> None:

@@ -116,6 +116,17 @@ def test_a_host_is_given_up_after_many_failures_in_a_row(tmp_path: Path) -> None
     assert {(row["outcome"], row["status"]) for row in rows} == {("dropped.http_rate_limited", 429)}
 
 
+def test_a_host_is_given_up_sooner_after_timeouts(tmp_path: Path) -> None:
+    pages = {f"/{number}": hang for number in range(20)} | {"/ok": _TEXT}
+    with LocalWeb({"/ok": _TEXT}) as alive, LocalWeb(pages) as web:
+        urls = [alive.url("/ok"), *(web.url(path) for path in pages)]
+        fetched = run_fetch(tmp_path, urls, max_wait=0.0, timeout=0.2)
+        assert len(web.paths()) == 4
+    assert list(fetched.outcomes.values()) == ["ok"] + ["timeout"] * 21
+    details = [row["detail"] for row in read_rows(fetched.folder, "dropped")]
+    assert details[-1].startswith("not requested: the pages before it failed in a row (")
+
+
 @pytest.mark.parametrize(
     ("sites", "message"),
     [

@@ -41,5 +41,5 @@ class FetchContext:
 
     def latest(self, shard: LinkShard, links: Sequence[str]) -> pa.Table:
         """Return the latest outcome of each link of a shard that has one, in order of the links."""
-        tables = [segment.read_outcomes() for segment in open_segments(self.segments_folder(shard))]
+        tables = [segment.outcomes for segment in open_segments(self.segments_folder(shard))]
         return latest_outcomes([self.known_rows(shard, links), *tables])

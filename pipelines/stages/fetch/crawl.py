@@ -33,6 +33,8 @@ _TICK_S = 0.25
 # After this many failures in a row, the remaining links of a host get the same outcome without a request: a dead host
 # with a million links would otherwise delay its shard for months.
 GIVE_UP_AFTER = 20
+# Those that cost the most time count as so many.
+_TIMEOUT_FAILURES = 5
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
 
 # How often the activity is written and the stop file looked for: both may be in an object store.
@@ -217,9 +219,10 @@ class _Crawl:
             size = exchange.response.decoded_bytes
             self._record(Outcome(_link_of(visit), None, visit.url, exchange.status, exchange.started_at, size, offset))
             return
-        host.failures = host.failures + 1 if failure.reason in _HOST_FAILURES else 0
+        count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
+        host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
         if host.failures >= GIVE_UP_AFTER:
-            detail = f"not requested: {host.failures} pages in a row failed this way ({failure.detail})"
+            detail = f"not requested: the pages before it failed in a row ({failure.detail})"
             host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
         self._fail(visit, failure, exchange.status, exchange.started_at)
 

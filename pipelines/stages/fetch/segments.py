@@ -1,7 +1,8 @@
-"""Segments: the durable parts of a shard while it is fetched, so that a killed run loses minutes and not weeks.
+"""Segments: the parts of a shard while it is fetched, so that a killed run repeats only the requests under way.
 
-A segment is a WARC file, a Parquet file with the outcomes of some links in the order in which they became known, and,
-written last, a JSON file with the checksums of both: only a segment whose files match it counts.
+A segment is a WARC file and a journal of the outcomes of some links, in the order in which they became known. A line of
+the journal is the outcome and the size of the WARC file at that time, as JSON, behind a CRC-32 of both this JSON and
+the records since the line before. So a line counts only if the records to which it refers are on the disk, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import contextlib
 import dataclasses
 import datetime as dt
 import time
+import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,13 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.manifest import FileEntry, check_file
+from pipelines.core import storage
+from pipelines.core.errors import WebtextError
 from pipelines.core.records import INSTANT
 from pipelines.stages.fetch.outcomes import Outcome
 
-# A segment ends when any of these is reached.
+# A segment ends when any of these is reached. Only then is it safe from a loss of power, or in an object store at all.
 FLUSH_OUTCOMES = 1000
 FLUSH_BYTES = 64 << 20
 FLUSH_S = 30.0
@@ -47,37 +49,21 @@ SEGMENT_SCHEMA = pa.schema(
         pa.field("detail", pa.string()),
     ]
 )
+_TIMES = ("fetched_at", "captured_at")
 # Not an outcome: the link keeps that which it has, with other `archives` and `detail`.
 _ASKED = "asked"
 
 _WARC = "warc.gz"
-_OUTCOMES = "parquet"
-_CHECKSUMS = "json"
+_JOURNAL = "journal"
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A complete segment; it has no WARC file if no request was answered."""
+    """The intact part of a segment: its outcomes, and the bytes of the WARC file to which they refer."""
 
-    folder: str
-    number: int
-    files: tuple[FileEntry, ...]
-
-    @property
-    def warc_path(self) -> str | None:
-        """The path of the WARC file."""
-        name = _file_name(self.number, _WARC)
-        return storage.join(self.folder, name) if any(file.name == name for file in self.files) else None
-
-    @property
-    def warc_size_bytes(self) -> int:
-        """The size of the WARC file, 0 if there is none."""
-        return sum(file.size_bytes for file in self.files if file.name.endswith(_WARC))
-
-    def read_outcomes(self) -> pa.Table:
-        """Return the outcomes."""
-        path = storage.join(self.folder, _file_name(self.number, _OUTCOMES))
-        return pa.Table.from_batches(shards.read_batches(path), SEGMENT_SCHEMA)
+    warc_path: str
+    warc_size_bytes: int
+    outcomes: pa.Table
 
 
 class SegmentWriter:
@@ -85,12 +71,12 @@ class SegmentWriter:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        segments = open_segments(folder)
-        self._number = segments[-1].number + 1 if segments else 0
-        self._rows: list[Mapping[str, object]] = []
+        self._number = 1 + max(map(_number, storage.list_folder(folder)), default=-1)
         self._started_at = time.monotonic()
-        self._open_file = contextlib.ExitStack()
-        self._stream: storage.HashingWriter | None = None
+        self._outcomes = 0
+        self._checksum = 0
+        self._open_files = contextlib.ExitStack()
+        self._files: tuple[storage.HashingWriter, storage.HashingWriter] | None = None
 
     def __enter__(self) -> SegmentWriter:
         return self
@@ -102,47 +88,53 @@ class SegmentWriter:
 
     def append(self, records: bytes) -> int:
         """Append WARC records and return their offset in the file of the segment."""
-        if self._stream is None:
-            path = storage.join(self.folder, _file_name(self._number, _WARC))
-            self._stream = self._open_file.enter_context(storage.atomic_write(path))
-        offset = self._stream.size_bytes
-        self._stream.write(records)
+        warc, _ = self._segment()
+        offset = warc.size_bytes
+        warc.write(records)
+        self._checksum = zlib.crc32(records, self._checksum)
         return offset
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Add the outcome of a link."""
-        self._rows.append(_row(outcome))
+        self._add(_row(outcome))
 
     def add_asked(self, link: int, archives: str, detail: str) -> None:
         """Record that archives were asked for a link, without an answer that changes its outcome."""
-        row = dict.fromkeys(SEGMENT_SCHEMA.names) | {"link": link, "outcome": _ASKED, "bytes": 0}
-        row |= {"fetched_at": dt.datetime.now(dt.UTC), "archives": archives, "detail": detail[:_DETAIL_CHARACTERS]}
-        self._rows.append(row)
+        asked = {"link": link, "outcome": _ASKED, "bytes": 0, "fetched_at": dt.datetime.now(dt.UTC)}
+        self._add({**asked, "archives": archives, "detail": detail[:_DETAIL_CHARACTERS]})
 
     def flush_if_due(self) -> None:
         """Start a new segment if this one is large or old enough."""
-        size_bytes = self._stream.size_bytes if self._stream is not None else 0
+        size_bytes = self._files[0].size_bytes if self._files is not None else 0
         too_old = time.monotonic() - self._started_at >= FLUSH_S
-        if len(self._rows) >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
+        if self._outcomes >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
             self.flush()
 
     def flush(self) -> None:
-        """Make the segment durable, its checksums last, and start the next one."""
+        """Make the segment durable, and start the next one."""
         self._started_at = time.monotonic()
-        if self._stream is None and not self._rows:
-            return
-        files = []
-        if self._stream is not None:
-            self._open_file.close()
-            files.append(FileEntry(_file_name(self._number, _WARC), self._stream.size_bytes, self._stream.checksum))
-            self._stream = None
-        with shards.write_shard(self.folder, _file_name(self._number, _OUTCOMES), SEGMENT_SCHEMA) as written:
-            for row in self._rows:
-                written.writer.write(row)
-        entries = [dataclasses.asdict(file) for file in (*files, written.entry)]
-        storage.write_json(storage.join(self.folder, _file_name(self._number, _CHECKSUMS)), entries)
-        self._rows.clear()
-        self._number += 1
+        self._outcomes = self._checksum = 0
+        self._files = None
+        self._open_files.close()
+
+    def _segment(self) -> tuple[storage.HashingWriter, storage.HashingWriter]:
+        """Return the WARC file and the journal that are being written."""
+        if self._files is None:
+            stem = storage.join(self.folder, f"segment-{self._number:06d}")
+            self._number += 1
+            # Closed in reverse: in an object store, the journal must not be without its records.
+            journal = self._open_files.enter_context(storage.gradual_write(f"{stem}.{_JOURNAL}"))
+            self._files = self._open_files.enter_context(storage.gradual_write(f"{stem}.{_WARC}")), journal
+        return self._files
+
+    def _add(self, row: Mapping[str, object]) -> None:
+        warc, journal = self._segment()
+        line = msgspec.json.encode({**row, "warc_size_bytes": warc.size_bytes})
+        warc.flush()
+        journal.write(b"%08x %b\n" % (zlib.crc32(line, self._checksum), line))
+        journal.flush()
+        self._checksum = 0
+        self._outcomes += 1
 
 
 def latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
@@ -171,32 +163,37 @@ def _last_by_link(table: pa.Table, mask: pa.ChunkedArray) -> tuple[pa.Table, npt
 
 
 def open_segments(folder: str) -> list[Segment]:
-    """Return the intact segments of a folder in order, and remove everything else that a killed run left there."""
-    storage.remove_temporaries(folder)
-    names = storage.list_folder(folder)
-    segments = [segment for name in names if (segment := _read_intact(folder, name)) is not None]
-    keep = {_file_name(segment.number, suffix) for segment in segments for suffix in (_WARC, _OUTCOMES, _CHECKSUMS)}
-    for name in names:
-        if name not in keep:
-            storage.remove(storage.join(folder, name))
-    return segments
+    """Return the segments of a folder in order, up to the first damage in any of them."""
+    names = sorted(name for name in storage.list_folder(folder) if name.endswith(_JOURNAL))
+    return [_read_intact(storage.join(folder, name.removesuffix(_JOURNAL))) for name in names]
 
 
-def _file_name(number: int, suffix: str) -> str:
-    return f"segment-{number:06d}.{suffix}"
+def _read_intact(stem: str) -> Segment:
+    """Return a segment up to the first line that is torn, or that its records do not match."""
+    rows: list[dict[str, Any]] = []
+    size_bytes = 0
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(storage.open_read(stem + _JOURNAL))
+        warc = stack.enter_context(storage.open_read(stem + _WARC)) if storage.exists(stem + _WARC) else None
+        for line in journal:
+            try:
+                checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+                row = msgspec.json.decode(text)
+                grown = row["warc_size_bytes"] - size_bytes
+                records = warc.read(grown) if warc is not None and grown else b""
+                if int(checksum, 16) != zlib.crc32(text, zlib.crc32(records)):
+                    break
+                row |= {name: dt.datetime.fromisoformat(row[name]) for name in _TIMES if row.get(name)}
+            except (ValueError, TypeError, KeyError):  # whatever a disk may hold after a loss of power
+                break
+            rows.append(row)
+            size_bytes += grown
+    return Segment(stem + _WARC, size_bytes, pa.Table.from_pylist(rows, SEGMENT_SCHEMA))
 
 
-def _read_intact(folder: str, name: str) -> Segment | None:
-    """Return the segment of a file of checksums; None for another file, or if a checksum does not match."""
-    if not name.endswith(_CHECKSUMS):
-        return None
-    try:
-        files = msgspec.convert(storage.read_json(storage.join(folder, name)), tuple[FileEntry, ...])
-    except (InputError, ValueError):
-        return None
-    if any(check_file(folder, file) for file in files):
-        return None
-    return Segment(folder, int(name.split("-")[1].split(".")[0]), files)
+def _number(name: str) -> int:
+    """Return the number of the segment to which a file belongs."""
+    return int(name.split("-")[1].split(".")[0])
 
 
 def _row(outcome: Outcome) -> Mapping[str, object]:

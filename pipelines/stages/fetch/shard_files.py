@@ -39,11 +39,11 @@ def write_shard_files(
     The shard takes over the outcomes `known` and the files `warcs` of an earlier result; new pages are then in
     `pages-N-00001.warc.gz` and so on.
     """
-    tables = [segment.read_outcomes() for segment in segments]
+    tables = [segment.outcomes for segment in segments]
     started_at = min((time for table in tables if (time := pc.min(table["fetched_at"]).as_py())), default=None)
     warc_name = _next_warc_name(index, warcs)
     info = warcinfo_record(warc_name, started_at or dt.datetime.now(dt.UTC), warcinfo)
-    if not warcs or any(segment.warc_path for segment in segments):
+    if not warcs or any(segment.warc_size_bytes for segment in segments):
         warcs = (*warcs, _write_warc(output, warc_name, info, segments))
     outcomes = _with_final_offsets(tables, segments, len(info))
     has_record = outcomes["warc_offset"].is_valid()
@@ -81,10 +81,12 @@ def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]
     with storage.atomic_write(storage.join(output, name)) as stream:
         stream.write(info)
         for segment in segments:
-            if segment.warc_path is not None:
+            left = segment.warc_size_bytes
+            if left:
                 with storage.open_read(segment.warc_path) as source:
-                    while block := source.read(_COPY_BYTES):
+                    while left and (block := source.read(min(_COPY_BYTES, left))):
                         stream.write(block)
+                        left -= len(block)
     return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
