@@ -44,22 +44,12 @@ _CONCURRENCY = 32
 
 def start_fetch(urls: Path, output: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """Start the command with two workers in a process group of its own."""
-    command = [
-        sys.executable,
-        "-c",
-        _CODE,
-        "fetch",
-        "-i",
-        str(urls),
-        "-o",
-        str(output),
-        "--workers",
-        "2",
-        "-q",
-        "--contact",
-        "mailto:bench@example.org",
-    ]
-    return subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-c", _CODE, "fetch", "-i", str(urls), "-o", str(output), "--workers", "2", "-q"]
+    return subprocess.Popen(
+        [*command, "--contact", "mailto:bench@example.org", *arguments],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def process_memory(process: int) -> Iterator[int]:
