@@ -27,7 +27,7 @@ from pipelines.core.buckets import read_bucket
 from pipelines.core.executor import LocalExecutor
 from pipelines.stages.fetch.archive_index import (
     CAPTURE_SCHEMA,
-    IndexFile,
+    IndexPart,
     join_index,
     open_index,
     surt_key,
@@ -91,7 +91,7 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
     return random.integers(0, pages * 10 // 9, count), _START_S + random.integers(0, 4000, count) * _DAY_S
 
 
-def join(index: IndexFile, context: tuple[str, Sequence[str]]) -> int:
+def join(index: IndexPart, context: tuple[str, Sequence[str]]) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
     folder, wanted = context
     join_index(index, folder, f"captures-{index.name}", wanted, None)

@@ -8,12 +8,15 @@ keys no link lies are never read, so that one pass over the index serves any num
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
+import functools
+import itertools
+import re
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -53,14 +56,22 @@ CAPTURE_SCHEMA = pa.schema(
         pa.field("length", pa.int64(), nullable=False),
     ]
 )
+# The rows that are read from an index, and where they are in Common Crawl's columnar index.
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        *(pa.field(field.name, field.type) for field in list(CAPTURE_SCHEMA)[1:]),
+        pa.field("mime", pa.string()),
+    ]
+)
 _COLUMNS = {
     "url": "url",
     "captured_at": "fetch_time",
     "status": "fetch_status",
-    "mime": "content_mime_detected",
     "file": "warc_filename",
     "offset": "warc_record_offset",
     "length": "warc_record_length",
+    "mime": "content_mime_detected",
 }
 _KEY = "url_surtkey"
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -71,53 +82,24 @@ _CAPTURES_PER_LINK = 8
 _MAX_WANTED = 2_000_000
 # cluster.idx of one crawl has a hundred megabytes.
 _IDX_PARTS = 16
+_IDX_LINE = re.compile(r"([^ \t]*)[^\t]*\t([^\t]*)\t(\d+)\t(\d+)(?![^\t\n])")
 _PATHS_SUFFIX = ".paths"
 _LAST_KEY = chr(0x10FFFF)
 
 
-@dataclasses.dataclass(frozen=True)
-class IndexFile:
-    """The part of an index that one task joins: a Parquet file, or one of `parts` of a `cluster.idx`."""
+class Block(NamedTuple):
+    """Rows of an index from the key `first` to `last` or before; `read` returns those with some keys (`ROW_SCHEMA`)."""
 
-    path: str
-    number: int
-    part: int = 0
-    parts: int = 1
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"index-{self.number:05d}-{self.part:02d}"
-
-    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
-        """See `IndexPart`."""
-        return _idx_blocks(self) if self.path.endswith(".idx") else _parquet_blocks(stack, self.path)
+    first: str
+    last: str
+    read: Callable[[pa.StringArray], pa.Table]
 
 
-class IndexPart(Protocol):
-    """The part of an index that one task joins with the links."""
+class IndexPart(NamedTuple):
+    """The part of an index that one task joins with the links; its blocks can be read while they are open."""
 
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-
-    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
-        """Return its blocks, whose files are open until the stack is closed."""
-
-
-class Block(Protocol):
-    """Rows of an index between two keys."""
-
-    @property
-    def first(self) -> str:
-        """The first key."""
-
-    @property
-    def last(self) -> str:
-        """The last key, or one after it."""
-
-    def read(self, keys: pa.StringArray) -> pa.Table:
-        """Return the rows with one of the keys: `key` and the names of `_COLUMNS`."""
+    name: str
+    open_blocks: Callable[[], AbstractContextManager[Sequence[Block]]]
 
 
 def surt_key(url: str) -> str | None:
@@ -128,8 +110,8 @@ def surt_key(url: str) -> str | None:
         return None
 
 
-def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
-    """Return the tasks of an index: Parquet files (also by folder or glob), `cluster.idx`, or lists `*.paths`.
+def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
+    """Return the parts of an index: Parquet files (also by folder or glob), `cluster.idx`, or lists `*.paths`.
 
     A list, also compressed, names files relative to `records`, one per line, as Common Crawl publishes them. Raises
     InputError for other files.
@@ -145,18 +127,21 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
             files.append(path)
         else:
             files += inputs.expand_paths([path], (".parquet",), check_types=False)
-    tasks = []
+    index = []
     for number, path in enumerate(files):
-        if not path.endswith((".parquet", ".idx")):
+        if path.endswith(".idx"):
+            opens = [functools.partial(_open_idx, path, part) for part in range(_IDX_PARTS)]
+        elif path.endswith(".parquet"):
+            opens = [functools.partial(_open_parquet, path)]
+        else:
             raise InputError(f"{path}: is no index of Common Crawl; use *.parquet, cluster.idx or cc-index-table.paths")
-        parts = _IDX_PARTS if path.endswith(".idx") else 1
-        tasks += [IndexFile(path, number, part, parts) for part in range(parts)]
-    if not tasks:
+        index += [IndexPart(f"index-{number:05d}-{part:02d}", open_blocks) for part, open_blocks in enumerate(opens)]
+    if not index:
         raise InputError(f"{', '.join(paths)}: name no file of an index")
     if first := next((path for path in files if path.endswith(".parquet")), None):
-        with contextlib.ExitStack() as stack:
-            _parquet_blocks(stack, first)  # raises for other tables now, not after the live pages
-    return tasks
+        with _open_parquet(first):  # raises for other tables now, not after the live pages
+            pass
+    return index
 
 
 def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int | None, str | None]]) -> TaskResult:
@@ -167,7 +152,7 @@ def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int | N
     return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
-def join_index(index: IndexPart, output: str, name: str, wanted: Sequence[str], window_s: float | None) -> TaskResult:
+def join_index(part: IndexPart, output: str, name: str, wanted: Sequence[str], window_s: float | None) -> TaskResult:
     """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
 
     `wanted` are the files of `write_wanted`, in order of the shards. Captures further than `window_s` from the time of
@@ -175,16 +160,19 @@ def join_index(index: IndexPart, output: str, name: str, wanted: Sequence[str], 
     """
     with contextlib.ExitStack() as stack:
         groups = _wanted_groups(stack, wanted)
-        blocks = index.open_blocks(stack)
+        blocks = stack.enter_context(part.open_blocks())
         with write_buckets(storage.join(output, name), CAPTURE_SCHEMA) as written:
-            for part in _divided(blocks, groups):
-                _join_part(part, groups, window_s, written.writer)
+            for neighbors in _divided(blocks, groups):
+                for captures in _join_blocks(neighbors, groups, window_s):
+                    for batch in captures.combine_chunks().to_batches():
+                        written.writer.write(
+                            batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy()
+                        )
     progress.advance(1)
     return TaskResult(files=(written.entry(name),))
 
 
-@dataclasses.dataclass(frozen=True)
-class _WantedGroup:
+class _WantedGroup(NamedTuple):
     """A row group of the wanted links of a shard."""
 
     file: pq.ParquetFile
@@ -193,6 +181,11 @@ class _WantedGroup:
     first: str
     last: str
     rows: int
+
+    def read(self) -> pa.Table:
+        """Return the links with the number of their shard."""
+        links = self.file.read_row_group(self.row_group, ["key", "link", "at"], use_threads=False)
+        return links.append_column("shard", pa.repeat(pa.scalar(self.shard, pa.int32()), links.num_rows))
 
 
 def _wanted_groups(stack: contextlib.ExitStack, paths: Sequence[str]) -> list[_WantedGroup]:
@@ -228,42 +221,31 @@ def _overlapping(part: Sequence[Block], groups: Sequence[_WantedGroup]) -> list[
     return [group for group in groups if group.first <= last and group.last >= first]
 
 
-def _join_part(part: Sequence[Block], groups: Sequence[_WantedGroup], window_s: float | None, writer: Any) -> None:
-    chosen = _overlapping(part, groups)
+def _join_blocks(blocks: Sequence[Block], groups: Sequence[_WantedGroup], window_s: float | None) -> Iterator[pa.Table]:
+    chosen = _overlapping(blocks, groups)
     while chosen:
         # All at once, unless a single block has more links between its keys than memory should hold.
         count = max(1, int(np.searchsorted(np.cumsum([group.rows for group in chosen]), _MAX_WANTED, "right")))
-        tables = [
-            table.append_column("shard", pa.repeat(pa.scalar(group.shard, pa.int32()), table.num_rows))
-            for group in chosen[:count]
-            for table in [group.file.read_row_group(group.row_group, use_threads=False)]
-        ]
+        wanted = pa.concat_tables([group.read() for group in chosen[:count]]).sort_by("key")
         chosen = chosen[count:]
-        wanted = pa.concat_tables(tables).sort_by("key")
         counted = pc.value_counts(wanted["key"])
-        keys, counts = counted.field("values"), counted.field("counts").to_numpy()
-        ends = np.cumsum(counts)
-        for block in part:
+        keys = counted.field("values")
+        ends = np.cumsum(counted.field("counts"))
+        links_of_keys = pa.ListArray.from_arrays(np.append(0, ends), wanted.to_struct_array().combine_chunks())
+        for block in blocks:
             start = bisect_left(keys, block.first, key=_text)
             between = keys[start : bisect_right(keys, block.last, start, key=_text)]
             if len(between) and (rows := block.read(between)).num_rows:
-                # Every row with every link that has its key.
-                which = start + pc.index_in(rows["key"], value_set=between).to_numpy()
-                repeats = counts[which]
-                repeated = np.repeat(np.arange(len(which)), repeats)
-                within = np.arange(len(repeated)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-                links = wanted.take(ends[which][repeated] - repeats[repeated] + within).drop_columns(["key"])
-                captures = _useful(pa.table({**_columns(rows.take(repeated)), **_columns(links)}), window_s)
-                for batch in captures.combine_chunks().to_batches():
-                    writer.write(batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy())
+                key = pc.index_in(rows["key"].combine_chunks(), value_set=between)
+                links = links_of_keys[start:].take(key)
+                captures = rows.take(pc.list_parent_indices(links))
+                for name in ("link", "at", "shard"):
+                    captures = captures.append_column(name, links.flatten().field(name))
+                yield _useful(captures, window_s)
 
 
 def _text(key: pa.StringScalar) -> str:
     return str(key.as_py())
-
-
-def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _useful(captures: pa.Table, window_s: float | None) -> pa.Table:
@@ -271,9 +253,8 @@ def _useful(captures: pa.Table, window_s: float | None) -> pa.Table:
     status = captures["status"]
     is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(_PAGE_TYPES)))
     captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(_REDIRECTS, status.type))))
-    at = captures["at"].to_numpy()
-    seconds = captures["captured_at"].cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
-    distance = np.where(np.isnan(at), -seconds, abs(seconds - at)) if at.dtype.kind == "f" else abs(seconds - at)
+    seconds = captures["captured_at"].cast(pa.timestamp("s")).cast(pa.int64())
+    distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
     link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
     order = np.lexsort((distance, captures["status"].to_numpy() != 200, link, shard))
     if window_s is not None:
@@ -283,103 +264,79 @@ def _useful(captures: pa.Table, window_s: float | None) -> pa.Table:
     return captures.take(pa.array(order[rank < _CAPTURES_PER_LINK]))
 
 
-@dataclasses.dataclass(frozen=True)
-class _ParquetBlock:
-    """A row group of the columnar index."""
-
-    path: str
-    file: pq.ParquetFile
-    row_group: int
-    first: str
-    last: str
-
-    def read(self, keys: pa.StringArray) -> pa.Table:
-        """See `Block.read`. The other columns are read only if the key occurs."""
-        with shards.damage_reported(self.path):
-            read = self.file.read_row_group
-            found = read(self.row_group, [_KEY], use_threads=False)[_KEY].cast(pa.string())
-            is_wanted = pc.is_in(found, value_set=keys)
-            if not pc.any(is_wanted).as_py():
-                return pa.table({"key": found[:0], **{name: pa.nulls(0, _TYPES[name]) for name in _COLUMNS}})
-            rows = read(self.row_group, list(_COLUMNS.values()), use_threads=False).filter(is_wanted)
-            columns = {name: rows[column].cast(_TYPES[name]) for name, column in _COLUMNS.items()}
-            return pa.table({"key": found.filter(is_wanted), **columns})
+@contextlib.contextmanager
+def _open_parquet(path: str) -> Iterator[list[Block]]:
+    """Yield the row groups of a file of the columnar index."""
+    with shards.open_stream(path) as stream:
+        file = shards.open_parquet(stream, path)
+        names = file.schema_arrow.names
+        shards.require_columns(path, names, [_KEY, *_COLUMNS.values()])
+        columns = [file.metadata.row_group(number).column(names.index(_KEY)) for number in range(file.num_row_groups)]
+        read = functools.partial(_read_row_group, path, file)
+        yield [Block(*_key_range(column), functools.partial(read, number)) for number, column in enumerate(columns)]
 
 
-_TYPES = {name: CAPTURE_SCHEMA.field(name).type if name != "mime" else pa.string() for name in _COLUMNS}
+def _read_row_group(path: str, file: pq.ParquetFile, number: int, keys: pa.StringArray) -> pa.Table:
+    """See `Block`. The other columns are read only if a key occurs."""
+    with shards.damage_reported(path):
+        present = file.read_row_group(number, [_KEY], use_threads=False)[_KEY].cast(pa.string())
+        is_wanted = pc.is_in(present, value_set=keys)
+        if not pc.any(is_wanted).as_py():
+            return ROW_SCHEMA.empty_table()
+        rows = file.read_row_group(number, list(_COLUMNS.values()), use_threads=False).filter(is_wanted)
+        columns = [present.filter(is_wanted), *(rows[column] for column in _COLUMNS.values())]
+        return pa.table(columns, ["key", *_COLUMNS]).cast(ROW_SCHEMA)
 
 
-def _parquet_blocks(stack: contextlib.ExitStack, path: str) -> list[Block]:
-    file = shards.open_parquet(stack.enter_context(shards.open_stream(path)), path)
-    shards.require_columns(path, file.schema_arrow.names, [_KEY, *_COLUMNS.values()])
-    column = file.schema_arrow.names.index(_KEY)
-    return [
-        _ParquetBlock(path, file, number, *_key_range(file.metadata.row_group(number).column(column)))
-        for number in range(file.num_row_groups)
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class _CdxBlock:
-    """A gzip member of a `cdx-*.gz`."""
-
-    path: str
-    offset: int
-    length: int
-    first: str
-    last: str
-
-    def read(self, keys: pa.StringArray) -> pa.Table:
-        """See `Block.read`."""
-        wanted = {key.encode(): key for key in keys.to_pylist()}
-        data = storage.read_range(self.path, self.offset, self.length)
-        rows: dict[str, list[Any]] = {name: [] for name in ("key", *_COLUMNS)}
-        try:
-            for line in zlib.decompress(data, 16 + zlib.MAX_WBITS).splitlines():
-                key, _, rest = line.partition(b" ")
-                if key in wanted:
-                    time, _, text = rest.partition(b" ")
-                    fields = msgspec.json.decode(text, type=dict[str, str])
-                    values = [wanted[key], fields["url"], _instant(time.decode()), _status(fields)]
-                    values += [fields.get("mime-detected") or fields.get("mime"), fields["filename"]]
-                    for column, value in zip(
-                        rows, [*values, int(fields["offset"]), int(fields["length"])], strict=True
-                    ):
-                        rows[column].append(value)
-        except (zlib.error, ValueError, KeyError) as error:
-            raise InputError(f"{self.path}: is damaged at offset {self.offset} ({error})") from error
-        return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in rows.items()})
-
-
-def _status(fields: dict[str, str]) -> int:
-    return int(status) if (status := fields.get("status", "")).isdigit() else 0
-
-
-def _instant(digits: str) -> dt.datetime:
-    return dt.datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
-
-
-def _idx_blocks(index: IndexFile) -> list[Block]:
-    """Return the blocks whose lines of a `cluster.idx` begin in one part of it."""
-    size = storage.size_bytes(index.path)
-    start, end = (size * (index.part + step) // index.parts for step in (0, 1))
-    blocks: list[Block] = []
-    previous: list[str] = []
-    folder = storage.parent(index.path)
-    with storage.open_read(index.path, start=max(0, start - 1), size=end - start) as stream:
+def _open_idx(path: str, part: int) -> AbstractContextManager[list[Block]]:
+    """Return the blocks whose lines of a `cluster.idx` begin in one part of it: gzip members of a `cdx-*.gz`."""
+    size = storage.size_bytes(path)
+    start, end = (size * step // _IDX_PARTS for step in (part, part + 1))
+    members: list[tuple[str, str, int, int]] = []  # the last begins in the next part
+    position = -1
+    with storage.open_read(path, start=max(0, start - 1), size=end - start) as stream:
         if start:
             stream.readline()  # the rest of the line that begins in the part before
-        while True:
-            is_last = stream.tell() >= end
+        while position < end:
+            position = stream.tell()
             line = stream.readline().decode("utf-8", "replace")
-            fields = line.rstrip("\n").split("\t")
-            if line and (len(fields) < 4 or not (fields[2].isdigit() and fields[3].isdigit())):
-                raise InputError(f"{index.path}: {line[:80]!r} is no line of a cluster.idx")
-            first = fields[0].partition(" ")[0] if line else _LAST_KEY
-            if previous:
-                path = storage.join(folder, previous[1])
-                key = previous[0].partition(" ")[0]
-                blocks.append(_CdxBlock(path, int(previous[2]), int(previous[3]), key, first))
-            if is_last or not line:
-                return blocks
-            previous = fields
+            match = _IDX_LINE.match(line)
+            if line and not match:
+                raise InputError(f"{path}: {line[:80]!r} is no line of a cluster.idx")
+            key, name, offset, length = match.groups() if match else (_LAST_KEY, "", "0", "0")
+            members.append((key, storage.join(storage.parent(path), name), int(offset), int(length)))
+            if not line:
+                break
+    return nullcontext(
+        [
+            Block(key, following[0], functools.partial(_read_cdx, path, offset, length))
+            for (key, path, offset, length), following in itertools.pairwise(members)
+        ]
+    )
+
+
+def _read_cdx(path: str, offset: int, length: int, keys: pa.StringArray) -> pa.Table:
+    """See `Block`."""
+    wanted = {key.encode(): key for key in keys.to_pylist()}
+    rows = []
+    try:
+        for line in zlib.decompress(storage.read_range(path, offset, length), 16 + zlib.MAX_WBITS).splitlines():
+            key, _, rest = line.partition(b" ")
+            if key in wanted:
+                time, _, text = rest.partition(b" ")
+                fields = msgspec.json.decode(text, type=dict[str, str])
+                rows.append(
+                    {
+                        "key": wanted[key],
+                        "url": fields["url"],
+                        "captured_at": dt.datetime.strptime(time.decode(), "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC),
+                        "status": int(status) if (status := fields.get("status", "")).isdigit() else 0,
+                        "file": fields["filename"],
+                        "offset": int(fields["offset"]),
+                        "length": int(fields["length"]),
+                        "mime": fields.get("mime-detected") or fields.get("mime"),
+                    }
+                )
+    except (zlib.error, ValueError, KeyError) as error:
+        raise InputError(f"{path}: is damaged at offset {offset} ({error})") from error
+    return pa.Table.from_pylist(rows, ROW_SCHEMA)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,7 +30,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.core.text_readers import parse_instant
 from pipelines.core.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
-from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, Block
+from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.context import FetchContext
@@ -124,7 +126,10 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     else:
         run.map(lambda one: _index_files(one, run, source, digits), archives, phase=phase, work=True, serial=True)
     prefixes = ["".join(prefix) for prefix in itertools.product("0123456789abcdef", repeat=digits)]
-    index = [_IndexBucket(run.output, len(archives), prefix) for prefix in prefixes]
+    index = [
+        IndexPart(f"index-{prefix or 'all'}", functools.partial(_open_bucket, run.output, len(archives), prefix))
+        for prefix in prefixes
+    ]
     look_up(run, link_shards, context, Lookup(token, _key, _read_page, 1 + context.config.max_redirects), index)
 
 
@@ -242,40 +247,22 @@ def _or_none(cells: Iterator[str | BadRow | None]) -> Iterator[str | BadRow | No
         yield from itertools.repeat(None)
 
 
-@dataclasses.dataclass(frozen=True)
-class _IndexBucket:
-    """The rows of all index files, from the first to the last of `count`, whose keys begin with a prefix: one block."""
+def _open_bucket(folder: str, count: int, prefix: str) -> AbstractContextManager[list[Block]]:
+    """Return the block of the rows in all index files, of `count`, whose keys begin with a prefix."""
+    bucket = int(prefix or "0", 16)
+    read = functools.partial(_read_bucket, folder, count, bucket)
+    return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
-    folder: str
-    count: int
-    prefix: str
 
-    @property
-    def name(self) -> str:
-        return f"index-{self.prefix or 'all'}"
-
-    @property
-    def first(self) -> str:
-        return self.prefix
-
-    @property
-    def last(self) -> str:
-        return f"{self.prefix}~"  # after all digits
-
-    def open_blocks(self, stack: contextlib.ExitStack) -> Sequence[Block]:
-        """See `IndexPart`."""
-        return [self]
-
-    def read(self, keys: pa.StringArray) -> pa.Table:
-        """See `Block.read`."""
-        batches = [_INDEX_SCHEMA.empty_table()]
-        for start in range(0, self.count, _INDEX_FILES):
-            numbers = range(start, min(start + _INDEX_FILES, self.count))
-            paths = [storage.join(self.folder, _index_file(number)) for number in numbers]
-            rows = pa.Table.from_batches(read_bucket(paths, _INDEX_SCHEMA, int(self.prefix or "0", 16)), _INDEX_SCHEMA)
-            batches.append(rows.filter(pc.is_in(rows["key"], value_set=keys)))
-        rows = pa.concat_tables(batches)
-        return rows.append_column("mime", pa.repeat(pa.scalar("text/html"), rows.num_rows))  # others are left out
+def _read_bucket(folder: str, count: int, bucket: int, keys: pa.StringArray) -> pa.Table:
+    """See `Block`."""
+    batches = [_INDEX_SCHEMA.empty_table()]
+    for start in range(0, count, _INDEX_FILES):
+        paths = [storage.join(folder, _index_file(number)) for number in range(count)[start : start + _INDEX_FILES]]
+        rows = pa.Table.from_batches(read_bucket(paths, _INDEX_SCHEMA, bucket), _INDEX_SCHEMA)
+        batches.append(rows.filter(pc.is_in(rows["key"], value_set=keys)))
+    rows = pa.concat_tables(batches)
+    return rows.append_column("mime", pa.repeat(pa.scalar("text/html"), rows.num_rows))  # others are left out
 
 
 def _read_page(fetch: FetchContext, row: dict[str, Any]) -> Capture:
