@@ -26,7 +26,7 @@ from pipelines.core.retry import RetryPolicy
 from pipelines.core.run import RunOptions
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import common_crawl, lookups
+from pipelines.stages.fetch import archives, lookups
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
@@ -285,7 +285,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     urls = [web.url(f"/{number}") for number in range(18)]
     (tmp_path / "whole").mkdir()
     whole = _fetch_links(tmp_path / "whole", urls, **_crawl(tmp_path / "crawl"))
-    read = common_crawl.read_record
+    read = archives.read_record
     asked: list[int] = []
 
     def stop(*arguments: Any) -> Any:
@@ -295,7 +295,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
         return read(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(common_crawl, "read_record", stop)
+        patch.setattr(archives, "read_record", stop)
         patch.setattr(lookups, "_READ_AHEAD", 1)
         with pytest.raises(KeyboardInterrupt):
             _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))

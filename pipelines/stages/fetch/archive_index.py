@@ -95,11 +95,14 @@ class Block(NamedTuple):
     read: Callable[[pa.StringArray], pa.Table]
 
 
+_OpenBlocks = Callable[[], AbstractContextManager[Sequence[Block]]]
+
+
 class IndexPart(NamedTuple):
     """The part of an index that one task joins with the links; its blocks can be read while they are open."""
 
     name: str
-    open_blocks: Callable[[], AbstractContextManager[Sequence[Block]]]
+    open_blocks: _OpenBlocks
 
 
 def surt_key(url: str) -> str | None:
@@ -130,7 +133,7 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
     index = []
     for number, path in enumerate(files):
         if path.endswith(".idx"):
-            opens = [functools.partial(_open_idx, path, part) for part in range(_IDX_PARTS)]
+            opens: list[_OpenBlocks] = [functools.partial(_open_idx, path, part) for part in range(_IDX_PARTS)]
         elif path.endswith(".parquet"):
             opens = [functools.partial(_open_parquet, path)]
         else:

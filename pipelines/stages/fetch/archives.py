@@ -6,15 +6,21 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from pipelines.core import storage
 from pipelines.core.errors import UsageError
 from pipelines.core.run import StageRun
-from pipelines.stages.fetch.archive_index import open_index
-from pipelines.stages.fetch.common_crawl import ask_common_crawl
+from pipelines.stages.fetch.archive_index import open_index, surt_key
+from pipelines.stages.fetch.captures import Capture, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.lookups import Lookup, look_up
 from pipelines.stages.fetch.wayback import ask_wayback
+
+# How often a page is looked up in Common Crawl: once, and after each redirect.
+_LOOKUPS = 4
 
 
 def archives_input(config: FetchConfig) -> str | None:
@@ -38,10 +44,16 @@ def archives_input(config: FetchConfig) -> str | None:
 
 def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext) -> None:
     """Ask each archive for the pages that are still missing."""
-    for name in context.config.archive:
+    config = context.config
+    for name in config.archive:
         if name == "commoncrawl":
             # A page that one index lacks, another may have.
-            index = hashlib.sha256("\n".join(context.config.cc_index).encode()).hexdigest()[:8]
-            ask_common_crawl(run, link_shards, context, f"{name}:{index}")
+            names = hashlib.sha256("\n".join(config.cc_index).encode()).hexdigest()[:8]
+            index = open_index(config.cc_index, config.cc_records)
+            look_up(run, link_shards, context, Lookup(f"{name}:{names}", surt_key, _read_capture, _LOOKUPS), index)
         else:
             ask_wayback(run, link_shards, context, name)
+
+
+def _read_capture(fetch: FetchContext, row: dict[str, Any]) -> Capture:
+    return read_record(storage.join(fetch.config.cc_records, row["file"]), row, fetch.config.max_bytes)

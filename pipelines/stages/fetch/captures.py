@@ -69,6 +69,11 @@ class Capture(NamedTuple):
     response: Response
     record: str
 
+    def warc_record(self, origin: Mapping[str, str]) -> bytes:
+        """Return it as a WARC record, with headers about its origin."""
+        date = self.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return response_record(self.url, date, self.response, {**origin, "WARC-Truncated": self.response.truncated})
+
 
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard that an archive is to be asked for, by their latest outcomes."""
@@ -97,15 +102,17 @@ def _link_times(shard: LinkShard) -> list[int | None] | None:
     ]
 
 
-def record_capture(writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture) -> None:
-    """Store an archived page, and the outcome of its link."""
-    headers = {
-        "WARC-Source-URI": capture.record,
-        "WARC-Source-Archive": token,
-        "WARC-Truncated": capture.response.truncated,
-    }
-    date = capture.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    offset = writer.append(response_record(capture.url, date, capture.response, headers))
+def record_answer(
+    writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture | None, refused: Mapping[str, int]
+) -> None:
+    """Store the page that an archive has of a link; without one, the link keeps its outcome, with what was refused."""
+    archive = token.partition(":")[0]
+    archives = ",".join(filter(None, (wanted.archives, token)))
+    if capture is None:
+        why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
+        writer.add_asked(wanted.link, archives, "; ".join(filter(None, (wanted.detail, f"{archive}: {why}"))))
+        return
+    origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
     outcome = Outcome(
         wanted.link,
         None,
@@ -113,23 +120,13 @@ def record_capture(writer: SegmentWriter, wanted: Wanted, token: str, capture: C
         capture.response.status,
         dt.datetime.now(dt.UTC),
         capture.response.decoded_bytes,
-        offset,
-        source=token.partition(":")[0],
+        writer.append(capture.warc_record(origin)),
+        source=archive,
         captured_at=capture.captured_at,
         captured_days=None if wanted.at is None else round((capture.captured_at.timestamp() - wanted.at) / 86400),
-        archives=_with(wanted.archives, token),
+        archives=archives,
     )
     writer.add_outcome(outcome)
-
-
-def record_miss(writer: SegmentWriter, wanted: Wanted, token: str, why: str) -> None:
-    """Record that an archive has no page of a link, whose outcome stays."""
-    detail = "; ".join(filter(None, (wanted.detail, f"{token.partition(':')[0]}: {why}")))
-    writer.add_asked(wanted.link, _with(wanted.archives, token), detail)
-
-
-def _with(archives: str, token: str) -> str:
-    return ",".join(filter(None, (archives, token)))
 
 
 def usable_response(response: Response, url: str, wanted: Wanted, config: FetchConfig) -> Response:

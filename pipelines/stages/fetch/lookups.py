@@ -22,8 +22,7 @@ from pipelines.stages.fetch.captures import (
     CaptureError,
     Wanted,
     is_same_page,
-    record_capture,
-    record_miss,
+    record_answer,
     usable_response,
     wanted_links,
 )
@@ -129,13 +128,10 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
             )
             for link, (capture, target, refused) in zip(part, found, strict=True):
                 counts.update(refused)
-                if capture is not None:
-                    record_capture(writer, wanted[link], lookup.token, capture)
-                elif target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
+                if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
                     redirects.append((key, link, int(target.captured_at.timestamp()), target.url))
                 else:
-                    why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
-                    record_miss(writer, wanted[link], lookup.token, why)
+                    record_answer(writer, wanted[link], lookup.token, capture, refused)
                 progress.advance(1)
             writer.flush_if_due()
     result = write_wanted(fetch.output, lookup.following.wanted(shard), redirects)

@@ -30,7 +30,7 @@ from pipelines.core.manifest import FileEntry
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.core.text_readers import parse_instant
 from pipelines.core.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
-from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, Block, IndexPart
+from pipelines.stages.fetch.archive_index import ROW_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.context import FetchContext
@@ -41,9 +41,7 @@ from pipelines.stages.fetch.lookups import Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.visit import REDIRECTS, page_failure
-from pipelines.stages.fetch.warc import response_record
 
-_INDEX_SCHEMA = pa.schema([pa.field("key", pa.string(), nullable=False), *list(CAPTURE_SCHEMA)[1:]])
 _BATCH_ROWS = 4096
 # The index has 1, 16 or 256 buckets, by the size of the input.
 _BUCKET_BYTES = 256 << 20
@@ -53,26 +51,11 @@ _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "applicat
 _NAMED = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class PageSource:
-    """The files of `--source warc`, or of `--source files` the table and the files below its folder."""
+class PageSource(NamedTuple):
+    """The files of `--source warc`, or of `--source files` the names below its folder."""
 
-    kind: str
-    files: tuple[str, ...]
-    folder: str
-    table: str | None
+    files: Sequence[str]
     fingerprint: str
-
-
-class _Archive(NamedTuple):
-    """The WARC or ARC file that one task indexes."""
-
-    path: str
-    number: int
-
-    @property
-    def name(self) -> str:
-        return f"source-{self.number:05d}"
 
 
 def open_source(config: FetchConfig) -> PageSource | None:
@@ -89,7 +72,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
             raise UsageError("--source warc: needs --pages, WARC or ARC files, and no --urls")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
-        return PageSource(kind, tuple(files), "", None, inputs.fingerprint_files(files, names))
+        return PageSource(files, inputs.fingerprint_files(files, names))
     if len(config.pages) != 1 or not table or not storage.is_folder(config.pages[0]):
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
     if not strip_compression(table).endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
@@ -97,8 +80,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
     folder = storage.absolute_path(config.pages[0]).rstrip("/")
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
-    fingerprint = inputs.fingerprint_files([table, *files], [storage.basename(table), *names])
-    return PageSource(kind, tuple(names), config.pages[0], table, fingerprint)
+    return PageSource(names, inputs.fingerprint_files([table, *files], [storage.basename(table), *names]))
 
 
 def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, writer: SegmentWriter) -> None:
@@ -114,20 +96,22 @@ def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, wr
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
     """Store the page of each link that the source has."""
-    token = f"{source.kind}:{source.fingerprint[:8]}"
-    sized = source.files if source.table is None else [source.table]
-    size_bytes = sum(storage.map_files(storage.size_bytes, sized, are_local=storage.are_local(sized)))
+    token = f"{context.config.source}:{source.fingerprint[:8]}"
+    table = context.config.urls
+    files = [table] if table else source.files
+    size_bytes = sum(storage.map_files(storage.size_bytes, files, are_local=storage.are_local(files)))
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
-    archives = [_Archive(path, number) for number, path in enumerate(source.files if source.table is None else [""])]
     phase = f"{token.replace(':', '-')}-source"
-    if source.table is None:
-        task = (context, digits)
-        run.map(_index_archive, archives, task, phase=phase, work=True, total=len(archives), unit="files")
+    if table:
+        run.once(phase, lambda: _index_files(run, table, context.config.pages[0], source.files, digits), work=True)
     else:
-        run.map(lambda one: _index_files(one, run, source, digits), archives, phase=phase, work=True, serial=True)
+        task, archives = (context, digits), list(enumerate(files))
+        run.map(
+            _index_archive, archives, task, name=_archive_name, phase=phase, work=True, total=len(files), unit="files"
+        )
     prefixes = ["".join(prefix) for prefix in itertools.product("0123456789abcdef", repeat=digits)]
     index = [
-        IndexPart(f"index-{prefix or 'all'}", functools.partial(_open_bucket, run.output, len(archives), prefix))
+        IndexPart(f"index-{prefix or 'all'}", functools.partial(_open_bucket, run.output, len(files), prefix))
         for prefix in prefixes
     ]
     look_up(run, link_shards, context, Lookup(token, _key, _read_page, 1 + context.config.max_redirects), index)
@@ -141,25 +125,30 @@ def _index_file(number: int) -> str:
     return f"{WORK}/source-{number:05d}"
 
 
-def _index_archive(archive: _Archive, context: tuple[FetchContext, int]) -> TaskResult:
+def _archive_name(archive: tuple[int, str]) -> str:
+    return f"source-{archive[0]:05d}"
+
+
+def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) -> TaskResult:
     """Write the position of each page and redirect in a WARC or ARC file.
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
+    number, path = archive
     fetch, digits = context
-    index_file = _index_file(archive.number)
+    index_file = _index_file(number)
     copy_file = f"{index_file}.warc.gz"
     counts = Counter[str]()
     with contextlib.ExitStack() as stack:
-        index = stack.enter_context(write_buckets(storage.join(fetch.output, index_file), _INDEX_SCHEMA))
+        index = stack.enter_context(write_buckets(storage.join(fetch.output, index_file), ROW_SCHEMA))
         copy_path = storage.join(fetch.output, copy_file)
         copy = None
-        if not has_members(archive.path):
+        if not has_members(path):
             copy = stack.enter_context(storage.atomic_write(copy_path, durable=False))
         max_bytes = -1 if copy is None else fetch.config.max_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
-            for record in read_archive(archive.path, lambda record: capture_of(record, max_bytes)):
+            for record in read_archive(path, lambda record: capture_of(record, max_bytes)):
                 if (capture := record.content) is None:
                     continue
                 response = dataclasses.replace(capture.response, body=b"")
@@ -167,14 +156,16 @@ def _index_archive(archive: _Archive, context: tuple[FetchContext, int]) -> Task
                 if not record.is_intact:
                     counts["source_damaged"] += 1
                 elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
-                    path, offset, length = archive.path, record.offset, record.length
+                    place = path, record.offset, record.length
                     if copy is not None:
-                        stored = _copied(capture, f"{path}#{offset}+{length}")
-                        path, offset, length = copy_path, copy.size_bytes, len(stored)
+                        coded = dataclasses.replace(capture.response, coding=response.header("content-encoding"))
+                        origin = {COPY_OF: f"{path}#{record.offset}+{record.length}"}
+                        stored = capture._replace(response=coded).warc_record(origin)
+                        place = copy_path, copy.size_bytes, len(stored)
                         copy.write(stored)
                     status = response.status if is_redirect else 200
                     counts["source_pages"] += not is_redirect
-                    yield _key(capture.url), capture.url, capture.captured_at, status, path, offset, length
+                    yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
         _write_index(index.writer, rows(), digits)
     progress.advance(1)
@@ -184,26 +175,19 @@ def _index_archive(archive: _Archive, context: tuple[FetchContext, int]) -> Task
     return TaskResult(counts=counts, files=tuple(files))
 
 
-def _copied(capture: Capture, place: str) -> bytes:
-    response = dataclasses.replace(capture.response, coding=capture.response.header("content-encoding"))
-    date = capture.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return response_record(capture.url, date, response, {COPY_OF: place, "WARC-Truncated": response.truncated})
-
-
 def _write_index(writer: BucketWriter, rows: Iterable[tuple[Any, ...]], digits: int) -> None:
     iterator = iter(rows)
     while part := list(itertools.islice(iterator, _BATCH_ROWS)):
         columns = zip(*part, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
         buckets = [int(row[0][:digits] or "0", 16) for row in part]
-        writer.write(pa.RecordBatch.from_arrays(arrays, schema=_INDEX_SCHEMA), buckets)
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
 
 
-def _index_files(task: _Archive, run: StageRun, source: PageSource, digits: int) -> TaskResult:
+def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], digits: int) -> TaskResult:
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
-    assert source.table is not None
-    table, index_file = source.table, _index_file(task.number)
-    unnamed = dict.fromkeys(source.files)
+    index_file = _index_file(0)
+    unnamed = dict.fromkeys(names)
     known, missing = frozenset(unnamed), list[str]()
     named = zip(read_urls(table, "url"), read_urls(table, "file"), strict=True)
     dates = _or_none(read_urls(table, "fetched_at"))
@@ -215,16 +199,16 @@ def _index_files(task: _Archive, run: StageRun, source: PageSource, digits: int)
                 missing.append(f"{name or 'row'} ({number:,})")
                 continue
             unnamed.pop(name, None)
-            path = storage.join(source.folder, name)
+            path = storage.join(folder, name)
             at = parse_instant(date) if isinstance(date, str) else None
             if at is None and not (date is None or (isinstance(date, BadRow) and date.reason == "no_field")):
                 text = date if isinstance(date, str) else date.content.decode("utf-8", "replace")
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({text[:60]!r})")
-            yield _key(url), url, at or storage.modified_at(path), 200, path, 0, 0
+            yield _key(url), url, at or storage.modified_at(path), 200, path, 0, 0, "text/html"
 
-    with write_buckets(storage.join(run.output, index_file), _INDEX_SCHEMA) as index:
+    with write_buckets(storage.join(run.output, index_file), ROW_SCHEMA) as index:
         _write_index(index.writer, rows(), digits)
-    below = f"below {source.folder}"
+    below = f"below {folder}"
     if missing:
         problem = plural(len(missing), "row has no URL, or", "rows have no URL, or")
         run.note(f"{table}: {problem} no file {below}: {_first(missing)}")
@@ -256,13 +240,12 @@ def _open_bucket(folder: str, count: int, prefix: str) -> AbstractContextManager
 
 def _read_bucket(folder: str, count: int, bucket: int, keys: pa.StringArray) -> pa.Table:
     """See `Block`."""
-    batches = [_INDEX_SCHEMA.empty_table()]
+    batches = [ROW_SCHEMA.empty_table()]
     for start in range(0, count, _INDEX_FILES):
         paths = [storage.join(folder, _index_file(number)) for number in range(count)[start : start + _INDEX_FILES]]
-        rows = pa.Table.from_batches(read_bucket(paths, _INDEX_SCHEMA, bucket), _INDEX_SCHEMA)
+        rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
         batches.append(rows.filter(pc.is_in(rows["key"], value_set=keys)))
-    rows = pa.concat_tables(batches)
-    return rows.append_column("mime", pa.repeat(pa.scalar("text/html"), rows.num_rows))  # others are left out
+    return pa.concat_tables(batches)
 
 
 def _read_page(fetch: FetchContext, row: dict[str, Any]) -> Capture:

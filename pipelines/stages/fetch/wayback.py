@@ -24,8 +24,7 @@ from pipelines.stages.fetch.captures import (
     CaptureError,
     Wanted,
     is_same_page,
-    record_capture,
-    record_miss,
+    record_answer,
     usable_response,
     wanted_links,
 )
@@ -42,6 +41,7 @@ _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0)
 # After a 429 without Retry-After; those who ask on are blocked for an hour.
 _REFUSED_S = 60.0
+_STAMP = "%Y%m%d%H%M%S"
 _PLAYBACK = re.compile(r"/web/(\d{14})id_/(.+)")
 _ORIGINAL = "x-archive-orig-"
 
@@ -81,12 +81,12 @@ class Wayback:
             "fl": "timestamp,original",
             "filter": ["statuscode:200|30[12378]", "!mimetype:warc/revisit"],
             "sort": "closest",
-            "closest": at.strftime("%Y%m%d%H%M%S"),
+            "closest": at.strftime(_STAMP),
             "limit": _CAPTURES,
         }
         if self._config.archive_window is not None and wanted.at is not None:
             window = dt.timedelta(days=self._config.archive_window)
-            parameters |= {"from": _stamp(at - window), "to": _stamp(at + window)}
+            parameters |= {"from": (at - window).strftime(_STAMP), "to": (at + window).strftime(_STAMP)}
         answer, body = self._get(f"{self._config.wayback_url}/cdx/search/cdx", parameters)
         if answer.status_code in (403, 404):
             return []  # excluded by the site's owner, or never captured
@@ -115,7 +115,7 @@ class Wayback:
             if not any(name.lower() == "content-type" for name, _ in stored):
                 stored.append(("Content-Type", answer.headers.get("Content-Type", "")))
             response = Response(answer.status_code, answer.reason, "HTTP/1.1", tuple(stored), body=body)
-            captured_at = dt.datetime.strptime(place[1], "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
+            captured_at = dt.datetime.strptime(place[1], _STAMP).replace(tzinfo=dt.UTC)
             response = usable_response(response, place[2], wanted, self._config)
             return Capture(place[2], captured_at, response, answer.url)
         raise CaptureError("too_many_redirects")
@@ -174,11 +174,7 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 except _OutOfBudgetError:
                     left += 1
                     continue
-                if capture is not None:
-                    record_capture(writer, wanted, token, capture)
-                else:
-                    why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
-                    record_miss(writer, wanted, token, why)
+                record_answer(writer, wanted, token, capture, refused)
                 progress.advance(1)
                 writer.flush_if_due()
         return TaskResult(counts={"wayback_not_asked": left})
@@ -186,7 +182,3 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
     entries = run.map(ask, link_shards, phase=token, work=True, serial=True)
     if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
         run.note(f"wayback: {left:,} links were not asked for; raise --wayback-requests and re-run to ask for the rest")
-
-
-def _stamp(at: dt.datetime) -> str:
-    return at.strftime("%Y%m%d%H%M%S")
