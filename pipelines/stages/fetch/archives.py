@@ -14,7 +14,7 @@ from pipelines.core.run import StageRun
 from pipelines.stages.fetch.archive_index import open_index, surt_key
 from pipelines.stages.fetch.captures import Capture, read_record
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import Lookup, look_up
 from pipelines.stages.fetch.wayback import ask_wayback

@@ -20,8 +20,8 @@ from pipelines.core.errors import InputError, StorageError
 from pipelines.core.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
-from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, Outcome
 from pipelines.stages.fetch.segments import SegmentWriter

@@ -24,9 +24,8 @@ from pipelines.stages.fetch.outcomes import Failure, Outcome
 from pipelines.stages.fetch.report import remove_activity, write_activity
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.threads import Threads
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Disallowed, End, Redirect, Retry, Step, Visit, run_step
+from pipelines.stages.fetch.visit import Disallowed, End, Redirect, Retry, Step, Threads, Visit, run_step
 
 _TICK_S = 0.25
 

@@ -84,34 +84,33 @@ class Exchange:
         return None if self.response is None else self.response.status
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Limits of a response; a body larger than `max_bytes` is cut there if `truncate`, otherwise it is a failure."""
-
-    timeout_s: float
-    max_bytes: int
-    truncate: bool = False
-
-
-BodyFilter = Callable[[Response], bool]
-
-
 def perform_exchange(
-    client: Client, url: str, cookies: RequestsCookieJar, limits: Limits, wants_body: BodyFilter
+    client: Client,
+    url: str,
+    cookies: RequestsCookieJar,
+    wants_body: Callable[[Response], bool],
+    timeout_s: float,
+    max_bytes: int,
+    truncate: bool = False,
 ) -> Exchange:
-    """Request a URL and read the body if `wants_body`; every failure is part of the result and not raised."""
+    """Request a URL and read the body if `wants_body`; every failure is part of the result and not raised.
+
+    A body larger than `max_bytes` is cut there if `truncate`, otherwise it is a failure.
+    """
     started_at, started = dt.datetime.now(dt.UTC), time.monotonic()
     request_headers: tuple[tuple[str, str], ...] = ()
     response: Response | None = None
     failure: Failure | None = None
-    with client.attempt(limits.timeout_s) as attempt:
+    with client.attempt(timeout_s) as attempt:
         try:
             answer = client.open(url, cookies, attempt)
             request_headers = tuple(answer.request.headers.items())
-            response = _read_head(answer)
+            raw = answer.raw
+            version = "HTTP/1.0" if raw.version == 10 else "HTTP/1.1"
+            response = Response(answer.status_code, str(raw.reason or ""), version, tuple(raw.headers.iteritems()))
             try:
                 if wants_body(response):
-                    response = _read_body(answer, response, attempt, limits)
+                    response = _read_body(answer, response, attempt, max_bytes, truncate)
                 else:
                     response = dataclasses.replace(response, truncated="unspecified")
             finally:
@@ -172,17 +171,11 @@ def _detail(chain: list[BaseException]) -> str:
     return " ".join(text.split())[:300]
 
 
-def _read_head(answer: requests.Response) -> Response:
-    raw = answer.raw
-    version = "HTTP/1.0" if raw.version == 10 else "HTTP/1.1"
-    return Response(int(answer.status_code), str(raw.reason or ""), version, tuple(raw.headers.iteritems()))
-
-
-def _read_body(answer: requests.Response, head: Response, attempt: Attempt, limits: Limits) -> Response:
+def _read_body(answer: requests.Response, head: Response, attempt: Attempt, max_bytes: int, truncate: bool) -> Response:
     """Return the response with its body; raise if it is too large, too slow or truncated."""
     coding = content_coding(head.header("content-encoding"))
     length, chunked = _framing(head)
-    if not limits.truncate and length is not None and length > limits.max_bytes:
+    if not truncate and length is not None and length > max_bytes:
         raise BodyError(Failure("too_large", f"Content-Length: {length}"))
     decoder = BodyDecoder(coding)
     chunks: list[bytes] = []
@@ -193,15 +186,15 @@ def _read_body(answer: requests.Response, head: Response, attempt: Attempt, limi
     for chunk in _chunks(answer.raw, attempt):
         chunks.append(chunk)
         received += len(chunk)
-        decoder.feed(chunk, limits.max_bytes + 1 - decoder.decoded_bytes)
-        if max(received, decoder.decoded_bytes) > limits.max_bytes:
-            if not limits.truncate:
-                raise BodyError(Failure("too_large", f"more than {limits.max_bytes} bytes"))
+        decoder.feed(chunk, max_bytes + 1 - decoder.decoded_bytes)
+        if max(received, decoder.decoded_bytes) > max_bytes:
+            if not truncate:
+                raise BodyError(Failure("too_large", f"more than {max_bytes} bytes"))
             truncated = "length"
             break
     if truncated is None:
         decoder.finish()
-    decoded_bytes = min(decoder.decoded_bytes, limits.max_bytes)
+    decoded_bytes = min(decoder.decoded_bytes, max_bytes)
     return dataclasses.replace(
         head, coding=coding, body=b"".join(chunks), decoded_bytes=decoded_bytes, truncated=truncated
     )

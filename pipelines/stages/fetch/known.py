@@ -1,10 +1,11 @@
-"""What an earlier result knows about the links: their outcomes, and the WARC files with their pages.
+"""What is known of the links: by the segments of this run, and by an earlier result, to which it adds links.
 
 Pages that were fetched are not requested again. Their rows are copied, and their WARC files linked as they are.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -21,19 +22,47 @@ from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry, require_files
 from pipelines.core.records import PAGE_SCHEMA
 from pipelines.core.run import StageRun, TaskResult
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.links import LinkShard, read_links
 from pipelines.stages.fetch.outcomes import NO_REQUEST, OK
-from pipelines.stages.fetch.request_urls import BadUrlError, request_url
-from pipelines.stages.fetch.segments import SEGMENT_SCHEMA
+from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, latest_outcomes, open_segments
 
 _COLUMNS = [name for name in SEGMENT_SCHEMA.names if name not in ("link", "detail")]
 _KNOWN_FIELDS = [field for field in SEGMENT_SCHEMA if field.name != "link"]
 _KNOWN_SCHEMA = pa.schema([pa.field("url", pa.string()), *_KNOWN_FIELDS, pa.field("warc_file", pa.string())])
-# The rows of `carry_over`.
-KNOWN_SCHEMA = pa.schema([*SEGMENT_SCHEMA, pa.field("warc_file", pa.string())])
 # Where links are divided as they were, the shard of a number has all links of that of the same number; otherwise all
 # shards are searched.
 _PHASES = ("known", "all-known")
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchContext:
+    """What the tasks share; the phase `known` found what the `earlier` result knows.
+
+    `warcs` are its WARC files, by the shard that takes them over.
+    """
+
+    config: FetchConfig
+    output: str
+    earlier: str | None = None
+    known: str = ""
+    warcs: Mapping[int, Sequence[FileEntry]] = dataclasses.field(default_factory=dict)
+
+    def segments_folder(self, shard: LinkShard) -> str:
+        """Return the folder of the segments of a shard."""
+        return storage.join(self.output, WORK, shard.name)
+
+    def known_rows(self, shard: LinkShard, links: Sequence[str]) -> pa.Table:
+        """Return the outcomes that the earlier result has for the links of a shard."""
+        if not self.earlier:
+            return pa.schema([*SEGMENT_SCHEMA, pa.field("warc_file", pa.string())]).empty_table()
+        return _carry_over(storage.join(self.output, _known_file(shard, self.known)), links)
+
+    def latest(self, shard: LinkShard, links: Sequence[str]) -> pa.Table:
+        """Return the latest outcome of each link of a shard that has one, in order of the links."""
+        tables = [segment.outcomes for segment in open_segments(self.segments_folder(shard))]
+        return latest_outcomes([self.known_rows(shard, links), *tables])
 
 
 def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> str:
@@ -70,18 +99,17 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collectio
     return phase
 
 
-def known_file(shard: LinkShard, phase: str) -> str:
-    """Return the name of the work file with the known outcomes of a shard that a phase found."""
-    return f"{WORK}/{phase}-{shard.index:05d}.parquet"
-
-
 def known_outcomes(output: str, link_shards: Sequence[LinkShard], phase: str) -> Counter[str]:
     """Return how many links have a known outcome that a phase found: `ok`, or the reason of the drop."""
     counts = Counter[str]()
     for shard in link_shards:
-        for batch in shards.read_batches(storage.join(output, known_file(shard, phase)), ["outcome"]):
+        for batch in shards.read_batches(storage.join(output, _known_file(shard, phase)), ["outcome"]):
             counts.update(outcome.removeprefix("dropped.") for outcome in batch.column("outcome").to_pylist())
     return counts
+
+
+def _known_file(shard: LinkShard, phase: str) -> str:
+    return f"{WORK}/{phase}-{shard.index:05d}.parquet"
 
 
 def _count_file(shard: LinkShard, phase: str) -> str:
@@ -93,38 +121,23 @@ def earlier_warcs(folder: str, count: int) -> Mapping[int, list[FileEntry]]:
     by_shard = defaultdict(list)
     for file in open_stage(folder, ["fetch"]).manifest.files:
         if file.name.endswith(".warc.gz"):
-            by_shard[warc_number(file.name) % count].append(file)
+            # As the shard did that wrote it: pages-00003.warc.gz, pages-00003-00001.warc.gz.
+            by_shard[int(file.name.split("-")[1].split(".")[0]) % count].append(file)
     return by_shard
 
 
-def warc_number(name: str) -> int:
-    """Return the number of the shard that wrote `pages-00003.warc.gz` or `pages-00003-00001.warc.gz`."""
-    return int(name.split("-")[1].split(".")[0])
-
-
-def carry_over(path: str, links: Sequence[str]) -> pa.Table:
+def _carry_over(path: str, links: Sequence[str]) -> pa.Table:
     """Return the outcomes in a work file with the positions of their links, as a segment's with `warc_file`.
 
     A link is known by its request, whose first link has the outcome: a new link may come before the known one.
     """
     known = pa.Table.from_batches(shards.read_batches(path), _KNOWN_SCHEMA)
     row_of_url = {url: row for row, url in enumerate(known["url"].to_pylist())}
-    requests = [_request(url) for url in links]
+    requests = [request for _, request, _ in classify_links(links, None)]
     rows = {request: row_of_url[url] for url, request in zip(links, requests, strict=True) if url in row_of_url}
-    positions, taken = [], []
-    for link, request in enumerate(requests):
-        if (row := rows.pop(request, None)) is not None:
-            positions.append(link)
-            taken.append(row)
-    table = known.take(pa.array(taken, pa.int64())).drop_columns(["url"])
-    return table.add_column(0, SEGMENT_SCHEMA.field("link"), pa.array(positions, pa.int32()))
-
-
-def _request(url: str) -> str | None:
-    try:
-        return request_url(url)
-    except BadUrlError:
-        return None
+    row_of_link = {link: rows.pop(request) for link, request in enumerate(requests) if request in rows}
+    table = known.take(pa.array(row_of_link.values(), pa.int64())).drop_columns(["url"])
+    return table.add_column(0, SEGMENT_SCHEMA.field("link"), pa.array(row_of_link, pa.int32()))
 
 
 def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset[str], str, str]) -> TaskResult:
@@ -134,7 +147,7 @@ def _find_known_of_shard(shard: LinkShard, context: tuple[StageFolder, frozenset
     links = pa.array(read_links(shard), pa.string())
     unwanted = pa.array([f"dropped.{reason}" for reason in (*NO_REQUEST, *retry)])
     count = 0
-    with shards.write_shard(output, known_file(shard, phase), _KNOWN_SCHEMA) as written:
+    with shards.write_shard(output, _known_file(shard, phase), _KNOWN_SCHEMA) as written:
         for pages in earlier.files(f"pages-{number}", ".parquet"):
             urls = _read_columns(pages.path, ["url"])["url"]
             is_known = pc.is_in(urls, value_set=links)
@@ -160,11 +173,9 @@ def _rows_with_details(pages_path: str) -> pa.Table:
 
 def _read_columns(path: str, names: list[str]) -> pa.Table:
     """Return columns of the pages of an earlier result, which may be from before there were archives."""
+    schema = pa.schema([PAGE_SCHEMA.field(name) for name in names])
     with shards.open_stream(path) as stream:
         present = [name for name in names if name in shards.open_parquet(stream, path).schema_arrow.names]
-    schema = pa.schema([PAGE_SCHEMA.field(name) for name in present])
-    table = pa.Table.from_batches((batch.select(present) for batch in shards.read_batches(path, present)), schema)
-    for name in names:
-        if name not in present:
-            table = table.append_column(PAGE_SCHEMA.field(name), pa.nulls(table.num_rows, PAGE_SCHEMA.field(name).type))
-    return table.select(names)
+    batches = [batch.select(present) for batch in shards.read_batches(path, present)]
+    table = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in present]))
+    return pa.concat_tables([schema.empty_table(), table], promote_options="default")

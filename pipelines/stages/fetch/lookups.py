@@ -26,7 +26,7 @@ from pipelines.stages.fetch.captures import (
     usable_response,
     wanted_links,
 )
-from pipelines.stages.fetch.context import FetchContext
+from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.segments import SegmentWriter

@@ -33,9 +33,9 @@ from pipelines.core.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, Miss
 from pipelines.stages.fetch.archive_index import ROW_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome

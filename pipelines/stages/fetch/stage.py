@@ -13,9 +13,8 @@ from pipelines.core.manifest import check_file, has_manifest, read_entry, read_m
 from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.stages.fetch.archives import archives_input, ask_archives
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.known import earlier_warcs, find_known, known_outcomes
+from pipelines.stages.fetch.known import FetchContext, earlier_warcs, find_known, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages

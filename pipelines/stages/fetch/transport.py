@@ -71,11 +71,6 @@ class Attempt:
         if self._aborted:
             self.abort()
 
-    def use_socket(self, connected: socket.socket, peer: str | None) -> None:
-        """Set the socket on which the request is about to be sent."""
-        self.connected, self.peer = True, peer
-        self.watch(connected)
-
     def require_close_notify(self) -> None:
         """Make a read raise SSLEOFError if the TLS connection ends without the message that says so.
 
@@ -105,22 +100,19 @@ class Client:
             "https://example.org/", proxies={}, stream=True, verify=None, cert=None
         )
         self._adapter = _Adapter(threads, _tls_context(settings["verify"]))
-        self._attempts: set[Attempt] = set()
-        self._lock = threading.Lock()
+        self._attempts: set[Attempt] = set()  # copied by `list` in one step, while other threads change it
 
     @contextlib.contextmanager
     def attempt(self, timeout_s: float) -> Iterator[Attempt]:
         """Yield an attempt that ends at its deadline; `open` in the same thread uses it."""
         attempt = Attempt(timeout_s, self._public_only)
-        with self._lock:
-            self._attempts.add(attempt)
+        self._attempts.add(attempt)
         _thread.attempt = attempt
         try:
             yield attempt
         finally:
             _thread.attempt = None
-            with self._lock:
-                self._attempts.discard(attempt)
+            self._attempts.discard(attempt)
 
     def open(self, url: str, cookies: RequestsCookieJar, attempt: Attempt) -> requests.Response:
         """Send a request and return the response with its body unread; redirects are not followed.
@@ -153,19 +145,15 @@ class Client:
     def abort_overdue(self) -> None:
         """Abort every attempt whose deadline has passed."""
         now = time.monotonic()
-        for attempt in self._open_attempts():
+        for attempt in list(self._attempts):
             if now >= attempt.deadline:
                 attempt.abort()
 
     def close(self) -> None:
         """Abort every attempt and close all connections."""
-        for attempt in self._open_attempts():
+        for attempt in list(self._attempts):
             attempt.abort()
         self._adapter.close()
-
-    def _open_attempts(self) -> list[Attempt]:
-        with self._lock:
-            return list(self._attempts)
 
 
 # requests and urllib3 pass no arguments of ours to the connection that they choose.
@@ -250,7 +238,9 @@ class _Connection(HTTPConnection):
         if attempt is not None:
             attempt.reused = reused
             with contextlib.suppress(OSError):
-                attempt.use_socket(self.sock, None if self.proxy else self.sock.getpeername()[0])
+                attempt.peer = None if self.proxy else self.sock.getpeername()[0]
+                attempt.connected = True
+                attempt.watch(self.sock)
 
     def _new_conn(self) -> socket.socket:
         attempt = _current_attempt()

@@ -1,19 +1,24 @@
-"""One page, or one robots.txt, and the step that follows from each response."""
+"""One page, or one robots.txt, the step that follows from each response, and the threads that wait for servers."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import queue
 import re
+import threading
+import time
+from collections.abc import Callable
 
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
+from pipelines.core.errors import WebtextError
 from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary
-from pipelines.stages.fetch.exchange import Exchange, Limits, Response, perform_exchange
+from pipelines.stages.fetch.exchange import Exchange, Response, perform_exchange
 from pipelines.stages.fetch.outcomes import Failure, status_reason
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.transport import Client
@@ -28,6 +33,7 @@ _ROBOTS_NAME = re.compile(rb"name\s*=\s*[\"']?robots\b", re.IGNORECASE)
 _NO_ARCHIVE = re.compile(rb"\b(?:noarchive|none)\b", re.IGNORECASE)
 _SUCCESS = frozenset({200, 203})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_JOIN_TIMEOUT_S = 2.0
 
 
 @dataclasses.dataclass
@@ -93,12 +99,12 @@ def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
         return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), Disallowed(failure))
     remaining_s = max(0.1, config.timeout - visit.elapsed_s)
     if visit.robots_of is not None:
-        limits = Limits(remaining_s, robots.MAX_BYTES, truncate=True)
-        exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_robots_file)
+        exchange = perform_exchange(
+            client, visit.url, visit.cookies, _is_robots_file, remaining_s, robots.MAX_BYTES, truncate=True
+        )
         following: Redirect | Retry | End = _after_robots(visit, exchange, config)
     else:
-        limits = Limits(remaining_s, config.max_bytes)
-        exchange = perform_exchange(client, visit.url, cookies=visit.cookies, limits=limits, wants_body=_is_page)
+        exchange = perform_exchange(client, visit.url, visit.cookies, _is_page, remaining_s, config.max_bytes)
         following = _after_page(visit, exchange, config)
     visit.elapsed_s += exchange.seconds
     if isinstance(following, End) and following.failure and following.failure.reason == "noarchive":
@@ -210,3 +216,58 @@ def _follow(visit: Visit, response: Response, max_redirects: int) -> Redirect | 
     if [*visit.history, visit.url].count(url) >= 2:
         return End(Failure("too_many_redirects", f"a loop through {url[:200]}"))
     return Redirect(url)
+
+
+class Threads:
+    """Runs steps of visits concurrently; a context manager that one thread creates, feeds and closes.
+
+    Its threads are daemons whose sockets are closed at the end, so that none of them blocks exit.
+    """
+
+    def __init__(self, count: int, client: Client, run_step: Callable[[Visit], Step]) -> None:
+        self._client = client
+        self._run_step = run_step
+        self._visits: queue.SimpleQueue[Visit | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[Step | WebtextError] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
+        self.idle = count
+
+    def __enter__(self) -> Threads:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _ in self._threads:
+            self._visits.put(None)
+        self._client.close()
+        deadline = time.monotonic() + _JOIN_TIMEOUT_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def submit(self, visit: Visit) -> None:
+        """Run the next step of a visit in an idle thread."""
+        self.idle -= 1
+        self._visits.put(visit)
+
+    def next_step(self, timeout_s: float) -> Step | None:
+        """Wait for a finished step and return it; None after the timeout. Raises the WebtextError of a step."""
+        try:
+            step = self._steps.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        finally:
+            self._client.abort_overdue()
+        self.idle += 1
+        if isinstance(step, WebtextError):
+            raise step
+        return step
+
+    def _serve(self) -> None:
+        while (visit := self._visits.get()) is not None:
+            try:
+                self._steps.put(self._run_step(visit))
+            except WebtextError as error:  # such as a full disk: `next_step` raises it in the calling thread
+                self._steps.put(error)
+            except Exception as error:  # noqa: BLE001 - whatever a response causes is the outcome of its link
+                self._steps.put(failed_step(visit, error))

@@ -45,38 +45,27 @@ def response_record(url: str, date: str, response: Response, headers: Mapping[st
 
 
 def _record(kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None]) -> bytes:
-    block = http_head + body
-    fields = {
-        "WARC-Type": kind,
-        "WARC-Record-ID": _record_id(kind, url, date),
-        "WARC-Date": date,
-        "WARC-Target-URI": url,
-        **headers,
-        "WARC-Payload-Digest": _digest(body),
-        "WARC-Block-Digest": _digest(block),
-        "Content-Type": f"application/http; msgtype={kind}",
-        "Content-Length": str(len(block)),
-    }
-    return _member(fields, block)
+    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body)}
+    return _member(kind, url, date, fields, f"application/http; msgtype={kind}", http_head + body)
 
 
 def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str]) -> bytes:
     """Return the first record of a WARC file: the software that wrote it, and its settings."""
-    date = created_at.strftime(_DATE)
     block = "".join(f"{key}: {value}\r\n" for key, value in fields.items()).encode()
-    headers = {
-        "WARC-Type": "warcinfo",
-        "WARC-Record-ID": _record_id("warcinfo", name, date),
-        "WARC-Filename": name,
+    headers = {"WARC-Filename": name}
+    return _member("warcinfo", name, created_at.strftime(_DATE), headers, "application/warc-fields", block)
+
+
+def _member(kind: str, name: str, date: str, headers: Mapping[str, str | None], content: str, block: bytes) -> bytes:
+    fields = {
+        "WARC-Type": kind,
+        "WARC-Record-ID": _record_id(kind, name, date),
         "WARC-Date": date,
+        **headers,
         "WARC-Block-Digest": _digest(block),
-        "Content-Type": "application/warc-fields",
+        "Content-Type": content,
         "Content-Length": str(len(block)),
     }
-    return _member(headers, block)
-
-
-def _member(fields: Mapping[str, str | None], block: bytes) -> bytes:
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value is not None)
     record = b"".join((b"WARC/1.1\r\n", lines.encode(), b"\r\n", block, b"\r\n\r\n"))
     return igzip_lib.compress(record, _LEVEL, igzip_lib.COMP_GZIP)

@@ -29,9 +29,9 @@ from pipelines.stages.fetch.captures import (
     wanted_links,
 )
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.context import FetchContext
 from pipelines.stages.fetch.crawl import user_agent
 from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.visit import REDIRECTS
