@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import itertools
 import os
 import signal
 import sys
@@ -74,6 +75,12 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
             hint = f"did you mean {near[0]}?" if near else "see `webtext --help`"
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
+        if args and args[0] != "generate":  # whose prompt may be empty
+            for flag, value in itertools.pairwise(args):
+                if flag.startswith("-") and not value:
+                    raise click.UsageError(f"{flag} '': must not be empty")
+                if value.startswith("--") and value.endswith("="):
+                    raise click.UsageError(f"{value[:-1]} '': must not be empty")
         return super().resolve_command(context, args)
 
 

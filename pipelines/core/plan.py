@@ -74,6 +74,12 @@ def check_may_replace(stage: Stage, recorded: Identity, requested: Identity, opt
         content = "a different result"
         effect = "fetch all pages again and delete these" if irreplaceable else "rebuild all of it"
         effect = f"{effect} (this result stays in use until the new one is complete)"
+    elif irreplaceable and storage.basename(output) == NEXT:
+        raise ChangedRunError(
+            f"{output}: contains an unfinished addition that differs: {'; '.join(recorded.differences(requested))}. "
+            "Complete it with the options and inputs with which it began, or delete this folder: the finished result "
+            "stays as it was, without what this addition has fetched"
+        )
     else:
         content = "an unfinished run that differs"
         effect = f"delete its {'pages' if irreplaceable else 'work'} and start from the beginning"

@@ -75,7 +75,8 @@ def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
         row = tables.first("pages", "url = ?", [url])
         if row and row["outcome"] != _OK:
             reason = row.pop("outcome").removeprefix(_DROPPED_OUTCOME)
-            yield Step("fetch", DROPPED, reason, row)
+            detail = tables.first("dropped", "stage = 'fetch' AND url = ?", [url], "detail")
+            yield Step("fetch", DROPPED, reason, {**(detail or {}), **row})
         else:
             yield _step("fetch", row, "no page has this URL")
     for stage in tables.document_stages:

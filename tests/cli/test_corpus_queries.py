@@ -87,6 +87,8 @@ def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
             history = _json(capsys, "explain", row["url"], "--corpus", str(corpus), code=1)
             last = history["steps"][-1]
             assert (last["stage"], last["outcome"], last["reason"]) == (stage, "dropped", row["reason"])
+            if stage == "fetch":
+                assert last["fields"]["detail"] == row["detail"]
             if stage == "dedup":
                 kept = next(kept for kept in _rows(corpus, "dedup", "documents") if kept["id"] == row["detail"])
                 assert last["fields"]["kept_url"] == kept["url"]

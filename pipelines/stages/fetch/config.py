@@ -35,6 +35,7 @@ class FetchConfig:
         "Seconds between two requests to one host; its robots.txt may ask for more.",
         identity=False,
         minimum=0,
+        maximum=86_400,
         renamed_from="per_host_delay_s",
     )
     per_domain_hosts: int = option(
@@ -45,12 +46,14 @@ class FetchConfig:
         "Longest pause in seconds that Crawl-delay, Retry-After or signs of overload can impose.",
         identity=False,
         minimum=0,
+        maximum=86_400,
         renamed_from="max_wait_s",
     )
     timeout: float = option(
         30.0,
         "Timeout of a page in seconds: all its requests together, redirects included, queues excluded.",
         minimum=0.1,
+        maximum=86_400,
         renamed_from="timeout_s",
     )
     max_bytes: int = option(
