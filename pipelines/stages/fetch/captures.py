@@ -78,7 +78,9 @@ class Capture(NamedTuple):
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard that an archive is to be asked for, by their latest outcomes."""
     links = read_links(shard)
-    times = _link_times(shard) or [None] * len(links)
+    files = () if shard.is_list else shard.files  # only links of scrape have a time
+    batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
+    times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
     outcomes = context.latest(shard, links)
     columns = ("link", "outcome", "detail", "archives", "source")
     for link, outcome, detail, archives, source in zip(*(outcomes[name].to_pylist() for name in columns), strict=True):
@@ -88,18 +90,6 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         )
         if ((is_wanted and source == LIVE) or reason == NOT_IN_SOURCE) and token not in (archives or "").split(","):
             yield Wanted(link, links[link], times[link], detail or "", archives or "")
-
-
-def _link_times(shard: LinkShard) -> list[int | None] | None:
-    """Return when the links of scrape were posted; None for lists."""
-    if shard.is_list:
-        return None
-    return [
-        time
-        for file in shard.files
-        for batch in shards.read_batches(file.path, ["created_utc"])
-        for time in batch.column("created_utc").to_pylist()
-    ]
 
 
 def record_answer(

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pipelines.core import inputs, progress, storage
 from pipelines.core.archives import has_members, read_archive
-from pipelines.core.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.core.buckets import read_bucket, write_buckets
 from pipelines.core.compression import open_decompressed, strip_compression
 from pipelines.core.errors import InputError, StorageError, UsageError
 from pipelines.core.format import plural
@@ -140,7 +140,6 @@ def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) 
     copy_file = f"{index_file}.warc.gz"
     counts = Counter[str]()
     with contextlib.ExitStack() as stack:
-        index = stack.enter_context(write_buckets(storage.join(fetch.output, index_file), ROW_SCHEMA))
         copy_path = storage.join(fetch.output, copy_file)
         copy = None
         if not has_members(path):
@@ -167,26 +166,25 @@ def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) 
                     counts["source_pages"] += not is_redirect
                     yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
-        _write_index(index.writer, rows(), digits)
+        files = [_write_index(fetch.output, index_file, rows(), digits)]
     progress.advance(1)
-    files = [index.entry(index_file)]
     if copy is not None:
         files.append(FileEntry(copy_file, copy.size_bytes, copy.checksum))
     return TaskResult(counts=counts, files=tuple(files))
 
 
-def _write_index(writer: BucketWriter, rows: Iterable[tuple[Any, ...]], digits: int) -> None:
-    iterator = iter(rows)
-    while part := list(itertools.islice(iterator, _BATCH_ROWS)):
-        columns = zip(*part, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
-        buckets = [int(row[0][:digits] or "0", 16) for row in part]
-        writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+def _write_index(folder: str, name: str, rows: Iterator[tuple[Any, ...]], digits: int) -> FileEntry:
+    with write_buckets(storage.join(folder, name), ROW_SCHEMA) as index:
+        while part := list(itertools.islice(rows, _BATCH_ROWS)):
+            columns = zip(*part, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
+            buckets = [int(row[0][:digits] or "0", 16) for row in part]
+            index.writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+    return index.entry(name)
 
 
 def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], digits: int) -> TaskResult:
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
-    index_file = _index_file(0)
     unnamed = dict.fromkeys(names)
     known, missing = frozenset(unnamed), list[str]()
     named = zip(read_urls(table, "url"), read_urls(table, "file"), strict=True)
@@ -206,17 +204,16 @@ def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], d
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({text[:60]!r})")
             yield _key(url), url, at or storage.modified_at(path), 200, path, 0, 0, "text/html"
 
-    with write_buckets(storage.join(run.output, index_file), ROW_SCHEMA) as index:
-        _write_index(index.writer, rows(), digits)
+    index = _write_index(run.output, _index_file(0), rows(), digits)
     below = f"below {folder}"
     if missing:
         problem = plural(len(missing), "row has no URL, or", "rows have no URL, or")
         run.note(f"{table}: {problem} no file {below}: {_first(missing)}")
     if unnamed:
-        files, verb = plural(len(unnamed), "file"), "has" if len(unnamed) == 1 else "have"
-        run.note(f"{table}: {files} {below} {verb} no row: {_first(list(unnamed))}")
+        problem = plural(len(unnamed), f"file {below} has", f"files {below} have")
+        run.note(f"{table}: {problem} no row: {_first(list(unnamed))}")
     counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
-    return TaskResult(counts=counts, files=(index.entry(index_file),))
+    return TaskResult(counts=counts, files=(index,))
 
 
 def _first(names: Sequence[str]) -> str:
@@ -233,8 +230,7 @@ def _or_none(cells: Iterator[str | BadRow | None]) -> Iterator[str | BadRow | No
 
 def _open_bucket(folder: str, count: int, prefix: str) -> AbstractContextManager[list[Block]]:
     """Return the block of the rows in all index files, of `count`, whose keys begin with a prefix."""
-    bucket = int(prefix or "0", 16)
-    read = functools.partial(_read_bucket, folder, count, bucket)
+    read = functools.partial(_read_bucket, folder, count, int(prefix or "0", 16))
     return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
 

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -125,7 +125,10 @@ class Client:
         settings = self._environment.merge_environment_settings(url, proxies={}, stream=True, verify=None, cert=None)
         proxies = settings["proxies"]
         if self._public_only and select_proxy(url, proxies):
-            _check_literal_address(url)
+            # The proxy resolves all other names.
+            host = urlsplit(url).hostname or ""
+            if (address := literal_address(host)) is not None and not is_public(address):
+                raise PrivateAddressError(f"{host} is {address}")
         timeouts = (min(_CONNECT_TIMEOUT_S, attempt.remaining_s), attempt.remaining_s)
         while True:
             attempt.reused = False
@@ -156,12 +159,13 @@ class Client:
         self._adapter.close()
 
 
-# requests and urllib3 pass no arguments of ours to the connection that they choose.
-_thread = threading.local()
+class _Thread(threading.local):
+    """The attempt of a thread: requests and urllib3 pass no arguments of ours to the connection that they choose."""
+
+    attempt: Attempt | None = None
 
 
-def _current_attempt() -> Attempt | None:
-    return cast(Attempt | None, getattr(_thread, "attempt", None))
+_thread = _Thread()
 
 
 class _LimitedReader(io.BufferedReader):
@@ -200,9 +204,8 @@ class _TlsSocket(ssl.SSLSocket):
     """Can be aborted in the handshake: OpenSSL does not return from it while it reads messages that mean nothing."""
 
     def do_handshake(self, block: bool = False) -> None:
-        attempt = _current_attempt()
-        if attempt is not None:
-            attempt.watch(self)
+        if _thread.attempt is not None:
+            _thread.attempt.watch(self)
         super().do_handshake(block)
 
 
@@ -234,7 +237,7 @@ class _Connection(HTTPConnection):
         self._used = True
 
     def _report_socket(self, reused: bool = False) -> None:
-        attempt = _current_attempt()
+        attempt = _thread.attempt
         if attempt is not None:
             attempt.reused = reused
             with contextlib.suppress(OSError):
@@ -243,7 +246,7 @@ class _Connection(HTTPConnection):
                 attempt.watch(self.sock)
 
     def _new_conn(self) -> socket.socket:
-        attempt = _current_attempt()
+        attempt = _thread.attempt
         if self.proxy or attempt is None or not attempt.public_only:
             return super()._new_conn()
         try:
@@ -334,11 +337,3 @@ def _tls_context(bundle: str | bool | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"{path}: cannot be read as certificates ({error}); see REQUESTS_CA_BUNDLE") from error
     return context
-
-
-def _check_literal_address(url: str) -> None:
-    """Raise PrivateAddressError for a host that spells out a private address; the proxy resolves all other names."""
-    host = urlsplit(url).hostname or ""
-    address = literal_address(host)
-    if address is not None and not is_public(address):
-        raise PrivateAddressError(f"{host} is {address}")
