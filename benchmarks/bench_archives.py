@@ -94,7 +94,7 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
 def join(index: IndexPart, context: tuple[str, Sequence[str]]) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
     folder, wanted = context
-    join_index(index, folder, f"captures-{index.name}", wanted, None)
+    join_index(index, (folder, "captures-", wanted, None))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -155,18 +155,20 @@ def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int | N
     return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
-def join_index(part: IndexPart, output: str, name: str, wanted: Sequence[str], window_s: float | None) -> TaskResult:
+def join_index(part: IndexPart, context: tuple[str, str, Sequence[str], int | None]) -> TaskResult:
     """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
 
-    `wanted` are the files of `write_wanted`, in order of the shards. Captures further than `window_s` from the time of
-    the link are left out.
+    The context is the output folder, the beginning of the name of the work file, the files of `write_wanted` in order
+    of the shards, and the most days from the time of a link to its captures.
     """
+    output, prefix, wanted, window_days = context
+    name = f"{prefix}{part.name}"
     with contextlib.ExitStack() as stack:
         groups = _wanted_groups(stack, wanted)
         blocks = stack.enter_context(part.open_blocks())
         with write_buckets(storage.join(output, name), CAPTURE_SCHEMA) as written:
             for neighbors in _divided(blocks, groups):
-                for captures in _join_blocks(neighbors, groups, window_s):
+                for captures in _join_blocks(neighbors, groups, window_days):
                     for batch in captures.combine_chunks().to_batches():
                         written.writer.write(
                             batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy()
@@ -224,7 +226,9 @@ def _overlapping(part: Sequence[Block], groups: Sequence[_WantedGroup]) -> list[
     return [group for group in groups if group.first <= last and group.last >= first]
 
 
-def _join_blocks(blocks: Sequence[Block], groups: Sequence[_WantedGroup], window_s: float | None) -> Iterator[pa.Table]:
+def _join_blocks(
+    blocks: Sequence[Block], groups: Sequence[_WantedGroup], window_days: int | None
+) -> Iterator[pa.Table]:
     chosen = _overlapping(blocks, groups)
     while chosen:
         # All at once, unless a single block has more links between its keys than memory should hold.
@@ -244,14 +248,14 @@ def _join_blocks(blocks: Sequence[Block], groups: Sequence[_WantedGroup], window
                 captures = rows.take(pc.list_parent_indices(links))
                 for name in ("link", "at", "shard"):
                     captures = captures.append_column(name, links.flatten().field(name))
-                yield _useful(captures, window_s)
+                yield _useful(captures, window_days)
 
 
 def _text(key: pa.StringScalar) -> str:
     return str(key.as_py())
 
 
-def _useful(captures: pa.Table, window_s: float | None) -> pa.Table:
+def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     """Return pages and redirects, of each link the nearest in time; without a time of the link, the latest."""
     status = captures["status"]
     is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(_PAGE_TYPES)))
@@ -260,8 +264,8 @@ def _useful(captures: pa.Table, window_s: float | None) -> pa.Table:
     distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
     link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
     order = np.lexsort((distance, captures["status"].to_numpy() != 200, link, shard))
-    if window_s is not None:
-        order = order[~(distance[order] > window_s)]
+    if window_days is not None:
+        order = order[~(distance[order] > window_days * 86400)]
     starts = np.flatnonzero(np.diff(link[order], prepend=-1) | np.diff(shard[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     return captures.take(pa.array(order[rank < _CAPTURES_PER_LINK]))

@@ -59,10 +59,6 @@ class Lookup(NamedTuple):
         """Return the name of the file with the links of a shard to look up."""
         return f"{WORK}/{self.phase}-wanted-{shard.index:05d}.parquet"
 
-    def captures(self, part: IndexPart) -> str:
-        """Return the name of the file with the captures in a part of the index."""
-        return f"{WORK}/{self.phase}-{part.name}"
-
     @property
     def following(self) -> Lookup:
         """The lookup of the redirects of this one."""
@@ -73,16 +69,15 @@ def look_up(
     run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, lookup: Lookup, index: Sequence[IndexPart]
 ) -> None:
     """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
-    days = context.config.archive_window
-    window_s = None if days is None else days * 86400.0
     run.map(_find_wanted, link_shards, (context, lookup), phase=f"{lookup.phase}-wanted", work=True)
     while lookup.number < lookup.limit:
         wanted = [storage.join(run.output, lookup.wanted(shard)) for shard in link_shards]
         if not any(storage.map_files(_rows, wanted, are_local=storage.are_local(wanted))):
             return
-        join = (run.output, lookup, wanted, window_s)
-        run.map(_join, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
-        files = [storage.join(run.output, lookup.captures(part)) for part in index]
+        prefix = f"{WORK}/{lookup.phase}-"
+        join = (run.output, prefix, wanted, context.config.archive_window)
+        run.map(join_index, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
+        files = [storage.join(run.output, f"{prefix}{part.name}") for part in index]
         run.map(_store_pages, link_shards, (context, lookup, files), phase=f"{lookup.phase}-pages", work=True)
         lookup = lookup.following
 
@@ -97,11 +92,6 @@ def _find_wanted(shard: LinkShard, context: tuple[FetchContext, Lookup]) -> Task
     wanted = wanted_links(fetch, shard, lookup.token)
     keyed = [(key, one.link, one.at, None) for one in wanted if (key := lookup.key(one.url))]
     return write_wanted(fetch.output, lookup.wanted(shard), keyed)
-
-
-def _join(part: IndexPart, context: tuple[str, Lookup, list[str], float | None]) -> TaskResult:
-    output, lookup, wanted, window_s = context
-    return join_index(part, output, lookup.captures(part), wanted, window_s)
 
 
 def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str]]) -> TaskResult:
