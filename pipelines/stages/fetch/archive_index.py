@@ -260,7 +260,7 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     status = captures["status"]
     is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(_PAGE_TYPES)))
     captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(_REDIRECTS, status.type))))
-    seconds = captures["captured_at"].cast(pa.timestamp("s")).cast(pa.int64())
+    seconds = captures["captured_at"].cast(pa.timestamp("s"), safe=False).cast(pa.int64())
     distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
     link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
     order = np.lexsort((distance, captures["status"].to_numpy() != 200, link, shard))

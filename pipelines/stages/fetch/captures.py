@@ -16,7 +16,7 @@ from warcio.bufferedreaders import ChunkedDataReader
 from pipelines.algorithms.web.urls import canonical_url
 from pipelines.core import shards, storage
 from pipelines.core.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
-from pipelines.core.errors import InputError, StorageError
+from pipelines.core.errors import InputError
 from pipelines.core.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
@@ -25,7 +25,7 @@ from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, Outcome
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS, page_failure
+from pipelines.stages.fetch.visit import REDIRECTS, asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
 # Why a link counts as gone: what another request would probably not mend, and no refusal by the site.
@@ -100,7 +100,9 @@ def record_answer(
     archives = ",".join(filter(None, (wanted.archives, token)))
     if capture is None:
         why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
-        writer.add_asked(wanted.link, archives, "; ".join(filter(None, (wanted.detail, f"{archive}: {why}"))))
+        # An archive may have several indexes.
+        parts = dict.fromkeys(filter(None, (*wanted.detail.split("; "), f"{archive}: {why}")))
+        writer.add_asked(wanted.link, archives, "; ".join(parts))
         return
     origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
     outcome = Outcome(
@@ -137,6 +139,8 @@ def usable_response(response: Response, url: str, wanted: Wanted, config: FetchC
     response = dataclasses.replace(response, coding=coding, decoded_bytes=decoder.decoded_bytes)
     if failure := page_failure(response):
         raise CaptureError(failure.reason)
+    if config.honor_noarchive and asks_for_no_archive(response):
+        raise CaptureError("noarchive")
     title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
     asked, answered = (urllib.parse.urlsplit(address).path.strip("/") for address in (wanted.url, url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (asked and not answered):
@@ -155,7 +159,10 @@ def page_of(url: str) -> str:
 
 
 def read_record(path: str, row: Mapping[str, Any], max_bytes: int) -> Capture:
-    """Return the response at the `offset` of a capture in a WARC or ARC file; raise CaptureError if there is none."""
+    """Return the response at the `offset` of a capture in a WARC or ARC file.
+
+    Raises CaptureError if there is none, StorageError if the file cannot be read now.
+    """
     offset, length = row["offset"], row["length"]
     if length > max_bytes + MAX_HEADER_BYTES:
         raise CaptureError("too_large")
@@ -169,8 +176,8 @@ def read_record(path: str, row: Mapping[str, Any], max_bytes: int) -> Capture:
             raise CaptureError("truncated")
         place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
         return capture._replace(captured_at=row["captured_at"], record=place)
-    except (InputError, StorageError) as error:
-        raise CaptureError("unreadable") from error
+    except InputError as error:
+        raise CaptureError("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:
         raise CaptureError("damaged_record") from error
 

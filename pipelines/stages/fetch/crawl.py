@@ -66,6 +66,12 @@ def crawl(links: Sequence[str], done: bytearray, config: FetchConfig, segments: 
         work.run(threads)
 
 
+def check_stop_file(config: FetchConfig) -> None:
+    """Raise WebtextError if the user asks for an end."""
+    if config.stop_file and storage.exists(config.stop_file):
+        raise WebtextError(f"{config.stop_file}: asks for an end; remove it and re-run the same command to resume")
+
+
 def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
     """Yield the position of each link, its request, and why it is not to be sent."""
     seen: set[str] = set()
@@ -118,6 +124,7 @@ class _Crawl:
 
     def run(self, threads: Threads) -> None:
         """Run until every link has its outcome."""
+        check_stop_file(self._config)
         while self.open:
             while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
                 visit = self._next_visit(host)
@@ -135,7 +142,7 @@ class _Crawl:
 
     def _show_activity(self) -> None:
         """Every few seconds, write what is being done, and look whether the user asks for an end."""
-        path, now = self._config.stop_file, time.monotonic()
+        now = time.monotonic()
         if now < self._show_at:
             return
         self._show_at = now + _ACTIVITY_S
@@ -143,8 +150,7 @@ class _Crawl:
         busy = ((now - host.busy_since, host.origin) for host in hosts if host.busy_since is not None)
         outcomes, page_bytes = self._outcomes, self._page_bytes
         write_activity(self._segments.folder, outcomes, page_bytes, len(hosts), heapq.nlargest(3, busy))
-        if path and storage.exists(path):
-            raise WebtextError(f"{path}: asks for an end; remove it and re-run the same command to resume")
+        check_stop_file(self._config)
 
     def _pause_s(self, threads: Threads) -> float:
         ready_at = self._queues.next_ready_at() if threads.idle else None

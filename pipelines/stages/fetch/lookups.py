@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import read_bucket
+from pipelines.core.errors import InputError
 from pipelines.core.journal import WORK
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, IndexPart, join_index, write_wanted
@@ -26,6 +27,7 @@ from pipelines.stages.fetch.captures import (
     usable_response,
     wanted_links,
 )
+from pipelines.stages.fetch.crawl import check_stop_file
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
@@ -33,6 +35,7 @@ from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.visit import REDIRECTS
 
 _THREADS = 16
+_CHECKED_FILES = 10
 # As many pages as these threads read ahead of what is stored.
 _READ_AHEAD = 64
 
@@ -41,13 +44,14 @@ class Lookup(NamedTuple):
     """A lookup of all links in the index of an archive, with the names of its work files.
 
     `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
-    up at most `limit` times: once, and after each redirect.
+    up at most `limit` times: once, and after each redirect. Captures are in files below a `folder`, if there is one.
     """
 
     token: str
     key: Callable[[str], str | None]
     read: Callable[[FetchContext, dict[str, Any]], Capture]
     limit: int
+    folder: str | None = None
     number: int = 0
 
     @property
@@ -78,8 +82,22 @@ def look_up(
         join = (run.output, prefix, wanted, context.config.archive_window)
         run.map(join_index, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
         files = [storage.join(run.output, f"{prefix}{part.name}") for part in index]
+        if lookup.folder:
+            _check_folder(lookup.folder, files, len(link_shards))
         run.map(_store_pages, link_shards, (context, lookup, files), phase=f"{lookup.phase}-pages", work=True)
         lookup = lookup.following
+
+
+def _check_folder(folder: str, captures: Sequence[str], count: int) -> None:
+    """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
+    names: dict[str, None] = {}
+    for index in range(count):
+        for batch in read_bucket(captures, CAPTURE_SCHEMA, index):
+            names.update(dict.fromkeys(batch.column("file").to_pylist()[:_CHECKED_FILES]))
+        if len(names) >= _CHECKED_FILES:
+            break
+    if names and not any(storage.exists(storage.join(folder, name)) for name in list(names)[:_CHECKED_FILES]):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {next(iter(names))}")
 
 
 def _rows(path: str) -> int:
@@ -124,6 +142,7 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
                     record_answer(writer, wanted[link], lookup.token, capture, refused)
                 progress.advance(1)
             writer.flush_if_due()
+            check_stop_file(fetch.config)
     result = write_wanted(fetch.output, lookup.following.wanted(shard), redirects)
     return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
 

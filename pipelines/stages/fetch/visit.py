@@ -144,12 +144,13 @@ def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redire
         return following
     assert exchange.response is not None
     failure = page_failure(exchange.response)
-    if failure is None and config.honor_noarchive and _asks_for_no_archive(exchange.response):
+    if failure is None and config.honor_noarchive and asks_for_no_archive(exchange.response):
         failure = Failure("noarchive", "its robots tag is noarchive or none")
     return End(failure)
 
 
-def _asks_for_no_archive(response: Response) -> bool:
+def asks_for_no_archive(response: Response) -> bool:
+    """Return whether a page asks not to be archived, by a header or a meta element."""
     head = decode_prefix(response.body or b"", response.coding, _HEAD_BYTES)
     tags = (tag for tag in _META_TAG.findall(head) if _ROBOTS_NAME.search(tag))
     return any(map(_NO_ARCHIVE.search, [*(value.encode() for value in response.values("x-robots-tag")), *tags]))

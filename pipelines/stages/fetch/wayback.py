@@ -6,6 +6,7 @@ It serves a few requests per minute, and blocks who ignores that: one process as
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import re
 import time
@@ -29,7 +30,7 @@ from pipelines.stages.fetch.captures import (
     wanted_links,
 )
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import user_agent
+from pipelines.stages.fetch.crawl import check_stop_file, user_agent
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
@@ -87,15 +88,7 @@ class Wayback:
         if self._config.archive_window is not None and wanted.at is not None:
             window = dt.timedelta(days=self._config.archive_window)
             parameters |= {"from": (at - window).strftime(_STAMP), "to": (at + window).strftime(_STAMP)}
-        answer, body = self._get(f"{self._config.wayback_url}/cdx/search/cdx", parameters)
-        if answer.status_code in (403, 404):
-            return []  # excluded by the site's owner, or never captured
-        try:
-            answer.raise_for_status()
-            rows = json.loads(body) if body.strip() else []
-            return [(str(stamp), str(original)) for stamp, original in rows[1:]]
-        except (ValueError, TypeError, requests.RequestException) as error:
-            raise WebtextError(f"{self._config.wayback_url}: unexpected answer of its index ({error})") from error
+        return _index_rows(*self._get(f"{self._config.wayback_url}/cdx/search/cdx", parameters))
 
     def _playback(self, stamp: str, original: str, wanted: Wanted) -> Capture:
         url = f"{self._config.wayback_url}/web/{stamp}id_/{original}"
@@ -121,7 +114,10 @@ class Wayback:
         raise CaptureError("too_many_redirects")
 
     def _get(self, url: str, parameters: dict[str, Any] | None = None) -> tuple[requests.Response, bytes]:
-        """Send a request when the rate allows it, again after what passes; raise WebtextError if it does not pass."""
+        """Send a request when the rate allows it, again after what passes; raise WebtextError if it does not pass.
+
+        With parameters, it is one to the index.
+        """
         for failures in range(1, _POLICY.attempts + 1):
             if self.sent >= self._config.wayback_requests:
                 raise _OutOfBudgetError
@@ -134,7 +130,10 @@ class Wayback:
                     url, params=parameters, timeout=self._config.timeout, allow_redirects=False, stream=True
                 ) as answer:
                     if not is_retryable_status(answer.status_code):
-                        return answer, self._read(answer)
+                        body = self._read(answer)
+                        if parameters:
+                            _index_rows(answer, body)
+                        return answer, body
                 problem = f"status {answer.status_code}"
                 wait_s = requested_wait_s(answer.headers, time.time())
                 if wait_s is None and answer.status_code == 429:
@@ -161,14 +160,31 @@ class Wayback:
         return bytes(body[: self._config.max_bytes + 1])
 
 
+def _index_rows(answer: requests.Response, body: bytes) -> list[tuple[str, str]]:
+    """Return time stamp and URL of the captures in an answer of the index; raise RequestException for another answer."""
+    if answer.status_code in (403, 404):
+        return []  # excluded by the site's owner, or never captured
+    answer.raise_for_status()
+    try:
+        rows = json.loads(body) if body.strip() else []
+        return [(str(stamp), str(original)) for stamp, original in rows[1:]]
+    except (ValueError, TypeError) as error:
+        problem = f"an answer of its index that is none, to {answer.url}: {body[:80].decode('utf-8', 'replace')!r}"
+        raise requests.exceptions.InvalidJSONError(problem) from error
+
+
 def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
     """Look up the wanted links one by one, and store the nearest page of each, until the budget is used up."""
-    wayback = Wayback(context.config)
+    config = context.config
+    wayback = Wayback(config)
+    every = itertools.chain.from_iterable(wanted_links(context, shard, token) for shard in link_shards)
+    total = sum(1 for _ in itertools.islice(every, config.wayback_requests))
 
     def ask(shard: LinkShard) -> TaskResult:
         left = 0
         with SegmentWriter(context.segments_folder(shard)) as writer:
             for wanted in list(wanted_links(context, shard, token)):
+                check_stop_file(config)
                 try:
                     capture, refused = wayback.find_page(wanted)
                 except _OutOfBudgetError:
@@ -179,6 +195,6 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 writer.flush_if_due()
         return TaskResult(counts={"wayback_not_asked": left})
 
-    entries = run.map(ask, link_shards, phase=token, work=True, serial=True)
+    entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
     if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
         run.note(f"wayback: {left:,} links were not asked for; raise --wayback-requests and re-run to ask for the rest")
