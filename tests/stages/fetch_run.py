@@ -117,3 +117,25 @@ def outcomes_by_path(fetched: Fetched) -> dict[str, str]:
         "/" + row["url"].split("/", 3)[3]: f"{row['captured_at']:%Y-%m-%d}" if row["captured_at"] else row["outcome"]
         for row in fetched.rows
     }
+
+
+def fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
+    """Fetch links that have a date."""
+    links = folder / "links"
+    if not links.exists():
+        write_links(links, [urls])
+    settings = FetchConfig(**{**QUICK, **config})
+    options = RunOptions(executor=make_executor(1))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
+
+
+def sources(fetched: Fetched) -> dict[str, str]:
+    """Return, by path, the day of the capture, `live`, or the reason of the drop."""
+    return {
+        "/" + row["url"].split("/", 3)[3]: f"{row['captured_at']:%Y-%m-%d}"
+        if row["captured_at"]
+        else row["source"]
+        if row["outcome"] == "ok"
+        else row["outcome"]
+        for row in fetched.rows
+    }

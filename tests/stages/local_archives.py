@@ -211,3 +211,18 @@ def serve_files(folder: Path) -> Any:
         return 206, dates | {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}, data[start:end]
 
     return served(answer)
+
+
+def crawl_options(folder: Path, index: str = "index", **options: Any) -> dict[str, Any]:
+    """Return the options of a fetch that asks the crawl in a folder."""
+    return {
+        "archive": ("commoncrawl",),
+        "cc_index": (str(folder / index),),
+        "cc_records": str(folder),
+        **options,
+    }
+
+
+def machine_options(machine: Any, **options: Any) -> dict[str, Any]:
+    """Return the options of a fetch that asks a Wayback Machine."""
+    return {"archive": ("wayback",), "wayback_url": machine.url, "wayback_rate": 6000.0, **options}

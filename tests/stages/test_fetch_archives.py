@@ -10,25 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from extract_run import write_links
-from fetch_run import QUICK, Fetched, read_rows
-from local_archives import Archived, serve_files, wayback, write_crawl
+from fetch_run import fetch_links, read_rows, sources
+from local_archives import Archived, crawl_options, machine_options, serve_files, wayback, write_crawl
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
-from pipelines.core.errors import InputError, UsageError, WebtextError
 from pipelines.core.executor import make_executor
-from pipelines.core.retry import RetryPolicy
 from pipelines.core.run import RunOptions
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
 from pipelines.stages.fetch import archives, lookups
-from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.stage import fetch
 
 # The links of write_links were posted on this day.
 _POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
@@ -46,38 +39,6 @@ def web() -> Iterator[LocalWeb]:
         yield running
 
 
-def _crawl(folder: Path, index: str = "index", **options: Any) -> dict[str, Any]:
-    """Return the options of a fetch that asks the crawl in a folder."""
-    return {
-        "archive": ("commoncrawl",),
-        "cc_index": (str(folder / index),),
-        "cc_records": str(folder),
-        **options,
-    }
-
-
-def _fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
-    """Fetch links that have a date."""
-    links = folder / "links"
-    if not links.exists():
-        write_links(links, [urls])
-    settings = FetchConfig(**{**QUICK, **config})
-    options = RunOptions(executor=make_executor(1))
-    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
-
-
-def _sources(fetched: Fetched) -> dict[str, str]:
-    """Return, by path, the day of the capture, `live`, or the reason of the drop."""
-    return {
-        "/" + row["url"].split("/", 3)[3]: f"{row['captured_at']:%Y-%m-%d}"
-        if row["captured_at"]
-        else row["source"]
-        if row["outcome"] == "ok"
-        else row["outcome"]
-        for row in fetched.rows
-    }
-
-
 _GONE = "dropped.http_not_found"
 
 
@@ -88,8 +49,8 @@ def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: Loc
     nearest = [Archived(web.url("/a"), day, day.encode() * 9) for day in days]
     write_crawl(tmp_path / "crawl", [*many[:20], *nearest, *many[20:]], files=3)
     urls = [web.url(path) for path in ("/live", "/a", "/b")]
-    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl", index))
-    assert _sources(fetched) == {"/live": "live", "/a": "2014-05-20", "/b": _GONE}
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl", index))
+    assert sources(fetched) == {"/live": "live", "/a": "2014-05-20", "/b": _GONE}
     row = fetched.row(web.url("/a"))
     assert (row["source"], row["captured_days"], row["status"]) == ("commoncrawl", 7, 200)
     assert row["archives"] == fetched.row(web.url("/b"))["archives"] != ""
@@ -115,8 +76,8 @@ def test_captures_outside_the_window_and_of_other_pages_are_not_taken(tmp_path: 
         ],
     )
     urls = [web.url(path) for path in ("/a", "/b", "/c", "/d", "/e")]
-    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"), archive_window=30)
-    assert _sources(fetched) == {"/a": _GONE, "/b": "2014-06-01", "/c": _GONE, "/d": "2014-05-13", "/e": _GONE}
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), archive_window=30)
+    assert sources(fetched) == {"/a": _GONE, "/b": "2014-06-01", "/c": _GONE, "/d": "2014-05-13", "/e": _GONE}
 
 
 def test_redirects_are_followed_within_the_archive(tmp_path: Path, web: LocalWeb) -> None:
@@ -138,8 +99,8 @@ def test_redirects_are_followed_within_the_archive(tmp_path: Path, web: LocalWeb
         ],
     )
     urls = [web.url(path) for path in ("/a", "/loop", "/nowhere", "/mail", "/long/0", "/both")]
-    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
-    assert _sources(fetched) == {
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
+    assert sources(fetched) == {
         "/a": "2013-02-02",
         "/loop": _GONE,
         "/nowhere": _GONE,
@@ -176,31 +137,16 @@ def test_only_pages_are_taken(
 ) -> None:
     archived = Archived(web.url("/a"), "2014-01-01", body, headers={"Content-Type": "text/html", **headers})
     write_crawl(tmp_path / "crawl", [dataclasses.replace(archived)])
-    config = _crawl(tmp_path / "crawl", max_bytes=4000)
+    config = crawl_options(tmp_path / "crawl", max_bytes=4000)
     # The columnar index may have seen another type than the header says.
-    fetched = _fetch_links(tmp_path, [web.url("/a"), web.url("/live")], **config)
+    fetched = fetch_links(tmp_path, [web.url("/a"), web.url("/live")], **config)
     if why is None:
-        assert _sources(fetched)["/a"] == "2014-01-01"
+        assert sources(fetched)["/a"] == "2014-01-01"
         expected = _PAGE if b"text" in body or headers else body
         assert fetched.record(web.url("/a")).content_stream().read() == expected
     else:
         [dropped] = read_rows(fetched.folder, "dropped")
         assert dropped["detail"] == f"status 404; commoncrawl: {why}"
-
-
-def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Path, web: LocalWeb) -> None:
-    crawl = tmp_path / "crawl"
-    pages = [Archived(web.url(path), "2014-05-14") for path in ("/a", "/b", "/c")]
-    write_crawl(crawl, [*pages, *(dataclasses.replace(page, day="2014-07-01") for page in pages)], files=6)
-    (crawl / "warc" / "0.warc.gz").unlink()
-    (crawl / "warc" / "1.warc.gz").write_bytes((crawl / "warc" / "1.warc.gz").read_bytes()[:150])
-    (crawl / "warc" / "2.warc.gz").write_bytes(b"no gzip member at all" * 9)
-    fetched = _fetch_links(tmp_path, [page.url for page in pages], **_crawl(crawl))
-    assert set(_sources(fetched).values()) == {"2014-07-01"}
-    assert fetched.summary is not None
-    refused = {name: count for name, count in fetched.summary.extra.items() if name.startswith("refused")}
-    assert sum(refused.values()) == 3
-    assert refused["refused_unreadable"] == 1
 
 
 def test_files_of_a_web_server_are_read_by_ranges(tmp_path: Path, web: LocalWeb) -> None:
@@ -213,7 +159,7 @@ def test_files_of_a_web_server_are_read_by_ranges(tmp_path: Path, web: LocalWeb)
             folder = tmp_path / name.replace("/", "-")
             folder.mkdir()
             config = {"archive": ("commoncrawl",), "cc_index": (f"{address}/{name}",), "cc_records": address}
-            fetched = _fetch_links(folder, [page.url for page in pages], **config)
+            fetched = fetch_links(folder, [page.url for page in pages], **config)
             assert len([row for row in fetched.rows if row["source"] == "commoncrawl"]) == (
                 10 if "part" in name else 30
             )
@@ -221,22 +167,25 @@ def test_files_of_a_web_server_are_read_by_ranges(tmp_path: Path, web: LocalWeb)
 
 def test_an_archive_is_asked_later_and_only_for_what_is_missing(tmp_path: Path, web: LocalWeb) -> None:
     urls = [web.url(path) for path in ("/live", "/a", "/b", "/c")]
-    first = _fetch_links(tmp_path, urls)
-    assert _sources(first) == {"/live": "live", "/a": _GONE, "/b": _GONE, "/c": _GONE}
+    first = fetch_links(tmp_path, urls)
+    assert sources(first) == {"/live": "live", "/a": _GONE, "/b": _GONE, "/c": _GONE}
     asked = len(web.paths())
     write_crawl(tmp_path / "one", [Archived(web.url("/a"), "2014-01-01")])
     write_crawl(tmp_path / "two", [Archived(web.url(path), "2015-01-01") for path in ("/a", "/b")])
-    second = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "one"))
-    assert _sources(second) == {"/live": "live", "/a": "2014-01-01", "/b": _GONE, "/c": _GONE}
+    second = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "one"))
+    assert sources(second) == {"/live": "live", "/a": "2014-01-01", "/b": _GONE, "/c": _GONE}
     with wayback([Archived(web.url(path), "2016-01-01") for path in ("/a", "/b", "/c")]) as machine:
         options = {"archive": ("commoncrawl", "wayback"), "wayback_url": machine.url, "wayback_rate": 6000.0}
-        third = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "two", **options))
-        assert _sources(third) == {"/live": "live", "/a": "2014-01-01", "/b": "2015-01-01", "/c": "2016-01-01"}
+        third = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "two", **options))
+        assert sources(third) == {"/live": "live", "/a": "2014-01-01", "/b": "2015-01-01", "/c": "2016-01-01"}
         assert third.row(web.url("/c"))["archives"].count("commoncrawl:") == 2
         count = len(machine.requests)
         assert count == 2
-        for config in (_crawl(tmp_path / "two", **options), {}):  # also a run that names no archive keeps what they had
-            assert _fetch_links(tmp_path, urls, **config).rows == third.rows
+        for config in (
+            crawl_options(tmp_path / "two", **options),
+            {},
+        ):  # also a run that names no archive keeps what they had
+            assert fetch_links(tmp_path, urls, **config).rows == third.rows
         assert len(machine.requests) == count
     assert len(web.paths()) == asked
     assert third.record(web.url("/a")).content_stream().read() == Archived("", "").body
@@ -260,7 +209,7 @@ def test_all_links_can_be_taken_from_an_archive(tmp_path: Path, web: LocalWeb) -
     write_crawl(tmp_path / "crawl", [Archived(web.url("/live"), "2014-01-01")])
     web.pages["/other"] = b"<p>other</p>"
     urls = [web.url("/live"), web.url("/other"), "mailto:me@example.org"]
-    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"), archive_for="all")
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), archive_for="all")
     assert [row["source"] for row in fetched.rows] == ["commoncrawl", "live", "live"]
     assert [row["outcome"] for row in fetched.rows] == ["ok", "ok", "dropped.bad_url"]
     assert fetched.record(web.url("/other")).content_stream().read() == b"<p>other</p>"
@@ -271,7 +220,7 @@ def test_what_a_site_refuses_is_not_taken_from_an_archive(tmp_path: Path, web: L
     web.pages |= {"/forbidden": Answer(status=403), "/picture": Answer(b"PNG", headers={"Content-Type": "image/png"})}
     paths = ("/no", "/forbidden", "/picture", "/gone")
     write_crawl(tmp_path / "crawl", [Archived(web.url(path), "2014-01-01") for path in paths])
-    fetched = _fetch_links(tmp_path, [web.url(path) for path in paths], **_crawl(tmp_path / "crawl"))
+    fetched = fetch_links(tmp_path, [web.url(path) for path in paths], **crawl_options(tmp_path / "crawl"))
     assert [row["source"] for row in fetched.rows] == ["live", "live", "live", "commoncrawl"]
 
 
@@ -284,7 +233,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     write_crawl(tmp_path / "crawl", [*pages[:9], *moved])
     urls = [web.url(f"/{number}") for number in range(18)]
     (tmp_path / "whole").mkdir()
-    whole = _fetch_links(tmp_path / "whole", urls, **_crawl(tmp_path / "crawl"))
+    whole = fetch_links(tmp_path / "whole", urls, **crawl_options(tmp_path / "crawl"))
     read = archives.read_record
     asked: list[int] = []
 
@@ -298,9 +247,9 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
         patch.setattr(archives, "read_record", stop)
         patch.setattr(lookups, "_READ_AHEAD", 1)
         with pytest.raises(KeyboardInterrupt):
-            _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
-    fetched = _fetch_links(tmp_path, urls, **_crawl(tmp_path / "crawl"))
-    assert _sources(fetched) == _sources(whole)
+            fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
+    assert sources(fetched) == sources(whole)
     assert len([path for path in web.paths() if path == "/17"]) == 2
     for row in fetched.rows:
         if row["outcome"] == "ok":
@@ -312,7 +261,7 @@ def test_archived_pages_are_extracted(tmp_path: Path, web: LocalWeb) -> None:
         b"<html><body><article>" + b"<p>An archived paragraph with several words in it.</p>" * 20 + b"</article></body>"
     )
     write_crawl(tmp_path / "crawl", [Archived(web.url("/a"), "2014-05-14", text)])
-    fetched = _fetch_links(tmp_path, [web.url("/a")], **_crawl(tmp_path / "crawl"))
+    fetched = fetch_links(tmp_path, [web.url("/a")], **crawl_options(tmp_path / "crawl"))
     options = RunOptions(executor=make_executor(1))
     summary = extract(
         ExtractConfig(),
@@ -322,10 +271,6 @@ def test_archived_pages_are_extracted(tmp_path: Path, web: LocalWeb) -> None:
         options=options,
     )
     assert summary.records_out == 1
-
-
-def _machine_options(machine: Any, **options: Any) -> dict[str, Any]:
-    return {"archive": ("wayback",), "wayback_url": machine.url, "wayback_rate": 6000.0, **options}
 
 
 def test_wayback_has_the_nearest_capture_and_its_redirects(tmp_path: Path, web: LocalWeb) -> None:
@@ -339,8 +284,8 @@ def test_wayback_has_the_nearest_capture_and_its_redirects(tmp_path: Path, web: 
     ]
     with wayback(archived) as machine:
         urls = [web.url(path) for path in ("/a", "/b", "/d", "/e")]
-        fetched = _fetch_links(tmp_path, urls, **_machine_options(machine))
-    assert _sources(fetched) == {"/a": "2014-06-01", "/b": "2015-01-01", "/d": _GONE, "/e": _GONE}
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine))
+    assert sources(fetched) == {"/a": "2014-06-01", "/b": "2015-01-01", "/d": _GONE, "/e": _GONE}
     assert fetched.row(web.url("/b"))["final_url"] == web.url("/c")
     assert fetched.row(web.url("/a"))["captured_days"] == 19
     assert fetched.record(web.url("/a")).content_stream().read() == body
@@ -352,58 +297,20 @@ def test_the_rate_and_the_pauses_that_wayback_asks_for_are_obeyed(tmp_path: Path
     refusals = [(429, {"Retry-After": "1"}), (503, {"Retry-After": "1"})]
     with wayback([Archived(web.url("/a"), "2014-01-01")], refusals) as machine:
         start = time.monotonic()
-        fetched = _fetch_links(tmp_path, [web.url("/a")], **_machine_options(machine, wayback_rate=240.0))
+        fetched = fetch_links(tmp_path, [web.url("/a")], **machine_options(machine, wayback_rate=240.0))
         assert time.monotonic() - start > 2.2
         assert len(machine.requests) == 4
-    assert _sources(fetched) == {"/a": "2014-01-01"}
+    assert sources(fetched) == {"/a": "2014-01-01"}
 
 
 def test_a_budget_ends_the_requests_and_a_larger_one_asks_for_the_rest(tmp_path: Path, web: LocalWeb) -> None:
     urls = [web.url(f"/{number}") for number in range(6)]
     with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
-        first = _fetch_links(tmp_path, urls, **_machine_options(machine, wayback_requests=5))
+        first = fetch_links(tmp_path, urls, **machine_options(machine, wayback_requests=5))
         assert len(machine.requests) == 5
-        assert list(_sources(first).values()) == ["2014-01-01"] * 2 + [_GONE] * 4
+        assert list(sources(first).values()) == ["2014-01-01"] * 2 + [_GONE] * 4
         assert first.summary is not None
         assert first.summary.extra["wayback_not_asked"] == 4
-        second = _fetch_links(tmp_path, urls, **_machine_options(machine, wayback_requests=100))
-        assert set(_sources(second).values()) == {"2014-01-01"}
+        second = fetch_links(tmp_path, urls, **machine_options(machine, wayback_requests=100))
+        assert set(sources(second).values()) == {"2014-01-01"}
         assert len(machine.requests) == 5 + 8
-
-
-def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
-    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    urls = [web.url(f"/{number}") for number in range(3)]
-    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
-        answer = machine.answer
-
-        def fail(path: str) -> Any:
-            return answer(path) if len(machine.requests) < 3 else (503, {}, b"")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(machine, "answer", fail)
-            patch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(6, longest_backoff_s=0.0))
-            with pytest.raises(WebtextError, match=r"does not answer \(status 503, 6 times\).*Re-run the same command"):
-                _fetch_links(tmp_path, urls, **_machine_options(machine))
-        fetched = _fetch_links(tmp_path, urls, **_machine_options(machine))
-        assert set(_sources(fetched).values()) == {"2014-01-01"}
-    assert len(web.paths()) == 3
-
-
-def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
-    for config, problem in (
-        ({"archive": ("commoncrawl",)}, "needs --cc-index"),
-        ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
-        ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
-    ):
-        with pytest.raises(UsageError, match=problem):
-            _fetch_links(tmp_path, [web.url("/a")], **config)
-    (tmp_path / "x.txt").write_text("no index")
-    pq.write_table(pa.table({"url": ["http://a.org/"]}), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t\.parquet: has no column 'url_surtkey'"):
-        _fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / "t.parquet"),))
-    for path, problem in (("no.parquet", "no such file"), ("x.txt", "no index of Common Crawl"), ("a.idx", "no such")):
-        with pytest.raises(InputError, match=problem):
-            _fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / path),))
-    assert web.paths() == []

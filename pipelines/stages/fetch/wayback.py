@@ -5,6 +5,7 @@ It serves a few requests per minute, and blocks who ignores that: one process as
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 import json
@@ -161,16 +162,15 @@ class Wayback:
 
 
 def _index_rows(answer: requests.Response, body: bytes) -> list[tuple[str, str]]:
-    """Return time stamp and URL of the captures in an answer of the index; raise RequestException for another answer."""
+    """Return time stamp and URL of the captures in an answer of the index; raise RequestException for any other."""
     if answer.status_code in (403, 404):
         return []  # excluded by the site's owner, or never captured
     answer.raise_for_status()
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         rows = json.loads(body) if body.strip() else []
         return [(str(stamp), str(original)) for stamp, original in rows[1:]]
-    except (ValueError, TypeError) as error:
-        problem = f"an answer of its index that is none, to {answer.url}: {body[:80].decode('utf-8', 'replace')!r}"
-        raise requests.exceptions.InvalidJSONError(problem) from error
+    problem = f"an answer of its index that is none, to {answer.url}: {body[:80].decode('utf-8', 'replace')!r}"
+    raise requests.exceptions.InvalidJSONError(problem)
 
 
 def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:

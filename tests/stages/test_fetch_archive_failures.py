@@ -1,0 +1,167 @@
+"""Archives that fail, or have what cannot be read: no page is lost for good, and errors come before requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetch_run import fetch_links, sources
+from local_archives import Archived, crawl_options, machine_options, serve_files, served, wayback, write_crawl
+from local_web import PROXY_VARIABLES, LocalWeb
+
+from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.core.retry import RetryPolicy
+
+_QUICK_RETRIES = RetryPolicy(6, longest_backoff_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def web() -> Iterator[LocalWeb]:
+    with LocalWeb({"/live": b"<p>live</p>"}) as running:
+        yield running
+
+
+def test_records_that_cannot_be_read_now_end_the_run_and_are_read_by_the_next(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.core.object_store._RETRY_S", 0)
+    pages = [Archived(web.url(f"/{number}"), "2014-05-14") for number in range(6)]
+    write_crawl(tmp_path / "crawl", pages)
+    options = crawl_options(tmp_path / "crawl")
+    with served(lambda *_: (403, {}, b"")) as address, pytest.raises(WebtextError, match="403"):
+        fetch_links(tmp_path, [page.url for page in pages], **options | {"cc_records": address})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: has none of the files that the index names, such as warc/"):
+        fetch_links(tmp_path, [page.url for page in pages], **options | {"cc_records": str(tmp_path / "empty")})
+    with serve_files(tmp_path / "crawl") as address:
+        fetched = fetch_links(tmp_path, [page.url for page in pages], **options | {"cc_records": address})
+    assert set(sources(fetched).values()) == {"2014-05-14"}
+    assert len(web.paths()) == len(pages)
+
+
+def test_times_of_an_index_have_fractions_of_a_second(tmp_path: Path, web: LocalWeb) -> None:
+    crawl = tmp_path / "crawl"
+    write_crawl(crawl, [Archived(web.url("/a"), day) for day in ("2014-05-14", "2014-06-14")], files=1)
+    [path] = (crawl / "index").glob("*.parquet")
+    table = pq.read_table(path)
+    column = table.column_names.index("fetch_time")
+    times = [time + dt.timedelta(milliseconds=429) for time in table["fetch_time"].to_pylist()]
+    pq.write_table(table.set_column(column, "fetch_time", pa.array(times, pa.timestamp("ms", "UTC"))), path)
+    fetched = fetch_links(tmp_path, [web.url("/a")], **crawl_options(crawl))
+    assert sources(fetched) == {"/a": "2014-05-14"}
+
+
+def test_an_odd_answer_of_waybacks_index_is_asked_for_again(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
+    with wayback([Archived(web.url("/a"), "2014-01-01")]) as machine:
+        answer, odd = machine.answer, 1
+
+        def answer_oddly(path: str) -> Any:
+            kind = {"Content-Type": "text/html"}
+            return (200, kind, b"<p>Maintenance") if len(machine.requests) < odd else answer(path)
+
+        monkeypatch.setattr(machine, "answer", lambda path: (machine.requests.append(path), answer_oddly(path))[1])
+        odd = 10**6
+        problem = r"an answer of its index that is none, to http://\S+%2Fa\S*: '<p>Maintenance', 6 times"
+        with pytest.raises(WebtextError, match=problem):
+            fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
+        machine.requests.clear()
+        odd = 3
+        fetched = fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
+    assert sources(fetched) == {"/a": "2014-01-01"}
+
+
+@pytest.mark.parametrize("archive", ["wayback", "commoncrawl"])
+def test_a_stop_file_ends_what_asks_archives_too(tmp_path: Path, web: LocalWeb, archive: str) -> None:
+    urls, stop = [web.url(path) for path in ("/live", "/a", "/b")], tmp_path / "stop"
+    captures = [Archived(url, "2014-01-01") for url in urls]
+    write_crawl(tmp_path / "crawl", captures)
+    with wayback(captures) as machine:
+        options = crawl_options(tmp_path / "crawl") if archive == "commoncrawl" else machine_options(machine)
+        fetch_links(tmp_path, urls)
+        stop.touch()
+        with pytest.raises(WebtextError, match="stop: asks for an end; remove it and re-run"):
+            fetch_links(tmp_path, urls, **options, stop_file=str(stop))
+        assert machine.requests == []
+        stop.unlink()
+        assert list(sources(fetch_links(tmp_path, urls, **options)).values()) == ["live", *["2014-01-01"] * 2]
+
+
+def test_archived_pages_can_ask_not_to_be_archived(tmp_path: Path, web: LocalWeb) -> None:
+    text = b'<head><meta name="robots" content="noarchive"></head><p>text'
+    write_crawl(tmp_path / "crawl", [Archived(web.url("/a"), "2014-05-14", text)])
+    urls = [web.url("/live"), web.url("/a")]
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), honor_noarchive=True)
+    assert sources(fetched) == {"/live": "live", "/a": "dropped.http_not_found"}
+    assert fetched.summary is not None
+    assert fetched.summary.extra["refused_noarchive"] == 1
+
+
+def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Path, web: LocalWeb) -> None:
+    crawl = tmp_path / "crawl"
+    pages = [Archived(web.url(path), "2014-05-14") for path in ("/a", "/b", "/c")]
+    write_crawl(crawl, [*pages, *(dataclasses.replace(page, day="2014-07-01") for page in pages)], files=6)
+    (crawl / "warc" / "0.warc.gz").unlink()
+    (crawl / "warc" / "1.warc.gz").write_bytes((crawl / "warc" / "1.warc.gz").read_bytes()[:150])
+    (crawl / "warc" / "2.warc.gz").write_bytes(b"no gzip member at all" * 9)
+    fetched = fetch_links(tmp_path, [page.url for page in pages], **crawl_options(crawl))
+    assert set(sources(fetched).values()) == {"2014-07-01"}
+    assert fetched.summary is not None
+    refused = {name: count for name, count in fetched.summary.extra.items() if name.startswith("refused")}
+    assert sum(refused.values()) == 3
+    assert refused["refused_no_file"] == 1
+
+
+def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [web.url(f"/{number}") for number in range(3)]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
+        answer = machine.answer
+
+        def fail(path: str) -> Any:
+            return answer(path) if len(machine.requests) < 3 else (503, {}, b"")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, "answer", fail)
+            patch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
+            with pytest.raises(WebtextError, match=r"does not answer \(status 503, 6 times\).*Re-run the same command"):
+                fetch_links(tmp_path, urls, **machine_options(machine))
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine))
+        assert set(sources(fetched).values()) == {"2014-01-01"}
+    assert len(web.paths()) == 3
+
+
+def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
+    for config, problem in (
+        ({"archive": ("commoncrawl",)}, "needs --cc-index"),
+        ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
+        ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
+        ({"archive_for": "all"}, "--archive-for has no effect without --archive$"),
+        ({"archive": ("wayback",), "cc_records": "x"}, "--cc-records has no effect without --archive commoncrawl"),
+        ({"archive": ("commoncrawl",), "cc_index": ("x",), "wayback_rate": 5.0}, "--wayback-rate has no effect"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            fetch_links(tmp_path, [web.url("/a")], **config)
+    (tmp_path / "x.txt").write_text("no index")
+    pq.write_table(pa.table({"url": ["http://a.org/"]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t\.parquet: has no column 'url_surtkey'"):
+        fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / "t.parquet"),))
+    for path, problem in (("no.parquet", "no such file"), ("x.txt", "no index of Common Crawl"), ("a.idx", "no such")):
+        with pytest.raises(InputError, match=problem):
+            fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / path),))
+    assert web.paths() == []
