@@ -54,7 +54,7 @@ def test_a_model_tells_the_sides_apart_and_describes_itself(sides, tmp_path):
     assert card["good"]["bytes"] == (tmp_path / "good.jsonl").stat().st_size
     assert (card["against"]["documents"], card["against"]["sampled"]) == (200, 200)
     held_out = card["held_out"]
-    assert (held_out["good"], held_out["against"]) == (20, 20)
+    assert 10 <= held_out["good"] <= 35
     assert held_out["roc_auc"] > 0.99
     assert [point["score"] for point in held_out["curve"]] == [0.1, 0.25, 0.5, 0.75, 0.9]
     assert held_out["curve"][2]["good"] > 0.9
@@ -80,18 +80,17 @@ def test_a_model_depends_on_documents_and_seed_alone(sides, tmp_path):
 
 
 def test_a_sample_has_the_same_documents_in_any_order(sides, tmp_path):
-    card = train(tmp_path / "one", *sides, documents=40)
-    assert (card["good"]["documents"], card["good"]["sampled"]) == (200, 40)
-    assert card["held_out"]["good"] == 4
+    card = train(tmp_path / "one", *sides, documents=120)
+    assert (card["good"]["documents"], card["good"]["sampled"]) == (200, 120)
     write_side(tmp_path / "good.jsonl", GOOD, order=-1)
-    train(tmp_path / "two", *sides, documents=40)
+    train(tmp_path / "two", *sides, documents=120)
     weights = [files_of(tmp_path / name)["weights.npy"] for name in ("one", "two")]
     assert weights[0] == weights[1]
 
 
 def test_sides_of_different_sizes_have_the_same_weight(tmp_path):
-    good = write_side(tmp_path / "good.jsonl", GOOD, 40, share=0)
-    against = write_side(tmp_path / "raw.jsonl", BAD, 400, seed=2, share=0)
+    good = write_side(tmp_path / "good.jsonl", GOOD, 120, share=0)
+    against = write_side(tmp_path / "raw.jsonl", BAD, 600, seed=2, share=0)
     train(tmp_path / "model", good, against)
     texts = pa.array([" ".join(random.Random(seed).choices(SHARED, k=60)) for seed in range(100)])
     assert abs(QualityModel.load(str(tmp_path / "model")).scores(texts).mean() - 0.5) < 0.15
@@ -155,8 +154,8 @@ def test_the_area_under_the_curve_counts_pairs():
 
 
 def test_a_side_with_too_few_documents_is_refused(sides, tmp_path):
-    few = write_side(tmp_path / "few.jsonl", BAD, 19)
-    with pytest.raises(InputError, match=r"few\.jsonl: 19 documents with words, but a side needs 20"):
+    few = write_side(tmp_path / "few.jsonl", BAD, 99)
+    with pytest.raises(InputError, match=r"few\.jsonl: 99 documents with words, but a side needs 100"):
         train(tmp_path / "model", sides[0], few)
     assert not (tmp_path / "model").exists()
 

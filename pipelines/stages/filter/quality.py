@@ -2,15 +2,17 @@
 
 Appendix A of Brown et al. (2020) has a logistic regression on Spark's Tokenizer and HashingTF. Here the words are those
 of `ngrams.words`, hashed into 2**18 buckets, and a feature is a count divided by the square root of the number of
-words, which on web pages has a ROC AUC 0.02 to 0.03 higher than the count itself.
+words, which on web pages has a ROC AUC 0.01 to 0.03 higher than the count itself.
 
 A model is a folder of `weights.npy` (float32, one weight per bucket and last the bias) and `card.json`:
 
 - `format`, `hash`, `buckets`, `characters`: how texts become features; only the first `characters` are read
-- `good`, `against`: `names`, `bytes` and `fingerprint` of the input, its `documents`, and how many were `sampled`
+- `good`, `against`: `names`, `bytes` and `fingerprint` of the input, its `documents` with words, and how many of them
+  were `sampled`
 - `options`: `seed`, and `documents`, the largest sample per side
-- `held_out`: every tenth document of each sample, not trained on: their numbers, `roc_auc`, the shares of each side
-  with at least a `score` (`curve`), and the expected shares that `keeps` keeps with alpha 9 (`kept`)
+- `held_out`, of a tenth of each sample, chosen by id and not trained on: the number of documents of each side,
+  `roc_auc`, the shares of each side with at least a `score` (`curve`), and the expected shares that `keeps` keeps with
+  alpha 9 (`kept`)
 - `weights_sha256`
 
 Equal inputs and options give equal bytes.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -42,16 +45,19 @@ DOCUMENTS = 50_000
 _FORMAT = "webtext-quality-1"
 _BUCKET_BITS = 18
 _BUCKETS = 1 << _BUCKET_BITS
-# A book would outweigh a hundred pages, and take their memory.
-_CHARACTERS = 10_000
+# More than almost all pages have: a book would take the memory of a hundred.
+_CHARACTERS = 50_000
 _SLICE_BYTES = 1 << 20
 _HELD_OUT = 10
-_MIN_DOCUMENTS = 20
+_MIN_DOCUMENTS = 100
 _EPOCHS, _BATCH, _LEARNING_RATE = 5, 64, 0.2
 _WEIGHTS, _CARD = "weights.npy", "card.json"
 
 _Floats = npt.NDArray[np.float64]
 _Buckets = npt.NDArray[np.int32]
+# The hash of the id of a document, and the bucket of each of its words.
+_Document = tuple[int, _Buckets]
+_hash_of = operator.itemgetter(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +118,7 @@ def train_quality(
     """Train a model on two inputs of documents, write it into the folder `output`, and return its card.
 
     `config` has the options of `inputs.open_configured`. At most `documents` of each side are sampled, by their ids;
-    they take ~4 bytes per word. Raises InputError if a side has fewer than 20 documents with words.
+    they take ~4 bytes per word. Raises InputError if a side has fewer than 100 documents with words.
     """
     sides, cards = [], []
     for paths in (good, against):
@@ -132,7 +138,10 @@ def train_quality(
                 "sampled": len(sample),
             }
         )
-    weights = _train([[text for n, text in enumerate(side) if n % _HELD_OUT] for side in sides], seed)
+    # By id, so that a document that both inputs contain is in the same part of both.
+    training = [[buckets for hash, buckets in side if hash % _HELD_OUT] for side in sides]
+    held_out = [[buckets for hash, buckets in side if not hash % _HELD_OUT] for side in sides]
+    weights = _train(training, seed)
     data = io.BytesIO()
     np.save(data, weights)
     storage.write_bytes(storage.join(output, _WEIGHTS), data.getvalue())
@@ -144,7 +153,7 @@ def train_quality(
         "good": cards[0],
         "against": cards[1],
         "options": {"seed": seed, "documents": documents},
-        "held_out": _evaluate(*(_predict(weights, side[::_HELD_OUT]) for side in sides)),
+        "held_out": _evaluate(*(_predict(weights, texts) for texts in held_out)),
         "weights_sha256": storage.sha256_of(storage.join(output, _WEIGHTS)),
     }
     storage.write_json(storage.join(output, _CARD), card)
@@ -160,12 +169,9 @@ def _hash_words(texts: pa.StringArray) -> Iterator[tuple[_Buckets, npt.NDArray[n
         yield (words.hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int32), words.documents
 
 
-def _sample(source: inputs.DocumentInput, seed: int, documents: int) -> tuple[list[_Buckets], int]:
-    """Return the buckets of the words of the documents with the lowest hashes, in this order, and how many there are.
-
-    A document without words counts as none.
-    """
-    sample: list[tuple[int, _Buckets]] = []
+def _sample(source: inputs.DocumentInput, seed: int, documents: int) -> tuple[list[_Document], int]:
+    """Return the documents with the lowest hashes, in this order, and the number of all that have words."""
+    sample: list[_Document] = []
     total, bound = 0, 1 << 64
     for shard in source.shards:
         for batch in inputs.read_documents(shard, Drops()):
@@ -178,9 +184,9 @@ def _sample(source: inputs.DocumentInput, seed: int, documents: int) -> tuple[li
                         sample.append((hashes[number], buckets[begin:end].copy()))
                 first += len(bounds) - 1
                 if len(sample) > documents + documents // 4:
-                    sample = sorted(sample, key=lambda item: item[0])[:documents]
+                    sample = sorted(sample, key=_hash_of)[:documents]
                     bound = sample[-1][0]
-    return [buckets for _, buckets in sorted(sample, key=lambda item: item[0])[:documents]], total
+    return sorted(sample, key=_hash_of)[:documents], total
 
 
 def _train(sides: Sequence[list[_Buckets]], seed: int) -> npt.NDArray[np.float32]:
