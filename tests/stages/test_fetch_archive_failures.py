@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetch_run import fetch_links, sources
+from fetch_run import fetch_links, run_fetch, sources
 from local_archives import Archived, crawl_options, machine_options, serve_files, served, wayback, write_crawl
 from local_web import PROXY_VARIABLES, LocalWeb
 
-from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.retry import RetryPolicy
 
 _QUICK_RETRIES = RetryPolicy(6, longest_backoff_s=0.0)
@@ -144,6 +144,36 @@ def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
         fetched = fetch_links(tmp_path, urls, **machine_options(machine))
         assert set(sources(fetched).values()) == {"2014-01-01"}
     assert len(web.paths()) == 3
+
+
+def test_a_retry_is_not_added_to_a_run_that_has_asked_archives(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(1))
+    urls = [web.url(path) for path in ("/live", "/a", "/b")]
+    run_fetch(tmp_path, urls)
+    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (503, {})]) as machine:
+        with pytest.raises(WebtextError, match="status 503"):
+            run_fetch(tmp_path, urls, **machine_options(machine))
+        with pytest.raises(ChangedRunError, match="an unfinished run retries other reasons; complete it"):
+            run_fetch(tmp_path, urls, **machine_options(machine), retry=["http_not_found"])
+        fetched = run_fetch(tmp_path, urls, **machine_options(machine))
+    assert sources(fetched) == {"/live": "live", "/a": "dropped.http_not_found", "/b": "2014-01-01"}
+    assert web.paths() == ["/live", "/a", "/b"]
+
+
+def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(1))
+    urls = [web.url(path) for path in ("/live", "/a", "/b")]
+    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (503, {})]) as machine:
+        with pytest.raises(WebtextError, match="status 503"):
+            run_fetch(tmp_path, urls, **machine_options(machine))
+        (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.journal").unlink()
+        fetched = run_fetch(tmp_path, urls, **machine_options(machine))
+    assert list(fetched.outcomes.values()) == ["ok", "http_not_found", "http_not_found"]
+    assert web.paths() == ["/live", "/a", "/b"] * 2
 
 
 def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:

@@ -138,6 +138,15 @@ def test_pages_fetched_before_an_error_are_kept(tmp_path: Path, monkeypatch: pyt
         assert len({path for path in web.paths() if path != "/1"}) <= 40 - 24 + redirects + 2
 
 
+def test_no_record_is_lost_where_a_segment_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "FLUSH_S", 0.0)
+    moved = {path: Answer(b"", 302, {"Location": to}) for path, to in (("/a", "/b"), ("/b", "/c"))}
+    with LocalWeb({**moved, "/c": b"<p>text</p>"}) as web:
+        fetched = run_fetch(tmp_path, [web.url("/a")])
+        responses = [url for kind, url, _ in read_records(fetched.folder / "pages-00000.warc.gz") if kind == "response"]
+        assert responses == [web.url(path) for path in ("/robots.txt", "/a", "/b", "/c")]
+
+
 def test_a_complete_shard_without_a_journal_entry_is_not_refetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

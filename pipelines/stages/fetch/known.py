@@ -65,7 +65,9 @@ class FetchContext:
         return latest_outcomes([self.known_rows(shard, links), *tables])
 
 
-def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collection[str], may_lose: bool) -> str:
+def find_known(
+    run: StageRun, link_shards: Sequence[LinkShard], source: str, retry: Collection[str], may_lose: bool
+) -> str:
     """Write the known outcomes of the links of each shard to work files, and return the phase that wrote them.
 
     Outcomes to `retry` count as unknown. Raises ChangedRunError if links of the earlier result are not among the links,
@@ -77,7 +79,7 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], retry: Collectio
     require_files(run.earlier, tables, "fetch")
     suffix = f"-retry-{zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
     phases = [f"{name}{suffix}" for name in _PHASES]
-    is_begun = any(run.resumed_entry("shards", shard.name) for shard in link_shards)
+    is_begun = any(run.resumed_entry(phase, shard.name) for phase in ("shards", source) for shard in link_shards)
     if retry and is_begun and not any(run.resumed_entry(phase, link_shards[0].name) for phase in phases):
         raise ChangedRunError(
             f"{run.output}: an unfinished run retries other reasons; complete it with its command, or delete this "

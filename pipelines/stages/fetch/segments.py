@@ -104,7 +104,9 @@ class SegmentWriter:
         self._add({**asked, "archives": archives, "detail": detail[:_DETAIL_CHARACTERS]})
 
     def flush_if_due(self) -> None:
-        """Start a new segment if this one is large or old enough."""
+        """Start a new segment if this one is large or old enough, and its last records are those of an outcome."""
+        if self._checksum:
+            return  # no line refers to these records yet, such as those of a redirect
         size_bytes = self._files[0].size_bytes if self._files is not None else 0
         too_old = time.monotonic() - self._started_at >= FLUSH_S
         if self._outcomes >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
@@ -141,7 +143,9 @@ def latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the latest outcome of each link in some tables of segments, with the archives that were asked since."""
     table = pa.concat_tables(tables, promote_options="default")
     rows, at = _last_by_link(table, pc.not_equal(table["outcome"], _ASKED))
-    asked, asked_at = _last_by_link(table, pc.equal(table["outcome"], _ASKED))
+    # If the segment with the outcome of a link was damaged, there is none that the answer could add to.
+    has_outcome = pc.is_in(table["link"], value_set=rows["link"])
+    asked, asked_at = _last_by_link(table, pc.and_(has_outcome, pc.equal(table["outcome"], _ASKED)))
     positions = pc.index_in(asked["link"], value_set=rows["link"]).to_numpy(zero_copy_only=False)
     is_later = asked_at > at[positions.astype(np.int64)]
     mask = np.zeros(rows.num_rows, bool)

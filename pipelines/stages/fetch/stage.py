@@ -66,7 +66,7 @@ def fetch(
                 run.note("no --contact set: site owners cannot reach you")
             context = FetchContext(config, run.output)
             if run.earlier:
-                known = find_known(run, source.shards, retry, may_lose=options.overwrite)
+                known = find_known(run, source.shards, config.source, retry, may_lose=options.overwrite)
                 warcs = earlier_warcs(run.earlier, len(source.shards))
                 context = FetchContext(config, run.output, run.earlier, known, warcs)
             if config.archive or page_source:
