@@ -2,7 +2,7 @@
 
 Appendix A of Brown et al. (2020) has a logistic regression on Spark's Tokenizer and HashingTF. Here the words are those
 of `ngrams.words`, hashed into 2**18 buckets, and a feature is a count divided by the square root of the number of
-words, which on web pages has a ROC AUC 0.01 to 0.03 higher than the count itself.
+words, which on web pages has a ROC AUC 0.02 to 0.03 higher than the count itself (benchmarks/quality.md).
 
 A model is a folder of `weights.npy` (float32, one weight per bucket and last the bias) and `card.json`:
 
@@ -203,7 +203,7 @@ def _train(sides: Sequence[list[_Buckets]], seed: int) -> npt.NDArray[np.float32
             buckets = np.concatenate([texts[text] for text in batch])
             sizes = np.array([len(texts[text]) for text in batch])
             errors = (_probabilities(_logits(weights, buckets, sizes)) - labels[batch]) * importance[batch] / len(batch)
-            gradient = np.bincount(buckets, np.repeat(errors / np.sqrt(sizes), sizes), _BUCKETS + 1)
+            gradient = np.bincount(buckets, np.repeat(errors * _feature_scale(sizes), sizes), _BUCKETS + 1)
             gradient[-1] = errors.sum()
             squares += gradient * gradient
             weights -= _LEARNING_RATE * gradient / np.sqrt(squares)
@@ -218,7 +218,11 @@ def _predict(weights: npt.NDArray[np.float32], texts: list[_Buckets]) -> _Floats
 def _logits(weights: npt.NDArray[np.floating], buckets: _Buckets, sizes: npt.NDArray[np.int64]) -> _Floats:
     # Sums text by text, so that a score does not depend on the other texts.
     sums = np.bincount(np.repeat(np.arange(len(sizes)), sizes), weights[buckets], len(sizes))
-    return np.asarray(sums / np.sqrt(np.maximum(sizes, 1)) + weights[-1])
+    return np.asarray(sums * _feature_scale(sizes) + weights[-1])
+
+
+def _feature_scale(sizes: npt.NDArray[np.int64]) -> _Floats:
+    return np.asarray(1 / np.sqrt(np.maximum(sizes, 1)))
 
 
 def _probabilities(logits: _Floats) -> _Floats:
