@@ -132,6 +132,12 @@ def test_retry_after_is_limited_by_max_wait(tmp_path: Path) -> None:
     assert 0.29 <= gap <= 1
 
 
+def test_retry_after_is_obeyed_after_the_last_retry(tmp_path: Path) -> None:
+    with LocalWeb({"/a": Answer(b"", 429, {"Retry-After": "2"}), "/b": _TEXT}) as web:
+        run_fetch(tmp_path, [web.url("/a"), web.url("/b")])
+        assert _gaps(web.requests)[1] >= 1.99
+
+
 def test_few_hosts_of_a_domain_are_requested_from_at_the_same_time(tmp_path: Path) -> None:
     names = [f"http://host{number}.example.org/{page}" for page in range(3) for number in range(12)]
     others = [f"http://other{number}.example/" for number in range(4)]
@@ -146,10 +152,14 @@ def test_few_hosts_of_a_domain_are_requested_from_at_the_same_time(tmp_path: Pat
 
 def test_a_host_that_is_overloaded_is_asked_less_often_until_it_recovers(tmp_path: Path) -> None:
     answers = [Answer(status=503), Answer(status=503)]
-    pages = {f"/{number}": answers[number] if number < 2 else _TEXT for number in range(5)}
-    with LocalWeb(pages) as web:
-        fetched = run_fetch(tmp_path, [web.url(path) for path in web.pages])
-        assert list(fetched.outcomes.values()) == ["http_server_error"] * 2 + ["ok"] * 3
+    pages: dict[str, Any] = {f"/{number}": answers[number] if number < 2 else _TEXT for number in range(5)}
+    robots = {"/robots.txt": Answer(b"User-agent: *\nDisallow: /no", headers={"Content-Type": "text/plain"})}
+    with LocalWeb(pages | robots) as web:
+        # What is not requested at all is no sign of recovery.
+        paths = ["/0", *(f"/no{number}" for number in range(3)), "/1", "/2", "/3", "/4"]
+        fetched = run_fetch(tmp_path, map(web.url, paths))
+        outcomes = ["http_server_error", *["robots"] * 3, "http_server_error", *["ok"] * 3]
+        assert list(fetched.outcomes.values()) == outcomes
         gaps = _gaps(web.requests)[1:]
         assert 1.0 <= gaps[0] < 1.9
         assert 2.0 <= gaps[1] < 2.9

@@ -184,15 +184,16 @@ class _Crawl:
         offset = self._segments.append(step.records) if step.records else None
         if step.exchange.reached:
             self._record_unreached()
-        delay_s = host.delay_s
-        host.adapt(_is_overloaded(step.exchange), self._config.max_wait)
         visit, following = step.visit, step.next
         if isinstance(following, Disallowed):
             self._fail(visit, following.failure, None)
             self._queues.release(host, host.ready_at)  # nothing was requested, so there is no delay
             return
+        max_wait_s = self._config.max_wait
+        delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
+        host.adapt(_is_overloaded(step.exchange), max_wait_s)
         if isinstance(following, Retry):
-            delay_s = max(delay_s, min(following.delay_s, self._config.max_wait))
+            delay_s = max(delay_s, min(following.delay_s, max_wait_s))
             visit.failures += 1
             visit.elapsed_s = 0.0
             host.add(visit)

@@ -15,9 +15,11 @@ from typing import Any
 import requests
 import urllib3.exceptions
 from requests.cookies import RequestsCookieJar
+from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import LocationValueError
 
 from pipelines.core.errors import exception_chain
+from pipelines.core.retry import is_retryable_status, requested_wait_s
 from pipelines.stages.fetch.addresses import PrivateAddressError
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding
 from pipelines.stages.fetch.outcomes import Failure
@@ -82,6 +84,13 @@ class Exchange:
     def status(self) -> int | None:
         """The status of the response, None without one."""
         return None if self.response is None else self.response.status
+
+    @property
+    def requested_wait_s(self) -> float:
+        """The pause before the next request that the server asks for with a temporary error; 0 without one."""
+        if self.response is None or not is_retryable_status(self.response.status):
+            return 0.0
+        return requested_wait_s(CaseInsensitiveDict(self.response.headers), self.started_at.timestamp()) or 0.0
 
 
 def perform_exchange(

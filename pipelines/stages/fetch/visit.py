@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 
 from requests.cookies import RequestsCookieJar
-from requests.structures import CaseInsensitiveDict
 
 from pipelines.core.errors import WebtextError
-from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.core.retry import RetryPolicy, is_retryable_status
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary
@@ -197,8 +196,7 @@ def _after_failure_or_redirect(
     if response.status in REDIRECTS:
         return _follow(visit, response, max_redirects)
     if is_retryable_status(response.status):
-        requested_s = requested_wait_s(CaseInsensitiveDict(response.headers), exchange.started_at.timestamp())
-        delay_s = policy.delay_s(visit.failures + 1, requested_s)
+        delay_s = policy.delay_s(visit.failures + 1, exchange.requested_wait_s)
         return Retry(delay_s) if delay_s is not None else None
     return None
 
