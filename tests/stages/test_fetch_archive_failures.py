@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def test_an_odd_answer_of_waybacks_index_is_asked_for_again(
     tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
-    with wayback([Archived(web.url("/a"), "2014-01-01")]) as machine:
+    urls = [web.url(path) for path in ("/a", "/b", "/c")]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
         answer, odd = machine.answer, 1
 
         def answer_oddly(path: str) -> Any:
@@ -76,13 +78,13 @@ def test_an_odd_answer_of_waybacks_index_is_asked_for_again(
 
         monkeypatch.setattr(machine, "answer", lambda path: (machine.requests.append(path), answer_oddly(path))[1])
         odd = 10**6
-        problem = r"an answer of its index that is none, to http://\S+%2Fa\S*: '<p>Maintenance', 6 times"
+        problem = r"an answer of its index that is none, to http://\S+%2Fc\S*: '<p>Maintenance', 6 times"
         with pytest.raises(WebtextError, match=problem):
-            fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
+            fetch_links(tmp_path, urls, **machine_options(machine))
         machine.requests.clear()
         odd = 3
-        fetched = fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
-    assert sources(fetched) == {"/a": "2014-01-01"}
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine))
+    assert set(sources(fetched).values()) == {"2014-01-01"}
 
 
 @pytest.mark.parametrize("archive", ["wayback", "commoncrawl"])
@@ -129,7 +131,7 @@ def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Pat
 def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
     tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    urls = [web.url(f"/{number}") for number in range(3)]
+    urls = [web.url(f"/{number}") for number in range(5)]
     with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
         answer = machine.answer
 
@@ -143,7 +145,43 @@ def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
                 fetch_links(tmp_path, urls, **machine_options(machine))
         fetched = fetch_links(tmp_path, urls, **machine_options(machine))
         assert set(sources(fetched).values()) == {"2014-01-01"}
-    assert len(web.paths()) == 3
+    assert len(web.paths()) == 5
+
+
+@pytest.mark.parametrize("stamp", ["20140101120000", "20140100000000"])
+@pytest.mark.parametrize(
+    "failure", [(503, {}, b""), (302, {"Location": "http://[no-url"}, b""), (200, {"Content-Type": "text/html"}, b"a")]
+)
+def test_a_capture_that_wayback_never_serves_does_not_hold_up_the_others(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, stamp: str, failure: Any
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
+    urls = [web.url(path) for path in ("/a", "/b", "/c")]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
+        answer, index = machine.answer, [["timestamp", "original"], [stamp, urls[0]]]
+
+        def fail(path: str) -> Any:
+            if "%2Fa" in path:
+                return 200, {}, json.dumps(index).encode()
+            return failure if path.endswith("/a") else answer(path)
+
+        monkeypatch.setattr(machine, "answer", fail)
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine))
+    is_page = failure[0] == 200 and stamp.endswith("120000")
+    first = "2014-01-01" if is_page else "dropped.http_not_found"
+    assert sources(fetched) == {"/a": first, "/b": "2014-01-01", "/c": "2014-01-01"}
+    assert {row["archives"] for row in fetched.rows} == {"wayback"}
+
+
+def test_a_stop_file_ends_what_waits_for_wayback(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._STOP_CHECK_S", 0.05)
+    stop = tmp_path / "stop"
+    with wayback([]) as machine:
+        monkeypatch.setattr(machine, "answer", lambda path: (stop.touch(), (503, {"Retry-After": "3600"}, b""))[1])
+        with pytest.raises(WebtextError, match="stop: asks for an end"):
+            fetch_links(tmp_path, [web.url("/a")], **machine_options(machine), stop_file=str(stop))
 
 
 def test_a_retry_is_not_added_to_a_run_that_has_asked_archives(
@@ -152,8 +190,8 @@ def test_a_retry_is_not_added_to_a_run_that_has_asked_archives(
     monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(1))
     urls = [web.url(path) for path in ("/live", "/a", "/b")]
     run_fetch(tmp_path, urls)
-    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (503, {})]) as machine:
-        with pytest.raises(WebtextError, match="status 503"):
+    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (429, {})]) as machine:
+        with pytest.raises(WebtextError, match="status 429"):
             run_fetch(tmp_path, urls, **machine_options(machine))
         with pytest.raises(ChangedRunError, match="an unfinished run retries other reasons; complete it"):
             run_fetch(tmp_path, urls, **machine_options(machine), retry=["http_not_found"])
@@ -167,8 +205,8 @@ def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
 ) -> None:
     monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", RetryPolicy(1))
     urls = [web.url(path) for path in ("/live", "/a", "/b")]
-    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (503, {})]) as machine:
-        with pytest.raises(WebtextError, match="status 503"):
+    with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (429, {})]) as machine:
+        with pytest.raises(WebtextError, match="status 429"):
             run_fetch(tmp_path, urls, **machine_options(machine))
         (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.journal").unlink()
         fetched = run_fetch(tmp_path, urls, **machine_options(machine))

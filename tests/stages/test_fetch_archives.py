@@ -73,11 +73,27 @@ def test_captures_outside_the_window_and_of_other_pages_are_not_taken(tmp_path: 
             Archived(web.url("/C"), "2014-05-13"),  # the same key as /c, which ignores case
             Archived(web.url("/d/"), "2014-05-13"),
             Archived(web.url("/e"), "2014-05-13", headers={"Content-Type": "image/png"}),
+            Archived(web.url("/f"), "2014-05-01", b"", 301, {"Location": "/g"}),
+            Archived(web.url("/g"), "2014-04-03"),  # in the window of its redirect
+            Archived(web.url("/h"), "2014-06-01"),
+            *(Archived(web.url("/H"), f"2014-05-{day}") for day in range(10, 20)),
         ],
+        row_group=100,
     )
-    urls = [web.url(path) for path in ("/a", "/b", "/c", "/d", "/e")]
+    urls = [web.url(f"/{name}") for name in "abcdfeh"]
     fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), archive_window=30)
-    assert sources(fetched) == {"/a": _GONE, "/b": "2014-06-01", "/c": _GONE, "/d": "2014-05-13", "/e": _GONE}
+    days = {"/b": "2014-06-01", "/d": "2014-05-13", "/h": "2014-06-01"}
+    assert sources(fetched) == {f"/{name}": _GONE for name in "acef"} | days
+
+
+def test_wayback_does_not_lead_outside_the_window(tmp_path: Path, web: LocalWeb) -> None:
+    moved = Archived(web.url("/a"), "2014-05-01", b"", 301, {"Location": web.url("/b")})
+    with wayback([moved, Archived(web.url("/b"), "2014-08-01"), Archived(web.url("/c"), "2014-08-01")]) as machine:
+        urls = [web.url(path) for path in ("/live", "/a", "/c")]
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine), archive_window=30)
+    assert sources(fetched) == {"/live": "live", "/a": _GONE, "/c": _GONE}
+    details = [row["detail"] for row in read_rows(fetched.folder, "dropped")]
+    assert details == ["status 404; wayback: outside_window 1", "status 404; wayback: no capture"]
 
 
 def test_redirects_are_followed_within_the_archive(tmp_path: Path, web: LocalWeb) -> None:

@@ -76,8 +76,8 @@ _COLUMNS = {
 _KEY = "url_surtkey"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PAGE_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
-# Of a page that was captured thousands of times, the nearest captures are enough.
-_CAPTURES_PER_LINK = 8
+# Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
+_CAPTURES_PER_URL = 8
 # The links in memory at a time: about 200 bytes each.
 _MAX_WANTED = 2_000_000
 # cluster.idx of one crawl has a hundred megabytes.
@@ -256,19 +256,20 @@ def _text(key: pa.StringScalar) -> str:
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
-    """Return pages and redirects, of each link the nearest in time; without a time of the link, the latest."""
+    """Return pages and redirects, of each link and URL the nearest in time; without a time of the link, the latest."""
     status = captures["status"]
     is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(_PAGE_TYPES)))
     captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(_REDIRECTS, status.type))))
     seconds = captures["captured_at"].cast(pa.timestamp("s"), safe=False).cast(pa.int64())
     distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
     link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
-    order = np.lexsort((distance, captures["status"].to_numpy() != 200, link, shard))
+    url = captures["url"].combine_chunks().dictionary_encode().indices.to_numpy()
+    order = np.lexsort((distance, captures["status"].to_numpy() != 200, url, link, shard))
     if window_days is not None:
         order = order[~(distance[order] > window_days * 86400)]
-    starts = np.flatnonzero(np.diff(link[order], prepend=-1) | np.diff(shard[order], prepend=-1))
+    starts = np.flatnonzero(sum(np.diff(column[order], prepend=-1) != 0 for column in (url, link, shard)))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-    return captures.take(pa.array(order[rank < _CAPTURES_PER_LINK]))
+    return captures.take(pa.array(order[rank < _CAPTURES_PER_URL]))
 
 
 @contextlib.contextmanager

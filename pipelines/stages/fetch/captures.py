@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import io
 import re
-import urllib.parse
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -121,9 +120,13 @@ def record_answer(
     writer.add_outcome(outcome)
 
 
-def usable_response(response: Response, url: str, wanted: Wanted, config: FetchConfig) -> Response:
-    """Return the response of a capture with the coding of its body; raise CaptureError if it is no page of the link."""
-    body = response.body or b""
+def usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:
+    """Return a capture with the coding of its body; raise CaptureError if it is no page of the link."""
+    days = config.archive_window
+    # A redirect within an archive can lead to another time.
+    if days is not None and wanted.at is not None and abs(capture.captured_at.timestamp() - wanted.at) > days * 86400:
+        raise CaptureError("outside_window")
+    response, body = capture.response, capture.response.body or b""
     try:
         decoder = BodyDecoder(coding := content_coding(response.header("content-encoding")))
         decoder.feed(body, config.max_bytes + 1)
@@ -142,10 +145,10 @@ def usable_response(response: Response, url: str, wanted: Wanted, config: FetchC
     if config.honor_noarchive and asks_for_no_archive(response):
         raise CaptureError("noarchive")
     title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
-    asked, answered = (urllib.parse.urlsplit(address).path.strip("/") for address in (wanted.url, url))
+    asked, answered = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (asked and not answered):
         raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site
-    return response
+    return capture._replace(response=response)
 
 
 def is_same_page(url: str, other: str) -> bool:

@@ -24,7 +24,7 @@ from pipelines.stages.fetch.captures import (
     Wanted,
     is_same_page,
     record_answer,
-    usable_response,
+    usable_capture,
     wanted_links,
 )
 from pipelines.stages.fetch.crawl import check_stop_file
@@ -168,8 +168,7 @@ def _find_page(
                 if is_same_page(location, capture.url) and location == (target or wanted.url):
                     raise CaptureError("redirect_loop")
                 return None, capture._replace(url=location), refused
-            response = usable_response(capture.response, capture.url, wanted, fetch.config)
-            return capture._replace(response=response), None, refused
+            return usable_capture(capture, wanted, fetch.config), None, refused
         except (CaptureError, BadUrlError) as error:
             refused[str(error) if isinstance(error, CaptureError) else "bad_redirect"] += 1
     return None, None, refused

@@ -21,13 +21,14 @@ from pipelines.core import progress
 from pipelines.core.errors import WebtextError, exception_chain
 from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
 from pipelines.core.run import StageRun, TaskResult
+from pipelines.core.text_readers import parse_instant
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,
     Wanted,
     is_same_page,
     record_answer,
-    usable_response,
+    usable_capture,
     wanted_links,
 )
 from pipelines.stages.fetch.config import FetchConfig
@@ -41,15 +42,22 @@ from pipelines.stages.fetch.visit import REDIRECTS
 _CAPTURES = 5
 _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0)
+# After so many links in a row without an answer, the archive is down.
+_UNANSWERED_LINKS = 3
+_STOP_CHECK_S = 5.0
 # After a 429 without Retry-After; those who ask on are blocked for an hour.
 _REFUSED_S = 60.0
 _STAMP = "%Y%m%d%H%M%S"
-_PLAYBACK = re.compile(r"/web/(\d{14})id_/(.+)")
+_PLAYBACK = re.compile(r"/web/(\d{8})(\d{6})id_/(.+)")
 _ORIGINAL = "x-archive-orig-"
 
 
 class _OutOfBudgetError(Exception):
     """The requests of this run are used up."""
+
+
+class _NoAnswerError(WebtextError):
+    """The archive has no answer for a link, or is down."""
 
 
 class Wayback:
@@ -100,7 +108,7 @@ class Wayback:
                 raise CaptureError("left_the_archive")
             if answer.status_code in REDIRECTS:
                 url = requests.compat.urljoin(answer.url, answer.headers.get("Location", ""))
-                if not url.startswith(self._config.wayback_url):
+                if not url.startswith(f"{self._config.wayback_url}/"):
                     raise CaptureError("left_the_archive")
                 continue
             headers = list(answer.headers.items())
@@ -109,23 +117,27 @@ class Wayback:
             if not any(name.lower() == "content-type" for name, _ in stored):
                 stored.append(("Content-Type", answer.headers.get("Content-Type", "")))
             response = Response(answer.status_code, answer.reason, "HTTP/1.1", tuple(stored), body=body)
-            captured_at = dt.datetime.strptime(place[1], _STAMP).replace(tzinfo=dt.UTC)
-            response = usable_response(response, place[2], wanted, self._config)
-            return Capture(place[2], captured_at, response, answer.url)
+            if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
+                raise CaptureError("no_date")
+            return usable_capture(Capture(place[3], captured_at, response, answer.url), wanted, self._config)
         raise CaptureError("too_many_redirects")
 
     def _get(self, url: str, parameters: dict[str, Any] | None = None) -> tuple[requests.Response, bytes]:
-        """Send a request when the rate allows it, again after what passes; raise WebtextError if it does not pass.
+        """Send a request when the rate allows it, and again after what passes; with parameters, one to the index.
 
-        With parameters, it is one to the index.
+        Raises _NoAnswerError if it does not pass, WebtextError if it is refused.
         """
         for failures in range(1, _POLICY.attempts + 1):
             if self.sent >= self._config.wayback_requests:
                 raise _OutOfBudgetError
-            time.sleep(max(0.0, self._next_at - time.monotonic()))
+            check_stop_file(self._config)
+            while (wait_s := self._next_at - time.monotonic()) > 0:
+                time.sleep(min(wait_s, _STOP_CHECK_S))
+                check_stop_file(self._config)
             self._next_at = time.monotonic() + 60.0 / self._config.wayback_rate
             self.sent += 1
-            wait_s: float | None = None
+            requested_s: float | None = None
+            error_type = _NoAnswerError
             try:
                 with self._session.get(
                     url, params=parameters, timeout=self._config.timeout, allow_redirects=False, stream=True
@@ -136,15 +148,16 @@ class Wayback:
                             _index_rows(answer, body)
                         return answer, body
                 problem = f"status {answer.status_code}"
-                wait_s = requested_wait_s(answer.headers, time.time())
-                if wait_s is None and answer.status_code == 429:
-                    wait_s = _REFUSED_S * 2 ** (failures - 1)
-            except requests.RequestException as error:
+                requested_s = requested_wait_s(answer.headers, time.time())
+                if answer.status_code == 429:
+                    error_type = WebtextError
+                    requested_s = requested_s or _REFUSED_S * 2 ** (failures - 1)
+            except (requests.RequestException, ValueError) as error:  # such as a Location that is no URL
                 problem = str(list(exception_chain(error))[-1])
-            if (delay_s := _POLICY.delay_s(failures, wait_s)) is None:
+            if (delay_s := _POLICY.delay_s(failures, requested_s)) is None:
                 break
             self._next_at = time.monotonic() + delay_s
-        raise WebtextError(
+        raise error_type(
             f"{self._config.wayback_url}: does not answer ({problem}, {_POLICY.attempts} times); what it has answered "
             "is kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
         )
@@ -182,19 +195,27 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
 
     def ask(shard: LinkShard) -> TaskResult:
         left = 0
+        unanswered: list[Wanted] = []
         with SegmentWriter(context.segments_folder(shard)) as writer:
             for wanted in list(wanted_links(context, shard, token)):
-                check_stop_file(config)
                 try:
                     capture, refused = wayback.find_page(wanted)
                 except _OutOfBudgetError:
                     left += 1
                     continue
+                except _NoAnswerError:
+                    unanswered.append(wanted)
+                    if len(unanswered) == _UNANSWERED_LINKS:
+                        raise
+                    continue
+                for link in unanswered:  # the archive answers, but not for these
+                    record_answer(writer, link, token, None, {"no_answer": 1})
+                unanswered.clear()
                 record_answer(writer, wanted, token, capture, refused)
                 progress.advance(1)
                 writer.flush_if_due()
-        return TaskResult(counts={"wayback_not_asked": left})
+        return TaskResult(counts={"wayback_not_asked": left + len(unanswered)})
 
     entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
     if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
-        run.note(f"wayback: {left:,} links were not asked for; raise --wayback-requests and re-run to ask for the rest")
+        run.note(f"wayback: {left:,} links have no answer yet; raise --wayback-requests and re-run to ask for them")
