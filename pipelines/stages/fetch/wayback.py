@@ -137,7 +137,7 @@ class Wayback:
             self._next_at = time.monotonic() + 60.0 / self._config.wayback_rate
             self.sent += 1
             requested_s: float | None = None
-            error_type = _NoAnswerError
+            error_type: type[WebtextError] = _NoAnswerError
             try:
                 with self._session.get(
                     url, params=parameters, timeout=self._config.timeout, allow_redirects=False, stream=True
