@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fetch_run import MISS, outcomes_by_path, refuse_requests, take_pages
 
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, StorageError
 from pipelines.core.progress import Silent
 
 
@@ -114,3 +114,23 @@ def test_tables_without_files_or_with_wrong_dates_are_refused(
     (tmp_path / name).write_text(table)
     with pytest.raises(InputError, match=rf"{name}: .*{problem}"):
         take_pages(tmp_path, ["http://example.org/a"], saved, source="files", urls=str(tmp_path / name))
+
+
+def test_files_that_cannot_be_read_now_end_the_run_and_are_read_by_the_next(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise StorageError(f"{path}: cannot read: Input/output error")
+
+    (saved / "deep" / "b.txt.gz").write_bytes(gzip.compress(b"text b" * 99)[:20])
+    (tmp_path / "urls.csv").write_text("url,file\nhttp://example.org/a,a.html\nhttp://example.org/b,deep/b.txt.gz\n")
+    options = {"source": "files", "urls": str(tmp_path / "urls.csv")}
+    addresses = ["http://example.org/a", "http://example.org/b"]
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.stages.fetch.page_sources.open_decompressed", refuse)
+        with pytest.raises(StorageError, match="Input/output error"):
+            take_pages(tmp_path, addresses, saved, **options)
+    fetched = take_pages(tmp_path, addresses, saved, **options)
+    assert {row["url"]: row["outcome"] for row in fetched.rows} == dict(zip(addresses, ["ok", MISS], strict=True))
+    assert fetched.summary is not None
+    assert fetched.summary.extra["refused_unreadable"] == 1

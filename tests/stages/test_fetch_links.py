@@ -168,6 +168,20 @@ def test_a_long_list_is_split_by_registered_domain(tmp_path: Path) -> None:
     assert sum(map(len, domains)) == 50
 
 
+def test_all_spellings_of_a_host_are_in_one_shard(tmp_path: Path) -> None:
+    hosts = (
+        "bücher.example",
+        "xn--bcher-kva.example",
+        "BÜCHER.example.",
+        "b%C3%BCcher.example",
+        "me@bücher.example:80",
+    )
+    urls = [f"http://{host}/" for host in hosts]
+    (tmp_path / "urls.csv").write_text("\n".join(["url", *urls]))
+    source = open_links(str(tmp_path / "urls.csv"), shard_bytes=1)
+    assert [links for shard in source.shards if (links := read_links(shard))] == [urls]
+
+
 def test_a_list_longer_than_a_shard_is_fetched_completely(tmp_path: Path) -> None:
     pages = {f"http://site-{number}.example/": b"text" for number in range(40)}
     comment = "#" * (LIST_SHARD_BYTES + 1)

@@ -9,7 +9,7 @@ import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
 
-from pipelines.algorithms.web.urls import registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.core import inputs, storage
 from pipelines.core.compression import strip_compression
 from pipelines.core.errors import InputError
@@ -86,7 +86,9 @@ def read_links(shard: LinkShard) -> list[str]:
     urls = (url for file in shard.files for url in _read_file(file.path))
     if shard.parts == 1:
         return list(urls)
-    return [url for url in urls if zlib.crc32((registered_domain(url) or "").encode()) % shard.parts == shard.index]
+    # Canonical, so that all spellings of a host are in one shard.
+    domains = ((url, registered_domain(canonical_url(url) or url) or "") for url in urls)
+    return [url for url, domain in domains if zlib.crc32(domain.encode()) % shard.parts == shard.index]
 
 
 def _has_list_name(path: str) -> bool:

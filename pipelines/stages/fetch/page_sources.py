@@ -23,7 +23,7 @@ from pipelines.core import inputs, progress, storage
 from pipelines.core.archives import has_members, read_archive
 from pipelines.core.buckets import read_bucket, write_buckets
 from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError, StorageError, UsageError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.format import plural
 from pipelines.core.journal import WORK
 from pipelines.core.manifest import FileEntry
@@ -251,7 +251,7 @@ def _read_page(fetch: FetchContext, row: dict[str, Any]) -> Capture:
     try:
         with open_decompressed(path) as stream:
             body = stream.read(max_bytes + 1)
-    except (InputError, StorageError) as error:
+    except InputError as error:
         raise CaptureError("unreadable") from error
     name = strip_compression(path)
     kind = next((kind for suffix, kind in _TEXT_TYPES.items() if name.endswith(suffix)), "text/html")
