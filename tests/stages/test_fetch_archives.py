@@ -262,6 +262,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     with monkeypatch.context() as patch:
         patch.setattr(archives, "read_record", stop)
         patch.setattr(lookups, "_READ_AHEAD", 1)
+        patch.setattr(lookups, "_LINKS", 5)
         with pytest.raises(KeyboardInterrupt):
             fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
     fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))

@@ -6,11 +6,12 @@ Redirects are looked up again, so that they are followed within the archive.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.core import progress, shards, storage
 from pipelines.core.buckets import read_bucket
@@ -36,6 +37,8 @@ from pipelines.stages.fetch.visit import REDIRECTS
 
 _THREADS = 16
 _CHECKED_FILES = 10
+# The links whose captures are dictionaries at a time: 750 bytes per capture.
+_LINKS = 20_000
 # As many pages as these threads read ahead of what is stored.
 _READ_AHEAD = 64
 
@@ -118,23 +121,15 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
     path = storage.join(fetch.output, lookup.wanted(shard))
     targets = {row["link"]: row["target"] for row in shards.read_rows(path)}
     wanted = {one.link: one for one in wanted_links(fetch, shard, lookup.token) if one.link in targets}
-    captures: dict[int, list[dict[str, Any]]] = {link: [] for link in wanted}
-    for row in pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA).to_pylist():
-        if row["link"] in captures:
-            captures[row["link"]].append(row)
-    # In order of the files of the archive, which a store of whole files reads faster.
-    order = sorted(
-        wanted, key=lambda link: min(((row["file"], row["offset"]) for row in captures[link]), default=("", 0))
-    )
+    captures = pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA)
     redirects: list[tuple[str, int, int | None, str | None]] = []
     counts: Counter[str] = Counter()
     with SegmentWriter(fetch.segments_folder(shard)) as writer, ThreadPoolExecutor(_THREADS) as threads:
-        for start in range(0, len(order), _READ_AHEAD):
-            part = order[start : start + _READ_AHEAD]
-            found = threads.map(
-                lambda link: _find_page(fetch, lookup, wanted[link], targets[link], captures[link]), part
+        for part in _parts(list(wanted), captures):
+            pages = threads.map(
+                lambda item: _find_page(fetch, lookup, wanted[item[0]], targets[item[0]], item[1]), part
             )
-            for link, (capture, target, refused) in zip(part, found, strict=True):
+            for (link, _), (capture, target, refused) in zip(part, pages, strict=True):
                 counts.update(refused)
                 if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
                     redirects.append((key, link, int(target.captured_at.timestamp()), target.url))
@@ -145,6 +140,19 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
             check_stop_file(fetch.config)
     result = write_wanted(fetch.output, lookup.following.wanted(shard), redirects)
     return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
+
+
+def _parts(links: Sequence[int], captures: pa.Table) -> Iterator[list[tuple[int, list[dict[str, Any]]]]]:
+    """Yield the links with their captures, in parts that are read at a time."""
+    for start in range(0, len(links), _LINKS):
+        rows: dict[int, list[dict[str, Any]]] = {link: [] for link in links[start : start + _LINKS]}
+        for row in captures.filter(pc.is_in(captures["link"], value_set=pa.array(rows, pa.int32()))).to_pylist():
+            rows[row["link"]].append(row)
+        # In order of the files of the archive, which a store of whole files reads faster.
+        order = sorted(
+            rows.items(), key=lambda item: min(((row["file"], row["offset"]) for row in item[1]), default=("", 0))
+        )
+        yield from (order[number : number + _READ_AHEAD] for number in range(0, len(order), _READ_AHEAD))
 
 
 def _find_page(
