@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fetch_run import fetch_links, read_rows, sources
+from fetch_run import fetch_links, read_rows, run_fetch, sources
 from local_archives import Archived, crawl_options, machine_options, serve_files, wayback, write_crawl
 from local_web import PROXY_VARIABLES, Answer, LocalWeb
 from warcio.archiveiterator import ArchiveIterator
@@ -294,7 +294,8 @@ def test_wayback_has_the_nearest_capture_and_its_redirects(tmp_path: Path, web: 
     body = b"<p>archived, as it was received</p>"
     archived = [
         Archived(web.url("/a"), "2010-01-01"),
-        Archived(web.url("/a"), "2014-06-01", body),
+        Archived(web.url("/a"), "2014-06-01", body, headers={"Content-Type": "text/html", "Content-Length": "9"}),
+        *(Archived(web.url("/A"), f"2014-05-{day}") for day in range(10, 20)),
         Archived(web.url("/b"), "2014-01-01", b"", 301, {"Location": web.url("/c")}),
         Archived(web.url("/c"), "2015-01-01", body),
         Archived(web.url("/d"), "2014-01-01", b"<title>404 Not Found</title>"),
@@ -305,7 +306,9 @@ def test_wayback_has_the_nearest_capture_and_its_redirects(tmp_path: Path, web: 
     assert sources(fetched) == {"/a": "2014-06-01", "/b": "2015-01-01", "/d": _GONE, "/e": _GONE}
     assert fetched.row(web.url("/b"))["final_url"] == web.url("/c")
     assert fetched.row(web.url("/a"))["captured_days"] == 19
-    assert fetched.record(web.url("/a")).content_stream().read() == body
+    record = fetched.record(web.url("/a"))
+    assert record.content_stream().read() == body
+    assert record.http_headers.get_header("Content-Length") is None  # that of the body before it was decoded
     details = [row["detail"] for row in read_rows(fetched.folder, "dropped")]
     assert details == ["status 404; wayback: soft_not_found 1", "status 404; wayback: no capture"]
 
@@ -331,3 +334,18 @@ def test_a_budget_ends_the_requests_and_a_larger_one_asks_for_the_rest(tmp_path:
         second = fetch_links(tmp_path, urls, **machine_options(machine, wayback_requests=100))
         assert set(sources(second).values()) == {"2014-01-01"}
         assert len(machine.requests) == 5 + 8
+
+
+def test_links_added_or_retried_without_archives_are_asked_for_later(tmp_path: Path, web: LocalWeb) -> None:
+    urls = [web.url(path) for path in ("/live", "/a", "/b")]
+    write_crawl(tmp_path / "crawl", [Archived(url, "2014-01-01") for url in urls])
+    options = crawl_options(tmp_path / "crawl")
+    web.pages["/a"] = [Answer(status=403), Answer(status=404)]
+    assert list(run_fetch(tmp_path, urls[:2], **options).outcomes.values()) == ["ok", "http_forbidden"]
+    assert list(run_fetch(tmp_path, urls).outcomes.values()) == ["ok", "http_forbidden", "http_not_found"]
+    assert list(sources(run_fetch(tmp_path, **options)).values()) == ["live", "dropped.http_forbidden", "2014-01-01"]
+    assert run_fetch(tmp_path, retry=["http_forbidden"]).outcomes[urls[1]] == "http_not_found"
+    before = len(web.requests)
+    assert list(sources(run_fetch(tmp_path, **options)).values()) == ["live", "2014-01-01", "2014-01-01"]
+    assert list(sources(run_fetch(tmp_path)).values()) == ["live", "2014-01-01", "2014-01-01"]
+    assert len(web.requests) == before

@@ -58,8 +58,10 @@ def fetch(
         inputs[PAGES] = page_source.fingerprint
     if asked := archives_input(config):
         inputs[ARCHIVES] = asked
-    elif has_manifest(output) and (asked := read_manifest(output).identity.inputs.get(ARCHIVES)):
-        inputs[ARCHIVES] = asked  # a run that asks no archive keeps what they had
+    elif has_manifest(output) and (asked := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):
+        # A run that asks no archive keeps what they had; a later one asks for the links that this one adds or retries.
+        is_whole = not retry and inputs.items() <= earlier.items()
+        inputs[ARCHIVES] = asked if is_whole else "partial"
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         if not run.finished:
             if not config.contact and page_source is None:

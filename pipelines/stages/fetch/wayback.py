@@ -39,6 +39,8 @@ from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.visit import REDIRECTS
 
+# The index ignores case, so some rows may be of other pages; a request is only spent on so many captures of this one.
+_INDEX_ROWS = 50
 _CAPTURES = 5
 _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0)
@@ -72,11 +74,11 @@ class Wayback:
 
     def find_page(self, wanted: Wanted) -> tuple[Capture | None, Counter[str]]:
         """Return the capture nearest to the time of a link that is a page; count the others by reason."""
-        refused: Counter[str] = Counter()
-        for stamp, original in self._query(wanted):
+        captures = self._query(wanted)
+        same = [capture for capture in captures if is_same_page(capture[1], wanted.url)]
+        refused = +Counter(other_page=len(captures) - len(same))
+        for stamp, original in same[:_CAPTURES]:
             try:
-                if not is_same_page(original, wanted.url):
-                    raise CaptureError("other_page")
                 return self._playback(stamp, original, wanted), refused
             except CaptureError as error:
                 refused[str(error)] += 1
@@ -92,7 +94,7 @@ class Wayback:
             "filter": ["statuscode:200|30[12378]", "!mimetype:warc/revisit"],
             "sort": "closest",
             "closest": at.strftime(_STAMP),
-            "limit": _CAPTURES,
+            "limit": _INDEX_ROWS,
         }
         if self._config.archive_window is not None and wanted.at is not None:
             window = dt.timedelta(days=self._config.archive_window)
@@ -113,7 +115,10 @@ class Wayback:
                 continue
             headers = list(answer.headers.items())
             stored = [(name[len(_ORIGINAL) :], value) for name, value in headers if name.lower().startswith(_ORIGINAL)]
-            stored = [(name, value) for name, value in stored if name.lower() != "content-encoding"] or headers
+            # The body is decoded.
+            stored = [
+                item for item in stored or headers if item[0].lower() not in ("content-encoding", "content-length")
+            ]
             if not any(name.lower() == "content-type" for name, _ in stored):
                 stored.append(("Content-Type", answer.headers.get("Content-Type", "")))
             response = Response(answer.status_code, answer.reason, "HTTP/1.1", tuple(stored), body=body)
