@@ -324,3 +324,37 @@ def test_another_source_is_not_mixed_with_an_earlier_result(tmp_path: Path) -> N
     with pytest.raises(WebtextError, match="source"):
         take_pages(tmp_path, [f"{_HOST}/a"], source="live")
     assert first.rows
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "files"])
+def test_an_interrupted_run_resumes_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    before, after, urls = tmp_path / "before", tmp_path / "after", [_HOST + "/a", _HOST + "/b"]
+    before.mkdir()
+    options: dict[str, Any] = {"source": "files", "urls": "saved/urls.csv"} if kind == "files" else {}
+    warc = b"".join(archived_record(_page(path)) for path in ("/a", "/b"))
+    for name, content in {
+        "a.warc.gz": warc if kind == "gz" else b"",
+        "a.warc.bz2": bz2.compress(gzip.decompress(warc)) if kind == "bz2" else b"",
+        "a.html": b"<p>text</p>",
+        "urls.csv": "\n".join(["url,file", *(f"{url},a.html" for url in urls)]).encode(),
+    }.items():
+        if content and ("warc" in name) != (kind == "files"):
+            (before / "saved").mkdir(exist_ok=True)
+            (before / "saved" / name).write_bytes(content)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(lookups, "_store_pages", stop)
+        with pytest.raises(KeyboardInterrupt):
+            take_pages(Path(), urls, "saved", **options)
+    before.rename(after)
+    monkeypatch.chdir(tmp_path)
+    if options:
+        options["urls"] = "after/saved/urls.csv"
+    fetched = take_pages(after, urls, "after/saved", **options)
+    assert [row["outcome"] for row in fetched.rows] == ["ok", "ok"]

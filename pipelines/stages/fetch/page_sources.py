@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -102,9 +102,12 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     size_bytes = sum(storage.map_files(storage.size_bytes, files, are_local=storage.are_local(files)))
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
     phase = f"{token.replace(':', '-')}-source"
+    read: Callable[[FetchContext, dict[str, Any]], Capture]
     if table:
+        read = functools.partial(_read_file, context.config.pages[0])
         run.once(phase, lambda: _index_files(run, table, context.config.pages[0], source.files, digits), work=True)
     else:
+        read = functools.partial(_read_record, files)
         task, archives = (context, digits), list(enumerate(files))
         run.map(
             _index_archive, archives, task, name=_archive_name, phase=phase, work=True, total=len(files), unit="files"
@@ -114,7 +117,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         IndexPart(f"index-{prefix or 'all'}", functools.partial(_open_bucket, run.output, len(files), prefix))
         for prefix in prefixes
     ]
-    look_up(run, link_shards, context, Lookup(token, _key, _read_page, 1 + context.config.max_redirects), index)
+    look_up(run, link_shards, context, Lookup(token, _key, read, 1 + context.config.max_redirects), index)
 
 
 def _key(url: str) -> str:
@@ -140,10 +143,9 @@ def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) 
     copy_file = f"{index_file}.warc.gz"
     counts = Counter[str]()
     with contextlib.ExitStack() as stack:
-        copy_path = storage.join(fetch.output, copy_file)
         copy = None
         if not has_members(path):
-            copy = stack.enter_context(storage.atomic_write(copy_path, durable=False))
+            copy = stack.enter_context(storage.atomic_write(storage.join(fetch.output, copy_file), durable=False))
         max_bytes = -1 if copy is None else fetch.config.max_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
@@ -155,12 +157,13 @@ def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) 
                 if not record.is_intact:
                     counts["source_damaged"] += 1
                 elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
-                    place = path, record.offset, record.length
+                    # By number: a re-run may be in another folder, or name the files in another way.
+                    place = str(number), record.offset, record.length
                     if copy is not None:
                         coded = dataclasses.replace(capture.response, coding=response.header("content-encoding"))
                         origin = {COPY_OF: f"{path}#{record.offset}+{record.length}"}
                         stored = capture._replace(response=coded).warc_record(origin)
-                        place = copy_path, copy.size_bytes, len(stored)
+                        place = copy_file, copy.size_bytes, len(stored)
                         copy.write(stored)
                     status = response.status if is_redirect else 200
                     counts["source_pages"] += not is_redirect
@@ -197,12 +200,11 @@ def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], d
                 missing.append(f"{name or 'row'} ({number:,})")
                 continue
             unnamed.pop(name, None)
-            path = storage.join(folder, name)
             at = parse_instant(date) if isinstance(date, str) else None
             if at is None and not (date is None or (isinstance(date, BadRow) and date.reason == "no_field")):
                 text = date if isinstance(date, str) else date.content.decode("utf-8", "replace")
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({text[:60]!r})")
-            yield _key(url), url, at or storage.modified_at(path), 200, path, 0, 0, "text/html"
+            yield _key(url), url, at or storage.modified_at(storage.join(folder, name)), 200, name, 0, 0, "text/html"
 
     index = _write_index(run.output, _index_file(0), rows(), digits)
     below = f"below {folder}"
@@ -244,13 +246,17 @@ def _read_bucket(folder: str, count: int, bucket: int, keys: pa.StringArray) -> 
     return pa.concat_tables(batches)
 
 
-def _read_page(fetch: FetchContext, row: dict[str, Any]) -> Capture:
-    path, max_bytes = row["file"], fetch.config.max_bytes
-    if fetch.config.source == "warc":
-        return read_record(path, row, max_bytes)
+def _read_record(files: Sequence[str], fetch: FetchContext, row: dict[str, Any]) -> Capture:
+    name = row["file"]
+    path = files[int(name)] if name.isdigit() else storage.join(fetch.output, name)
+    return read_record(path, row, fetch.config.max_bytes)
+
+
+def _read_file(folder: str, fetch: FetchContext, row: dict[str, Any]) -> Capture:
+    path = storage.join(folder, row["file"])
     try:
         with open_decompressed(path) as stream:
-            body = stream.read(max_bytes + 1)
+            body = stream.read(fetch.config.max_bytes + 1)
     except InputError as error:
         raise CaptureError("unreadable") from error
     name = strip_compression(path)
