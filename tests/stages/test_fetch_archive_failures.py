@@ -13,7 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fetch_run import fetch_links, run_fetch, sources
-from local_archives import Archived, crawl_options, machine_options, serve_files, served, wayback, write_crawl
+from local_archives import (
+    Archived,
+    LocalWayback,
+    crawl_options,
+    machine_options,
+    serve_files,
+    served,
+    wayback,
+    write_crawl,
+)
 from local_web import PROXY_VARIABLES, LocalWeb
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
@@ -171,6 +180,22 @@ def test_a_capture_that_wayback_never_serves_does_not_hold_up_the_others(
     first = "2014-01-01" if is_page else "dropped.http_not_found"
     assert sources(fetched) == {"/a": first, "/b": "2014-01-01", "/c": "2014-01-01"}
     assert {row["archives"] for row in fetched.rows} == {"wayback"}
+
+
+def test_a_pause_of_more_than_an_hour_ends_the_run(tmp_path: Path, web: LocalWeb) -> None:
+    with wayback([Archived(web.url("/a"), "2014-01-01")], [(429, {"Retry-After": "inf"})]) as machine:
+        with pytest.raises(WebtextError, match=r"does not answer \(status 429, 1 time\)"):
+            fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
+        assert sources(fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))) == {"/a": "2014-01-01"}
+
+
+def test_passwords_are_not_sent_to_wayback(tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    machine, headers = LocalWayback([Archived(web.url("/a"), "2014-01-01")]), []
+    with served(lambda path, sent: (headers.append(dict(sent)), machine.answer(path))[1]) as machine.url:
+        fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
+    assert [sent.get("Authorization") for sent in headers] == [None, None]
 
 
 def test_a_stop_file_ends_what_waits_for_wayback(

@@ -19,6 +19,7 @@ import requests
 
 from pipelines.core import progress
 from pipelines.core.errors import WebtextError, exception_chain
+from pipelines.core.format import plural
 from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
 from pipelines.core.run import StageRun, TaskResult
 from pipelines.core.text_readers import parse_instant
@@ -43,7 +44,7 @@ from pipelines.stages.fetch.visit import REDIRECTS
 _INDEX_ROWS = 50
 _CAPTURES = 5
 _MAX_REDIRECTS = 5
-_POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0)
+_POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0, longest_wait_s=3600.0)
 # After so many links in a row without an answer, the archive is down.
 _UNANSWERED_LINKS = 3
 _STOP_CHECK_S = 5.0
@@ -68,6 +69,7 @@ class Wayback:
     def __init__(self, config: FetchConfig) -> None:
         self._config = config
         self._session = requests.Session()
+        self._session.auth = lambda request: request  # instead of ~/.netrc
         self._session.headers["User-Agent"] = user_agent(config)
         self._next_at = 0.0
         self.sent = 0
@@ -163,7 +165,7 @@ class Wayback:
                 break
             self._next_at = time.monotonic() + delay_s
         raise error_type(
-            f"{self._config.wayback_url}: does not answer ({problem}, {_POLICY.attempts} times); what it has answered "
+            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); what it has answered "
             "is kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
         )
 
