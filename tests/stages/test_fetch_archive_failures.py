@@ -122,6 +122,18 @@ def test_archived_pages_can_ask_not_to_be_archived(tmp_path: Path, web: LocalWeb
     assert fetched.summary.extra["refused_noarchive"] == 1
 
 
+def test_a_record_of_another_page_than_the_index_says_is_not_taken(tmp_path: Path, web: LocalWeb) -> None:
+    write_crawl(tmp_path / "crawl", [Archived(web.url(path), "2014-01-01") for path in ("/a", "/b")], files=1)
+    [path] = (tmp_path / "crawl" / "index").glob("*.parquet")
+    rows = pq.read_table(path).to_pylist()
+    place = ("warc_record_offset", "warc_record_length")
+    pq.write_table(pa.Table.from_pylist([rows[0] | {name: rows[1][name] for name in place}]), path)
+    fetched = fetch_links(tmp_path, [web.url("/live"), web.url("/a")], **crawl_options(tmp_path / "crawl"))
+    assert sources(fetched) == {"/live": "live", "/a": "dropped.http_not_found"}
+    assert fetched.summary is not None
+    assert fetched.summary.extra["refused_other_page"] == 1
+
+
 def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Path, web: LocalWeb) -> None:
     crawl = tmp_path / "crawl"
     pages = [Archived(web.url(path), "2014-05-14") for path in ("/a", "/b", "/c")]

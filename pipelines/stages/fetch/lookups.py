@@ -171,6 +171,8 @@ def _find_page(
             if not is_same_page(row["url"], target or wanted.url):
                 raise CaptureError("other_page")
             capture = lookup.read(fetch, row)
+            if not is_same_page(capture.url, row["url"]):
+                raise CaptureError("other_page")  # the index does not belong to these files
             if capture.response.status in REDIRECTS:
                 location = redirect_url(capture.url, capture.response.header("location") or "")
                 if is_same_page(location, capture.url) and location == (target or wanted.url):

@@ -165,8 +165,8 @@ class Wayback:
                 break
             self._next_at = time.monotonic() + delay_s
         raise error_type(
-            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); what it has answered "
-            "is kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
+            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); what it has "
+            "answered is kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
         )
 
     def _read(self, answer: requests.Response) -> bytes:
