@@ -1,0 +1,236 @@
+"""C4's rules of lines (Raffel et al. 2020, section 2.2, and what its code adds), which edit the text, as a kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.minhash.normal_text import column_of
+from pipelines.algorithms.quality.characters import (
+    CONTINUATION,
+    DIGIT,
+    PUNCTUATION,
+    SPACE,
+    TERMINAL,
+    character_classes,
+    classify,
+)
+from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
+from pipelines.algorithms.quality.tokens import find_tokens
+
+LINE_STATISTICS = {
+    "removed_lines": "lines that line rules removed",
+    "sentences": "sentences in the lines that are left",
+    "lorem_ipsum": "1 if one of the lines with enough words has the words lorem ipsum",
+    "curly_brackets": "1 if one of the lines with enough words has an opening curly bracket",
+}
+_REMOVED, _SENTENCES, _LOREM, _CURLY = range(len(LINE_STATISTICS))
+# Phrases of which the first concerns the document, and the second goes before brackets are looked for.
+_FIXED = ("lorem ipsum", "javascript")
+
+
+@dataclasses.dataclass(frozen=True)
+class LineRules:
+    """Which lines are removed: those that do not end a sentence, have few words, a long word, or a phrase.
+
+    Marks such as `[12]` and `[edit]` are removed from lines. The word "javascript" is always one of the phrases.
+    """
+
+    end_of_sentence: bool = True
+    min_words: int = 3
+    max_word_length: int = 1000
+    phrases: tuple[str, ...] = ()
+
+
+class EditedTexts(NamedTuple):
+    """Texts without the removed lines, and `LINE_STATISTICS`, of shape (texts, statistics)."""
+
+    texts: pa.LargeStringArray
+    statistics: npt.NDArray[np.float64]
+
+
+def edit_lines(texts: pa.Array, rules: LineRules) -> EditedTexts:
+    """Remove lines of texts; white space at their ends goes, too."""
+    column = column_of(texts)
+    longest = int(np.diff(column.starts).max(initial=0))
+    edited = np.empty(int(column.starts[-1] - column.starts[0]), np.uint8)
+    starts = np.zeros(len(texts) + 1, np.int64)
+    statistics = np.zeros((len(texts), len(LINE_STATISTICS)))
+    phrases = [phrase.lower().encode() for phrase in (*_FIXED, *rules.phrases)]
+    limits = (int(rules.end_of_sentence), rules.min_words, rules.max_word_length)
+    _edit(
+        as_read_only(column.data), as_read_only(column.starts), character_classes(),
+        as_read_only(np.frombuffer(b"".join(phrases), np.uint8)), np.cumsum([0, *map(len, phrases)]),
+        _initials(phrases), limits,
+        np.empty(longest, np.uint16), np.empty(longest, np.uint16),
+        np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int32), edited, starts, statistics,
+    )  # fmt: skip
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(edited)]
+    return EditedTexts(pa.Array.from_buffers(pa.large_string(), len(texts), buffers), statistics)
+
+
+def _initials(phrases: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    """Return for each byte which of the phrases begin with it, as bits, whatever its case."""
+    initials = np.zeros(256, np.uint64)
+    for number, phrase in enumerate(phrases):
+        for byte in {phrase[0], phrase[:1].upper()[0]}:
+            initials[byte] |= np.uint64(1 << number)
+    return initials
+
+
+@kernel
+def _edit(
+    data: Any, starts: Any, table: Any, phrases: Any, phrase_starts: Any, initials: Any, limits: Any,
+    classes: Any, line_classes: Any, begins: Any, ends: Any, edited: Any, edited_starts: Any, statistics: Any,
+) -> None:  # fmt: skip
+    end_of_sentence, min_words, max_word_length = limits
+    size = 0
+    for number in range(len(statistics)):
+        text = data[starts[number] : starts[number + 1]]
+        row, start, first = statistics[number], size, 0
+        classify(data, starts[number], starts[number + 1], table, classes)
+        while first < len(text):
+            end = end_of_line(text, classes, first)
+            low, high = trimmed(classes, first, end)
+            first = after_line(text, classes, end)
+            words, longest = _words(classes, low, high)
+            begin = size + (size > start)  # behind the line before, and a line feed
+            stop = _copy_without_citations(text, classes, low, high, edited, begin)
+            is_kept = longest <= max_word_length and words >= min_words
+            if is_kept and end_of_sentence:
+                is_kept = _ends_sentence(edited, begin, stop)
+            if is_kept:
+                phrase = _find_phrase(edited, begin, stop, phrases, phrase_starts, initials)
+                row[_LOREM] = max(row[_LOREM], phrase == 0)
+                if phrase != 1 and _has_byte(edited, begin, stop, 123):
+                    row[_CURLY] = 1
+                is_kept = phrase < 0
+            if not is_kept:
+                row[_REMOVED] += 1
+                continue
+            while stop > begin and edited[stop - 1] == 32:  # in front of a citation
+                stop -= 1
+            line = edited[begin:stop]
+            if stop - begin == high - low:  # nothing was cut out
+                row[_SENTENCES] += _count_sentences(line, classes[low:high], begins, ends)
+            else:
+                classify(edited, begin, stop, table, line_classes)
+                row[_SENTENCES] += _count_sentences(line, line_classes[: len(line)], begins, ends)
+            if size > start:
+                edited[size] = 10
+            size = stop
+        edited_starts[number + 1] = size
+
+
+@helper
+def _words(classes: Any, low: Any, high: Any) -> Any:
+    """Return how many words white space divides, and the length of the longest in characters."""
+    words = length = longest = 0
+    for position in range(low, high):
+        if classes[position] & SPACE:
+            length = 0
+        elif not classes[position] & CONTINUATION:
+            words += length == 0
+            length += 1
+            longest = max(longest, length)
+    return words, longest
+
+
+@helper
+def _copy_without_citations(text: Any, classes: Any, low: Any, high: Any, edited: Any, begin: Any) -> Any:
+    """Copy a line without `[12]`, `[edit]` and `[citation needed]`; return where the copy ends."""
+    position, stop = low, begin
+    while position < high:
+        if text[position] == 91:
+            end = position + 1
+            while end < high and classes[end] & (DIGIT | CONTINUATION):
+                end += 1
+            for word in (_EDIT, _CITATION):
+                length = len(word)
+                matches = end + length <= high and end == position + 1
+                for offset in range(length):
+                    matches = matches and text[end + offset] == word[offset]
+                if matches:
+                    end += length
+                    break
+            if end < high and text[end] == 93:
+                position = end + 1
+                continue
+        if stop > begin or text[position] != 32:
+            edited[stop] = text[position]
+            stop += 1
+        position += 1
+    return stop
+
+
+_EDIT, _CITATION = np.frombuffer(b"edit", np.uint8), np.frombuffer(b"citation needed", np.uint8)
+
+
+@helper
+def _ends_sentence(edited: Any, begin: Any, stop: Any) -> Any:
+    if stop == begin or ends_with_ellipsis(edited, begin, stop):
+        return False
+    last = edited[stop - 1]
+    return last == 46 or last == 63 or last == 33 or last == 34 or last == 39  # . ? ! " '
+
+
+@helper
+def _find_phrase(edited: Any, begin: Any, stop: Any, phrases: Any, phrase_starts: Any, initials: Any) -> Any:
+    """Return the first of the phrases that are in a line, whatever its case; -1 for none."""
+    first = len(phrase_starts) - 1
+    for position in range(begin, stop):
+        candidates = initials[edited[position]]
+        if candidates == 0:
+            continue
+        for number in range(first):
+            start = phrase_starts[number]
+            length = phrase_starts[number + 1] - start
+            if candidates >> np.uint64(number) & np.uint64(1) and position + length <= stop:
+                offset = 1
+                while offset < length:
+                    byte = edited[position + offset]
+                    byte |= 0x20 if 65 <= byte <= 90 else 0
+                    if byte != phrases[start + offset]:
+                        break
+                    offset += 1
+                if offset == length:
+                    first = number
+                    break
+    return first if first < len(phrase_starts) - 1 else -1
+
+
+@helper
+def _count_sentences(line: Any, classes: Any, begins: Any, ends: Any) -> Any:
+    """Count sentences as spaCy's sentencizer: one begins after a final mark, at the next token that is no mark."""
+    sentences, is_over = 0, True
+    for token in range(find_tokens(line, classes, begins, ends)):
+        begin, end = begins[token], ends[token]
+        if classes[begin] & TERMINAL and _all_are(classes, begin + 1, end, CONTINUATION):
+            is_over = True
+        elif is_over and not (sentences and _all_are(classes, begin, end, PUNCTUATION | CONTINUATION)):
+            sentences += 1
+            is_over = False
+    return sentences
+
+
+@helper
+def _all_are(classes: Any, begin: Any, end: Any, kinds: Any) -> Any:
+    """Return whether all bytes of a range have one of some classes."""
+    are = True
+    for position in range(begin, end):
+        are &= classes[position] & kinds != 0
+    return are
+
+
+@helper
+def _has_byte(edited: Any, begin: Any, stop: Any, byte: Any) -> Any:
+    is_there = False
+    for position in range(begin, stop):
+        is_there |= edited[position] == byte
+    return is_there

@@ -1,0 +1,411 @@
+"""The statistics of a text that the published quality rules compare with thresholds, all in one pass over its tokens.
+
+Words are those of `tokens`, as in datatrove; other definitions are those of the papers as datatrove reads them.
+Lengths are in characters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.minhash.normal_text import column_of
+from pipelines.algorithms.quality.characters import (
+    ALPHA,
+    CONTINUATION,
+    LINE_END,
+    SPACE,
+    SYMBOL,
+    TERMINAL,
+    character_classes,
+    classify,
+)
+from pipelines.algorithms.quality.tokens import find_tokens, hash_bytes, hashes_of
+
+# Each with what it is, for reports.
+STATISTICS = {
+    "characters": "characters",
+    "words": "words that are more than symbols",
+    "word_length": "mean length of the words that are more than symbols",
+    "hashes_per_word": "number signs per word",
+    "ellipses_per_word": "ellipses per word",
+    "bullet_lines": "share of lines that begin with a bullet",
+    "ellipsis_lines": "share of lines that end with an ellipsis",
+    "alphabetic_words": "share of words with a letter",
+    "stop_words": "different words among: the, be, to, of, and, that, have, with",
+    "duplicate_paragraphs": "share of paragraphs that repeat an earlier one",
+    "duplicate_paragraph_characters": "share of characters in paragraphs that repeat an earlier one",
+    "duplicate_lines": "share of lines that repeat an earlier one",
+    "duplicate_line_characters": "share of characters in lines that repeat an earlier one",
+    "top_2_gram": "share of characters in the most frequent 2-gram",
+    "top_3_gram": "share of characters in the most frequent 3-gram",
+    "top_4_gram": "share of characters in the most frequent 4-gram",
+    "duplicate_5_grams": "share of characters in repeated 5-grams",
+    "duplicate_6_grams": "share of characters in repeated 6-grams",
+    "duplicate_7_grams": "share of characters in repeated 7-grams",
+    "duplicate_8_grams": "share of characters in repeated 8-grams",
+    "duplicate_9_grams": "share of characters in repeated 9-grams",
+    "duplicate_10_grams": "share of characters in repeated 10-grams",
+    "terminal_lines": "share of lines that end like a sentence",
+    "short_lines": "share of lines of at most 30 characters",
+    "repeated_characters": "share of characters other than line breaks in lines that repeat an earlier one",
+    "newlines_per_word": "line breaks per word",
+    "letters": "share of letters among the characters that are no white space",
+    "damaged_characters": "share of characters that show a wrong encoding",
+}
+(
+    _CHARACTERS, _WORDS, _WORD_LENGTH, _HASHES, _ELLIPSES, _BULLETS, _ELLIPSIS_LINES, _ALPHABETIC, _STOP_WORDS,
+    _PARAGRAPHS, _PARAGRAPH_CHARACTERS, _LINES, _LINE_CHARACTERS, _TOP, _, _, _DUPLICATE, _, _, _, _, _,
+    _TERMINAL, _SHORT, _REPEATED, _NEWLINES, _LETTERS, _DAMAGED,
+) = range(len(STATISTICS))  # fmt: skip
+_TOP_SIZES, _DUPLICATE_SIZES = (2, 3, 4), (5, 6, 7, 8, 9, 10)
+_SHORT_LINE = 30
+_TO_SYMBOL = (CONTINUATION // SYMBOL).bit_length() - 1
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY = np.uint64(0)
+
+_STOP_WORDS_OF_GOPHER = hashes_of("the be to of and that have with")
+
+
+def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the statistics of texts, in the order of `STATISTICS`, of shape (texts, statistics).
+
+    What has no words or lines has 0 everywhere but in its characters. Gopher (arXiv 2112.11446, appendix A1), FineWeb
+    (arXiv 2406.17557, section 3.6), and two of our own.
+    """
+    column = column_of(texts)
+    rows = np.zeros((len(texts), len(STATISTICS)))
+    longest = int(np.diff(column.starts).max(initial=0))
+    buffers = Buffers(
+        np.empty(longest, np.uint16),
+        np.empty(longest + 1, np.int32),
+        np.empty(longest + 1, np.int32),
+        np.zeros(longest + 2, np.uint64),
+        np.zeros(longest + 2, np.int32),
+        np.empty(4 * longest + 16, np.uint64),
+        np.empty(4 * longest + 16, np.int32),
+        np.empty(4 * longest + 16, np.int32),
+    )
+    _describe(as_read_only(column.data), as_read_only(column.starts), character_classes(), buffers, rows)
+    return rows
+
+
+class Buffers(NamedTuple):
+    """What the kernels write for one text: per byte, its class; per token, where it begins and ends; before each token,
+    the rolling hash and the number of characters; and a hash table with counts and first positions.
+    """
+
+    classes: npt.NDArray[np.uint16]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    sums: npt.NDArray[np.uint64]
+    sizes: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.int32]
+    firsts: npt.NDArray[np.int32]
+
+
+@kernel
+def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> None:
+    for number in range(len(rows)):
+        text = data[starts[number] : starts[number + 1]]
+        row, classes = rows[number], buffers.classes[: len(text)]
+        characters = classify(data, starts[number], starts[number + 1], table, classes)
+        row[_CHARACTERS] = characters
+        if not characters:
+            continue
+        count = find_tokens(text, classes, buffers.begins, buffers.ends)
+        _describe_characters(text, classes, row)
+        _describe_lines(text, classes, row)
+        _describe_repeated_lines(text, classes, buffers.keys, row)
+        if count:
+            _describe_words(text, buffers, count, row)
+            _describe_ngrams(buffers, count, row)
+
+
+@helper
+def _describe_characters(text: Any, classes: Any, row: Any) -> None:
+    letters = others = damaged = breaks = 0
+    for position in range(len(text)):
+        kind, byte = classes[position], text[position]
+        if kind & CONTINUATION:
+            continue
+        breaks += byte == 10
+        letters += kind & ALPHA != 0
+        others += kind & (ALPHA | SPACE) == 0
+        following = text[position + 1] if position + 1 < len(text) else 0
+        if byte == 0xEF:  # U+FFFD
+            damaged += following == 0xBF and text[position + 2] == 0xBD
+        elif byte == 0xC2:  # control characters, which stand for bytes of another encoding
+            damaged += following < 0xA0
+        elif byte == 0xC3 and (following == 0x82 or following == 0x83 or following == 0xA2):
+            # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark, then what is no letter.
+            after = position + 2
+            damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & ALPHA
+    row[_NEWLINES] = breaks
+    row[_LETTERS] = letters / max(1, letters + others)
+    row[_DAMAGED] = damaged / row[_CHARACTERS]
+
+
+@helper
+def _describe_lines(text: Any, classes: Any, row: Any) -> None:
+    """Describe the lines of `str.splitlines`."""
+    lines = bullets = ellipses = first = 0
+    while first < len(text):
+        end = end_of_line(text, classes, first)
+        lines += 1
+        low, high = trimmed(classes, first, end)
+        if low < high:
+            bullets += text[low] == 45 or (text[low] == 0xE2 and text[low + 1] == 0x80 and text[low + 2] == 0xA2)
+            ellipses += ends_with_ellipsis(text, low, high) or (
+                high - low >= 3 and text[high - 3] == 0xE2 and text[high - 2] == 0x80 and text[high - 1] == 0xA6
+            )
+        first = after_line(text, classes, end)
+    row[_BULLETS], row[_ELLIPSIS_LINES] = bullets / lines, ellipses / lines
+
+
+@helper
+def end_of_line(text: Any, classes: Any, first: Any) -> Any:
+    """Return where a line ends, for `str.splitlines`."""
+    end = first
+    while end < len(text) and not classes[end] & LINE_END:
+        end += 1
+    return end
+
+
+@helper
+def after_line(text: Any, classes: Any, end: Any) -> Any:
+    """Return where the line after one begins that ends at `end`."""
+    if end + 1 < len(text) and text[end] == 13 and text[end + 1] == 10:
+        return end + 2
+    end += 1
+    while end < len(text) and classes[end] & CONTINUATION:
+        end += 1
+    return end
+
+
+@helper
+def trimmed(classes: Any, low: Any, high: Any) -> Any:
+    """Return a range without the white space at its ends."""
+    while low < high and classes[low] & (SPACE | CONTINUATION):
+        low += 1
+    while low < high:
+        last = high - 1
+        while last > low and classes[last] & CONTINUATION:
+            last -= 1
+        if not classes[last] & SPACE:
+            break
+        high = last
+    return low, high
+
+
+@helper
+def ends_with_ellipsis(text: Any, low: Any, high: Any) -> Any:
+    """Return whether a range ends with three periods."""
+    return high - low >= 3 and text[high - 1] == 46 and text[high - 2] == 46 and text[high - 3] == 46
+
+
+@helper
+def _describe_repeated_lines(text: Any, classes: Any, table: Any, row: Any) -> None:
+    """Describe the lines and paragraphs that line feeds divide, and which of them repeat earlier ones."""
+    size, characters = len(text), row[_CHARACTERS]
+    breaks = np.int64(row[_NEWLINES])
+    keys = table[: _capacity(breaks + 1)]
+    _clear(keys)
+    # Lines as Gopher's repetition rules have them: an empty one only at the beginning and the end.
+    count = repeated = repeated_characters = 0
+    full = full_repeated_characters = terminal = short = 0
+    first = 0
+    while first <= size:
+        end = first
+        while end < size and text[end] != 10:
+            end += 1
+        key = hash_bytes(text, first, end) | np.uint64(1)
+        length = count_characters(classes, first, end)
+        if end > first or first == 0 or first == size:
+            count += 1
+            repeats = not _add(keys, key)
+            if repeats:
+                repeated += 1
+                repeated_characters += length
+            low, high = trimmed(classes, first, end)
+            if low < high:
+                full += 1
+                short += length <= _SHORT_LINE
+                last = end - 1
+                while last > first and classes[last] & CONTINUATION:
+                    last -= 1
+                terminal += classes[last] & TERMINAL != 0
+                full_repeated_characters += length if repeats else 0
+        first = end + 1
+    row[_LINES], row[_LINE_CHARACTERS] = repeated / count, repeated_characters / characters
+    if full:
+        row[_TERMINAL], row[_SHORT] = terminal / full, short / full
+        row[_REPEATED] = full_repeated_characters / max(1, characters - breaks)
+    count = repeated = repeated_characters = 0
+    _clear(keys)
+    first, stop = trimmed(classes, 0, size)
+    while first <= stop:
+        end = first
+        while end < stop and not (text[end] == 10 and text[end + 1] == 10):
+            end += 1
+        count += 1
+        if not _add(keys, hash_bytes(text, first, end) | np.uint64(1)):
+            repeated += 1
+            repeated_characters += count_characters(classes, first, end)
+        first = end + 1
+        while first < stop and text[first] == 10:
+            first += 1
+    row[_PARAGRAPHS], row[_PARAGRAPH_CHARACTERS] = repeated / count, repeated_characters / characters
+
+
+@helper
+def count_characters(classes: Any, first: Any, end: Any) -> Any:
+    """Return the number of characters in a range."""
+    count = 0
+    for position in range(first, end):
+        count += not classes[position] & CONTINUATION
+    return count
+
+
+@helper
+def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
+    """Describe the words; fill in the rolling hash and the number of characters before every word."""
+    classes, begins, ends, sums, sizes = buffers.classes, buffers.begins, buffers.ends, buffers.sums, buffers.sizes
+    words = word_characters = alphabetic = 0
+    stop_words = 0
+    for token in range(count):
+        begin, end = begins[token], ends[token]
+        value, length, kinds, every = hash_bytes(text, begin, end), 0, 0, SYMBOL
+        for position in range(begin, end):
+            kind = classes[position]
+            length += kind & CONTINUATION == 0
+            kinds |= kind
+            every &= kind | (kind >> _TO_SYMBOL)  # a continuation is no exception
+        sums[token + 1] = sums[token] * _BASE + value
+        sizes[token + 1] = sizes[token] + length
+        alphabetic += kinds & ALPHA != 0
+        if not every:
+            words += 1
+            word_characters += length
+            if length <= 4:
+                for number in range(len(_STOP_WORDS_OF_GOPHER)):
+                    stop_words |= (_STOP_WORDS_OF_GOPHER[number] == value) << number
+    hashes = ellipses = position = 0
+    while position < len(text):
+        hashes += text[position] == 35
+        if ends_with_ellipsis(text, position, position + 3) if position + 3 <= len(text) else False:
+            ellipses += 1
+            position += 2
+        elif text[position] == 0xE2 and text[position + 1] == 0x80 and text[position + 2] == 0xA6:
+            ellipses += 1
+        position += 1
+    row[_WORDS] = words
+    row[_WORD_LENGTH] = word_characters / max(1, words)
+    row[_HASHES], row[_ELLIPSES], row[_ALPHABETIC] = hashes / count, ellipses / count, alphabetic / count
+    row[_NEWLINES] /= count
+    while stop_words:
+        row[_STOP_WORDS] += stop_words & 1
+        stop_words >>= 1
+
+
+@helper
+def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
+    """Describe repeated n-grams; `begins` and `ends` are overwritten.
+
+    An n-gram that occurs twice begins where a shorter one does that occurs twice. So only these `places` are looked at.
+    """
+    sums, sizes, counts, firsts = buffers.sums, buffers.sizes, buffers.counts, buffers.firsts
+    places, slots, characters = buffers.begins, buffers.ends, row[_CHARACTERS]
+    found = words
+    for number in range(words):
+        places[number] = number
+    power = _BASE
+    for size in range(2, 11):
+        power *= _BASE
+        while found and places[found - 1] > words - size:
+            found -= 1
+        if size > 4 and not found:
+            break
+        keys = buffers.keys[: _capacity(found)]
+        _clear(keys)
+        best_first = best_count = 0
+        for number in range(found):
+            first = places[number]
+            key = _ngram(sums, first, size, power)
+            slot = _slot(keys, key)
+            if keys[slot] == _EMPTY:
+                keys[slot], counts[slot], firsts[slot] = key, 0, first
+            counts[slot] += 1
+            slots[number] = slot
+            # Of several that are as frequent, the one that comes first.
+            if counts[slot] > best_count or (counts[slot] == best_count and firsts[slot] < best_first):
+                best_count, best_first = counts[slot], firsts[slot]
+        if size <= 4:
+            # Where all occur once, it is the first one of the text.
+            first = best_first if best_count > 1 else 0
+            if words >= size:
+                best = (sizes[first + size] - sizes[first] + size - 1) * max(1, best_count)
+                row[_TOP + size - 2] = best / characters
+        repeated = number = following = kept = 0
+        for number in range(found):
+            first, slot = places[number], slots[number]
+            if counts[slot] < 2:
+                continue
+            places[kept] = first
+            kept += 1
+            # As datatrove: what overlaps a repeated n-gram neither counts nor is remembered.
+            if size > 4 and first >= following:
+                if firsts[slot] < 0:
+                    repeated += sizes[first + size] - sizes[first]
+                    following = first + size
+                firsts[slot] = -1
+        found = kept
+        if size > 4:
+            row[_DUPLICATE + size - 5] = repeated / characters
+
+
+@helper
+def _ngram(sums: Any, first: Any, size: Any, power: Any) -> Any:
+    """Return the hash of the words from one on, which is not 0; `power` is the base to the power of their number."""
+    value = sums[first + size] - sums[first] * power
+    value = (value ^ value >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    return (value ^ value >> np.uint64(32)) | np.uint64(1)
+
+
+@helper
+def _capacity(count: Any) -> Any:
+    """Return the size of a table of so many keys, a power of two."""
+    capacity = 16
+    while capacity < 2 * count:
+        capacity *= 2
+    return capacity
+
+
+@helper
+def _clear(keys: Any) -> None:
+    for slot in range(len(keys)):
+        keys[slot] = _EMPTY
+
+
+@helper
+def _slot(keys: Any, key: Any) -> Any:
+    """Return where a key is in a table, or would be."""
+    mask = np.uint64(len(keys) - 1)
+    slot = (key >> np.uint64(1)) & mask
+    while keys[slot] != _EMPTY and keys[slot] != key:
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@helper
+def _add(keys: Any, key: Any) -> Any:
+    """Add a key to a table; return whether it is new."""
+    slot = _slot(keys, key)
+    is_new = keys[slot] == _EMPTY
+    keys[slot] = key
+    return is_new
