@@ -32,9 +32,10 @@ def main(corpus: str, workers: int = 2) -> None:
         webtext.fetch(webtext.FetchConfig(per_host_delay=0.0), links=links, output=pages, options=options)
 
     # Their text, without duplicates and without Wikipedia.
-    text, unique = f"{corpus}/extract", f"{corpus}/dedup"
+    text, good, unique = f"{corpus}/extract", f"{corpus}/filter", f"{corpus}/dedup"
     webtext.extract(webtext.ExtractConfig(), pages=pages, links=links, output=text, options=options)
-    webtext.dedup(webtext.DedupConfig(threshold=0.8), documents=text, output=unique, options=options)
+    webtext.filter(webtext.FilterConfig(language=("en",)), documents=text, output=good, options=options)
+    webtext.dedup(webtext.DedupConfig(threshold=0.8), documents=good, output=unique, options=options)
     webtext.remove_wikipedia(webtext.RemoveWikipediaConfig(), documents=unique, output=documents, options=options)
 
     # A tokenizer, token shards, a model and a sample of its text.

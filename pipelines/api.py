@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pipelines.stages.extract.stage import extract as extract
     from pipelines.stages.fetch.config import FetchConfig as FetchConfig
     from pipelines.stages.fetch.stage import fetch as fetch
+    from pipelines.stages.filter.config import FilterConfig as FilterConfig
+    from pipelines.stages.filter.stage import filter as filter
     from pipelines.stages.overlap_index.config import OverlapIndexConfig as OverlapIndexConfig
     from pipelines.stages.overlap_index.stage import overlap_index as overlap_index
     from pipelines.stages.overlap_report.config import OverlapReportConfig as OverlapReportConfig
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from pipelines.stages.train_bpe.stage import train_bpe as train_bpe
 
 _STAGES = (
-    "scrape", "fetch", "extract", "dedup", "remove_wikipedia", "train_bpe", "tokenize", "pretrain", "overlap_index",
-    "overlap_report",
+    "scrape", "fetch", "extract", "filter", "dedup", "remove_wikipedia", "train_bpe", "tokenize", "pretrain",
+    "overlap_index", "overlap_report",
 )  # fmt: skip
 _MODULES = {
     "RunOptions": "pipelines.core.run",

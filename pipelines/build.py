@@ -21,7 +21,9 @@ from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
 # They read documents and write documents, so that a later stage can read their input instead of their output.
-_CAN_BE_SKIPPED = ("dedup", "remove-wikipedia")
+_CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
+# What `webtext init` lists too; corpora that were begun before there was this stage do not.
+OPTIONAL_STAGE = "filter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +104,15 @@ class CorpusConfig:
         }
 
     def skipped(self) -> list[str]:
-        """Return the stages of `[build] skip`."""
+        """Return the stages of `[build] skip`, and `filter` if the corpus neither lists nor has it."""
         names = string_list(self._table("build").get("skip", []), "[build] skip")
         for name in names:
             if name not in _CAN_BE_SKIPPED:
-                allowed = " and ".join(_CAN_BE_SKIPPED)
+                allowed = ", ".join(_CAN_BE_SKIPPED)
                 raise UsageError(f"{CONFIG_FILE} [build] skip: {name} cannot be skipped; only {allowed} can")
+        listed = self._table("build").get("stages", ())
+        if OPTIONAL_STAGE not in (*names, *listed) and not has_manifest(storage.join(self.corpus, OPTIONAL_STAGE)):
+            names.append(OPTIONAL_STAGE)
         return names
 
     def stages(self, first: str | None, last: str | None) -> list[str]:

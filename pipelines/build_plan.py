@@ -22,7 +22,9 @@ from pipelines.pipeline import StageSpec
 _WARC_BYTES_PER_LINK = 47_000
 # Of a result, per byte of its input: measured on the demo's pages (extract) and on 16 MB of documentation (tokenize);
 # for the others a bound, since they keep at most what they read.
-_BYTES_PER_INPUT_BYTE = {"scrape": 1.0, "extract": 0.3, "dedup": 1.0, "remove-wikipedia": 1.0, "tokenize": 2.6}
+_BYTES_PER_INPUT_BYTE = {
+    "scrape": 1.0, "extract": 0.3, "filter": 1.0, "dedup": 1.0, "remove-wikipedia": 1.0, "tokenize": 2.6,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,8 @@ PIPELINE = (
     StageSpec("scrape", files="dumps"),
     StageSpec("fetch", {"links": "scrape"}),
     StageSpec("extract", {"pages": "fetch", "links": "scrape"}),
-    StageSpec("dedup", {"documents": "extract"}),
+    StageSpec("filter", {"documents": "extract"}, paths=("rules", "quality_model")),
+    StageSpec("dedup", {"documents": "filter"}),
     StageSpec("remove-wikipedia", {"documents": "dedup"}, files="reference", paths=("reference_index",)),
     StageSpec("train-bpe", {"documents": "remove-wikipedia"}, files="counts", paths=("compare",)),
     StageSpec("tokenize", {"documents": "remove-wikipedia", "tokenizer": "train-bpe"}, paths=("tokenizer",)),
@@ -86,6 +87,6 @@ PIPELINE = (
 )
 
 # The stages that write documents, in order.
-DOCUMENT_STAGES = ("extract", "dedup", "remove-wikipedia")
+DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia")
 
 BY_NAME = {stage.name: stage for stage in PIPELINE}

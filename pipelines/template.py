@@ -7,7 +7,7 @@ import json
 import textwrap
 from typing import Any
 
-from pipelines.build import DEFAULT_STAGES
+from pipelines.build import DEFAULT_STAGES, OPTIONAL_STAGE
 from pipelines.core.config import OptionSpec, describe_range, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
@@ -18,7 +18,7 @@ _HEAD = """\
 
 [build]
 stages = {stages}
-# Stages to leave out: dedup, remove-wikipedia. The stages after them read their input.
+# Stages to leave out: filter, dedup, remove-wikipedia. The stages after them read their input.
 # skip = ["remove-wikipedia"]
 """
 
@@ -32,6 +32,8 @@ _PATH_KEYS = {
         "Word counts to train on instead of documents: output folders of train-bpe, or Parquet files.",
         '["other-corpus/train-bpe"]',
     ),
+    "rules": ("A Python file with rules of your own.", '"my_rules.py"'),
+    "quality_model": ("A quality model that `webtext filter --train-quality` wrote.", '"quality-model"'),
     "reference": (
         "Wikipedia's articles, whose copies are dropped: dumps, Parquet or JSONL, by name or glob.",
         '["enwiki-20260101-pages-articles-multistream.xml.bz2"]',
@@ -54,7 +56,8 @@ _PATH_KEYS = {
 
 def config_template() -> str:
     """Return the text of a new `webtext.toml`, with a table for every stage and a comment for every option."""
-    head = _HEAD.format(stages=json.dumps(list(DEFAULT_STAGES)))
+    stages = [stage.name for stage in PIPELINE if stage.name in (*DEFAULT_STAGES, OPTIONAL_STAGE)]
+    head = _HEAD.format(stages=json.dumps(stages))
     return "\n".join([head, *(_table(stage) for stage in PIPELINE)])
 
 

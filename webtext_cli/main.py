@@ -19,6 +19,7 @@ COMMANDS = {
     "scrape": "Collect the links that Reddit users gave at least 3 karma.",
     "fetch": "Download the pages behind the links as WARC.",
     "extract": "Extract the main text of the pages.",
+    "filter": "Drop documents by quality rules, language, or a classifier.",
     "dedup": "Remove duplicate and near-duplicate documents.",
     "remove-wikipedia": "Remove the documents of Wikipedia and its mirrors.",
     "train-bpe": "Train a byte-level BPE tokenizer like GPT-2's.",

@@ -33,12 +33,13 @@ def filter_shard(
     output: str,
     filter_batch: DocumentFilter,
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    schema: pa.Schema | None = None,
 ) -> TaskResult:
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
 
-    `prepare` changes the texts of a batch before it is filtered.
+    `prepare` changes the texts of a batch before it is filtered; with other columns, `schema` is that of its results.
     """
-    schema = inputs.document_schema(shard)
+    schema = schema or inputs.document_schema(shard)
     with (
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,

@@ -82,7 +82,7 @@ def test_a_stage_reads_its_own_input_or_that_of_a_skipped_stage() -> None:
     config.tables["fetch"] = {"input": ["urls.txt"]}
     assert config.sources("extract") == {"pages": "nowhere/fetch", "links": None}
     config.tables["build"] = {"skip": ["fetch"]}
-    with pytest.raises(UsageError, match="fetch cannot be skipped; only dedup and remove-wikipedia can"):
+    with pytest.raises(UsageError, match="fetch cannot be skipped; only filter, dedup, remove-wikipedia can"):
         config.stages(None, None)
 
 

@@ -36,6 +36,7 @@ CASES = {
     "scrape": Case({"shards": 3}, {"min_score": 5}),
     "fetch": Case({"per_host_delay": 0.0, "concurrency": 4}, {"max_bytes": 500_000}),
     "extract": Case({}, {"extractor": "trafilatura"}),
+    "filter": Case({}, {"set": ["too_short=150"]}),
     "dedup": Case({}, {"threshold": 0.5}),
     "remove-wikipedia": Case({}, {"domain": ["example.org"]}),
     "train-bpe": Case({"vocab_size": 400}, {"vocab_size": 380}),

@@ -141,6 +141,9 @@ def train_quality(
     # By id, so that a document that both inputs contain is in the same part of both.
     training = [[buckets for hash, buckets in side if hash % _HELD_OUT] for side in sides]
     held_out = [[buckets for hash, buckets in side if not hash % _HELD_OUT] for side in sides]
+    for paths, part in zip((good, against), held_out, strict=True):
+        if not part:
+            raise InputError(f"{paths[0]}: has too few different documents to hold some out; name more inputs")
     weights = _train(training, seed)
     data = io.BytesIO()
     np.save(data, weights)

@@ -1,0 +1,33 @@
+"""The options of `webtext filter`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.core.config import option
+from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterConfig:
+    """Which documents are kept."""
+
+    profile: tuple[str, ...] = option(
+        ("webtext",),
+        "Rules to apply, in this order: webtext, gopher-quality, gopher-repetition, c4, fineweb, none, or a TOML file.",
+    )
+    rule: tuple[str, ...] = option((), "Further rule, by name: of any profile, or a function in the file of --rules.")
+    set: tuple[str, ...] = option((), "Other threshold, as RULE=VALUE; RULE=off leaves a rule out.")
+    language: tuple[str, ...] = option((), "Keep only texts in this language (ISO 639-1, such as en).")
+    language_score: float = option(0.0, "With --language, the least certainty of the language.", minimum=0, maximum=1)
+    quality_alpha: float = option(
+        9.0,
+        "With a quality model, alpha of the Pareto distribution: a larger one keeps fewer documents of a low score.",
+        minimum=0.1,
+        maximum=1000,
+    )
+    seed: int = option(0, "Seed of the draws with a quality model.")
+    text_field: str = text_field_option()
+    id_field: str | None = id_field_option()
+    document: str = document_option()
+    max_document_mb: int | None = max_document_option()

@@ -1,0 +1,94 @@
+"""What the report of a filter needs of every shard: how values are distributed, and documents near the thresholds."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.core import shards, storage
+from pipelines.core.document_filter import urls_of
+from pipelines.core.manifest import FileEntry
+from pipelines.core.run import TaskResult
+from pipelines.stages.filter.rules import Rule
+
+PAGE, TABLES = "report.html", "report.json"
+_BINS = 50
+# Documents are shown whose value differs from the threshold by at most this share of it.
+_MARGIN = 0.1
+_SHOWN = 10
+_SHOWN_CHARACTERS = 300
+
+
+class Tally:
+    """Counts the values of each rule in bins from 0 to twice its threshold, and samples documents near it."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._bins = np.zeros((len(rules), _BINS + 1), np.int64)
+        self._dropped = np.zeros(len(rules), np.int64)
+        self._near: list[tuple[list[Any], list[Any]]] = [([], []) for _ in rules]
+
+    def add(self, batch: pa.RecordBatch, values: Sequence[tuple[Rule, npt.NDArray[np.float64]]]) -> None:
+        """Add documents with their values."""
+        urls = urls_of(batch)
+        for number, (rule, column) in enumerate(values):
+            fails = rule.fails(column)
+            self._dropped[number] += fails.sum()
+            places = np.clip(column / (2 * rule.bound or 1) * _BINS, 0, _BINS).astype(np.int64)
+            self._bins[number] += np.bincount(places, minlength=_BINS + 1)
+            for row in np.flatnonzero(abs(column - rule.bound) <= abs(rule.bound) * _MARGIN).tolist():
+                id = str(batch.column("id")[row])
+                draw = zlib.crc32(f"{rule.name} {id}".encode())
+                near = self._near[number][int(fails[row])]
+                if len(near) < _SHOWN or -draw > near[0][0]:
+                    text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
+                    item = (-draw, id, {"id": id, "url": urls[row], "value": float(column[row]), "text": text})
+                    (heapq.heappush if len(near) < _SHOWN else heapq.heapreplace)(near, item)
+
+    def write(self, output: str, index: int) -> FileEntry:
+        """Write it as a file of the shard."""
+        rules = [
+            {
+                "rule": rule.name,
+                "statistic": rule.statistic,
+                "min": rule.min,
+                "max": rule.max,
+                "source": rule.source,
+                "bins": self._bins[number].tolist(),
+                "fails": int(self._dropped[number]),
+                "near": [sorted(side, key=lambda item: item[:2]) for side in self._near[number]],
+            }
+            for number, rule in enumerate(self._rules)
+        ]
+        return shards.write_file(output, shards.shard_name("report", index, "json"), json.dumps(rules).encode())
+
+
+def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
+    """Write the report from the tallies of all shards, as a page and as tables."""
+    from pipelines.reports.filter import render_filter_report
+
+    rules: list[dict[str, Any]] = []
+    for index in indexes:
+        tally = storage.read_json(storage.join(output, shards.shard_name("report", index, "json")))
+        if not rules:
+            rules = tally
+            continue
+        for rule, other in zip(rules, tally, strict=True):
+            rule["bins"] = [a + b for a, b in zip(rule["bins"], other["bins"], strict=True)]
+            rule["fails"] += other["fails"]
+            rule["near"] = [
+                sorted(a + b, key=lambda item: item[:2], reverse=True)[:_SHOWN]
+                for a, b in zip(rule["near"], other["near"], strict=True)
+            ]
+    for rule in rules:
+        shown = ([item[2] for item in side] for side in rule["near"])
+        rule["near"] = [sorted(side, key=lambda document: document["value"]) for side in shown]
+    files = [shards.write_file(output, PAGE, render_filter_report(rules).encode())]
+    return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(rules).encode())))

@@ -1,0 +1,249 @@
+"""Rules, and the profiles in `data/filters/` that name them with their thresholds and sources.
+
+A rule compares a statistic of a text with a bound. Statistics are those of `algorithms.quality`, or functions in a
+user's own file. A profile may begin with rules of lines, which edit the text that its rules are about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import runpy
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
+from pipelines.algorithms.quality.statistics import STATISTICS, describe
+from pipelines.core import storage
+from pipelines.core.config import check_known
+from pipelines.core.document_filter import DropReason
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.resources import data_names, data_path
+
+# What stands before the name of a user's function, which may be that of a statistic.
+_OWN = "own."
+_LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A document is dropped for the reason `name` if its statistic is below `min` or above `max`."""
+
+    name: str
+    statistic: str
+    min: float | None = None
+    max: float | None = None
+    source: str = ""
+
+    @property
+    def bound(self) -> float:
+        """The threshold."""
+        bound = self.max if self.min is None else self.min
+        assert bound is not None
+        return bound
+
+    def fails(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Return which documents are dropped."""
+        return values > self.bound if self.min is None else values < self.bound
+
+    def describe(self, value: float) -> str:
+        """Return a value with the threshold, in words."""
+        return f"{self.statistic} {value:.4g} is {'above' if self.min is None else 'below'} {self.bound:g}"
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules of lines, then rules, as in a file of `data/filters/`."""
+
+    version: int
+    description: str
+    rule: tuple[Rule, ...] = ()
+    lines: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """What a rule of the user's own is called with: the text, its statistics, and the other columns."""
+
+    text: str
+    statistics: Mapping[str, float]
+    metadata: Mapping[str, Any]
+
+
+class Judgement(NamedTuple):
+    """The edited texts of some documents, how many lines were removed, and the values of every rule."""
+
+    texts: pa.Array
+    removed_lines: npt.NDArray[np.int32]
+    values: list[tuple[Rule, npt.NDArray[np.float64]]]
+
+    def reasons(self) -> list[DropReason | None]:
+        """Return for each document the first rule that drops it, None if there is none."""
+        first = np.full(len(self.texts), -1)
+        for number in reversed(range(len(self.values))):
+            rule, values = self.values[number]
+            first[rule.fails(values)] = number
+        reasons: list[DropReason | None] = [None] * len(first)
+        for row in np.flatnonzero(first >= 0).tolist():
+            rule, values = self.values[first[row]]
+            reasons[row] = DropReason(rule.name, rule.describe(values[row]))
+        return reasons
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleSet:
+    """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user."""
+
+    steps: tuple[tuple[LineRules | None, tuple[Rule, ...]], ...]
+    own_file: str | None = None
+
+    @property
+    def rules(self) -> list[Rule]:
+        """All rules, in order."""
+        return [rule for _, rules in self.steps for rule in rules]
+
+    def judge(self, batch: pa.RecordBatch) -> Judgement:
+        """Apply all rules to documents."""
+        texts = batch.column("text")
+        removed = np.zeros(len(texts), np.int32)
+        values: list[tuple[Rule, npt.NDArray[np.float64]]] = []
+        table = of_lines = None
+        for lines, rules in self.steps:
+            if lines is not None:
+                texts, of_lines = edit_lines(texts, lines)
+                removed += of_lines[:, 0].astype(np.int32)
+                table = None
+            for rule in rules:
+                if rule.statistic in LINE_STATISTICS:
+                    assert of_lines is not None
+                    values.append((rule, of_lines[:, _LINE_NAMES.index(rule.statistic)]))
+                    continue
+                table = describe(texts) if table is None else table
+                if rule.statistic in STATISTICS:
+                    values.append((rule, table[:, _NAMES.index(rule.statistic)]))
+                else:
+                    values.append((rule, self._own_values(rule.statistic, texts, table, batch)))
+        return Judgement(texts, removed, values)
+
+    def _own_values(
+        self, name: str, texts: pa.Array, table: npt.NDArray[np.float64], batch: pa.RecordBatch
+    ) -> npt.NDArray[np.float64]:
+        assert self.own_file is not None
+        function = own_functions(self.own_file)[name.removeprefix(_OWN)]
+        rows = batch.drop_columns(["text"]).to_pylist()
+        values = np.empty(len(texts))
+        for number, (text, row) in enumerate(zip(texts.to_pylist(), rows, strict=True)):
+            value = function(Document(text, dict(zip(_NAMES, table[number].tolist(), strict=True)), row))
+            if not isinstance(value, bool | int | float) and value is not None:
+                raise InputError(f"{self.own_file}: {name} returned {value!r}, which is neither a number nor a bool")
+            values[number] = value or 0
+        return values
+
+
+def load_rules(
+    profiles: Sequence[str], further: Sequence[str], thresholds: Sequence[str], own_file: str | None
+) -> tuple[RuleSet, str]:
+    """Return the rules of a run, and a hash of all that determines them.
+
+    `further` are names of rules of any profile or of functions in `own_file`; `thresholds` are `RULE=VALUE` or
+    `RULE=off`. Raises UsageError for unknown names, InputError for files that are no profile.
+    """
+    chosen = [read_profile(name) for name in profiles]
+    steps = [(_line_rules(profile, name), profile.rule) for profile, name in zip(chosen, profiles, strict=True)]
+    own = own_functions(own_file) if own_file else {}
+    published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
+    added = []
+    for name in further:
+        check_known(name, [*own, *published], "rule", "--rule")
+        rule = _own_rule(name, own[name]) if name in own else published[name]
+        if rule.statistic in LINE_STATISTICS:
+            raise UsageError(f"--rule {name}: is about removed lines; name its profile with --profile")
+        added.append(rule)
+    if own_file and not further:
+        added = [_own_rule(name, function) for name, function in own.items()]
+    steps.append((None, tuple(added)))
+    changed = {}
+    for threshold in thresholds:
+        name, _, value = threshold.partition("=")
+        check_known(name, [rule.name for _, rules in steps for rule in rules], "rule", "--set")
+        changed[name] = _threshold(threshold, value)
+    steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
+    described = msgspec.json.encode([[dataclasses.asdict(lines) if lines else None, rules] for lines, rules in steps])
+    described += storage.read_bytes(own_file) if own_file else b""
+    return RuleSet(tuple(steps), own_file), hashlib.sha256(described).hexdigest()
+
+
+@functools.cache
+def read_profile(name: str) -> Profile:
+    """Read a profile of `data/filters/` by name, or a TOML file; raise InputError if it is invalid."""
+    if not name.endswith(".toml"):
+        check_known(name, data_names("filters"), "profile", "--profile")
+    path = name if name.endswith(".toml") else data_path(f"filters/{name}.toml")
+    try:
+        profile = msgspec.convert(tomllib.loads(storage.read_bytes(path).decode()), Profile)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise InputError(f"{path}: is no profile of rules ({error})") from error
+    for rule in profile.rule:
+        if (rule.min is None) == (rule.max is None):
+            raise InputError(f"{path}: rule {rule.name} needs either min or max")
+        known = [*STATISTICS, *(LINE_STATISTICS if profile.lines is not None else ())]
+        check_known(rule.statistic, known, "statistic", f"{path}: rule {rule.name}")
+    return profile
+
+
+def _line_rules(profile: Profile, name: str) -> LineRules | None:
+    if profile.lines is None:
+        return None
+    try:
+        return msgspec.convert(profile.lines, LineRules)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{name}: [lines]: {error}") from error
+
+
+@functools.cache
+def own_functions(path: str) -> Mapping[str, Callable[[Document], Any]]:
+    """Return the public functions that a Python file defines; raise InputError if it cannot be run."""
+    try:
+        names = runpy.run_path(storage.local_path(path))
+    except Exception as error:
+        raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
+    functions = {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == names["__name__"]
+    }
+    functions = {name: value for name, value in functions.items() if not isinstance(value, type)}
+    if not functions:
+        raise InputError(f"{path}: defines no function")
+    return functions
+
+
+def _own_rule(name: str, function: Any) -> Rule:
+    low, high = getattr(function, "min", None), getattr(function, "max", None)
+    if low is None and high is None:
+        high = 0.0  # what is true is dropped
+    if low is not None and high is not None:
+        raise UsageError(f"--rules: {name} has both a min and a max; write two functions")
+    return Rule(name, f"{_OWN}{name}", low, high, "own")
+
+
+def _threshold(text: str, value: str) -> float | None:
+    try:
+        return None if value == "off" else float(value)
+    except ValueError as error:
+        raise UsageError(f"--set {text}: is neither RULE=NUMBER nor RULE=off") from error
+
+
+def _changed(rules: Sequence[Rule], changed: Mapping[str, float | None]) -> list[Rule]:
+    kept = []
+    for rule in rules:
+        bound = changed.get(rule.name, rule.bound)
+        if bound is not None:
+            side = "max" if rule.min is None else "min"
+            kept.append(msgspec.structs.replace(rule, **{side: bound}))
+    return kept

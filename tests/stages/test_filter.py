@@ -1,0 +1,212 @@
+"""`webtext filter`: rules and thresholds, own rules, languages, quality, explanations, and errors."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.core.errors import InputError, UsageError
+from pipelines.core.executor import make_executor
+from pipelines.core.resources import data_names
+from pipelines.core.run import RunOptions
+from pipelines.stages.filter.config import FilterConfig
+from pipelines.stages.filter.explain import explain, sample_funnel
+from pipelines.stages.filter.quality import train_quality
+from pipelines.stages.filter.rules import load_rules, read_profile
+from pipelines.stages.filter.stage import filter as filter_documents
+
+_PROSE = (
+    "The cat of the house sat on the mat, and it was warm there. Nobody knew that the dog would be back so soon. "
+    "They have to share the place with each other, which is not easy. It rained all day, so both stayed inside. "
+    "In the evening the sun came out! Would they go for a walk together? They did, and were friends from then on."
+)
+_GERMAN = (
+    "Die Katze des Hauses saß auf der Matte, und es war warm dort. Niemand wusste, dass der Hund so bald zurück sein "
+    "würde. Sie müssen sich den Platz teilen, was nicht einfach ist. Es regnete den ganzen Tag, und beide blieben drin."
+)
+_TEXTS = {
+    "prose": _PROSE,
+    "short": "Too short.",
+    "numbers": "12.50 13.75 100 200 | 14 15 16 --- " * 20,
+    "damaged": "caf\u00c3\u00a9 na\u00c3\u00afve \ufffd \u00e2\u20ac\u2122 words " * 10 + _PROSE,
+    "repeated": "Buy our very good product now, it is the best of all, they say. \n" * 20,
+    "german": _GERMAN,
+    "lines": f"Home | About us\n{_PROSE}\nread more\nPlease enable javascript to see this page in full.",
+    "bracket": f"{_PROSE}\nIt has a function {{ return 1; }} in it, and ends well.",
+}
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    path = tmp_path / "docs.parquet"
+    urls = [f"http://a.org/{name}" for name in _TEXTS]
+    pq.write_table(pa.table({"id": list(_TEXTS), "url": urls, "text": list(_TEXTS.values()), "score": range(8)}), path)
+    return str(path)
+
+
+def _options() -> RunOptions:
+    return RunOptions(executor=make_executor(1))
+
+
+def _filter(
+    documents: str | list[str], tmp_path: Path, **config: Any
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return the kept rows by id, and the reasons of the dropped."""
+    files = {name: config.pop(name) for name in ("rules", "quality_model") if name in config}
+    output = str(tmp_path / "filter")
+    filter_documents(FilterConfig(**config), documents=documents, output=output, options=_options(), **files)
+    kept = pq.read_table(Path(output, "documents-00000.parquet")).to_pylist()
+    dropped = pq.read_table(Path(output, "dropped-00000.parquet")).to_pylist()
+    return {row["id"]: row for row in kept}, {row["id"]: f"{row['reason']}: {row['detail']}" for row in dropped}
+
+
+def test_the_default_rules_are_mild(documents: str, tmp_path: Path) -> None:
+    kept, dropped = _filter(documents, tmp_path)
+    assert [*kept] == ["prose", "german", "lines", "bracket"]
+    assert kept["prose"] | {"text": ""} == {
+        "id": "prose", "url": "http://a.org/prose", "text": "", "score": 0, "removed_lines": 0, "language": "en",
+        "language_score": pytest.approx(1.0, abs=0.01),
+    }  # fmt: skip
+    assert {name: reason.partition(":")[0] for name, reason in dropped.items()} == {
+        "short": "too_short", "numbers": "few_letters", "damaged": "damaged", "repeated": "repeated_lines",
+    }  # fmt: skip
+    assert dropped["short"] == "too_short: characters 10 is below 200"
+
+
+def test_published_profiles_apply_in_their_order(documents: str, tmp_path: Path) -> None:
+    kept, dropped = _filter(documents, tmp_path, profile=("gopher-repetition", "gopher-quality", "c4"))
+    assert [*kept] == ["prose", "lines"]
+    assert kept["lines"]["text"] == _PROSE
+    assert kept["lines"]["removed_lines"] == 3
+    assert dropped["bracket"] == "curly_bracket: curly_brackets 1 is above 0"
+    assert dropped["german"].startswith("too_few_words")
+    assert dropped["repeated"].startswith("repeated_lines: duplicate_lines 0.9")
+
+
+def test_thresholds_rules_and_functions_are_changed_by_options(documents: str, tmp_path: Path) -> None:
+    own = tmp_path / "my_rules.py"
+    own.write_text(
+        "import re\n\n\ndef of_cats(document):\n"
+        "    return 'cat' in document.text and not document.metadata['score']\n\n\n"
+        "def sentences(document):\n    return len(re.findall('[.!?]', document.text))\n\n\nsentences.max = 12\n"
+    )
+    settings = {"set": ("too_short=5", "few_letters=off", "damaged=off", "repeated_lines=1", "repeated_passages=off")}
+    _, dropped = _filter(documents, tmp_path, rules=str(own), **settings)
+    assert dropped == {
+        "prose": "of_cats: own.of_cats 1 is above 0",
+        "numbers": "sentences: own.sentences 40 is above 12",
+        "repeated": "sentences: own.sentences 20 is above 12",
+    }
+    (tmp_path / "one").mkdir()
+    rules = ("few_stop_words", "of_cats")
+    _, dropped = _filter(documents, tmp_path / "one", profile=("none",), rule=rules, rules=str(own))
+    assert [*dropped] == ["prose", "short", "numbers", "german"]
+
+
+def test_only_a_language_is_kept(documents: str, tmp_path: Path) -> None:
+    kept, dropped = _filter(documents, tmp_path, language=("de",), language_score=0.5)
+    assert [*kept] == ["german"]
+    assert dropped["prose"].startswith("language: en 1.0")
+
+
+def test_a_quality_model_keeps_what_resembles_the_good(documents: str, tmp_path: Path) -> None:
+    for name, words in (("good", "reason evidence history science"), ("raw", "click here buy now cheap offer")):
+        draw = words.split()
+        texts = [
+            " ".join(draw[(number + k * k) % len(draw)] for k in range(50)) + f" {number}" for number in range(200)
+        ]
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"{name}.parquet")
+    sides = [[str(tmp_path / f"{name}.parquet")] for name in ("good", "raw")]
+    card = train_quality(*sides, str(tmp_path / "model"), FilterConfig(), _options())
+    assert card["held_out"]["roc_auc"] == 1.0
+    model = str(tmp_path / "model")
+    settings: dict[str, Any] = {"profile": ("none",), "quality_model": model}
+    kept, dropped = _filter([side[0] for side in sides], tmp_path, **settings)
+    assert all(reason.startswith("low_quality: quality 0.") for reason in dropped.values())
+    names = Counter(id.partition(".")[0] for id in kept)
+    assert names["good"] > 100 > 20 > names["raw"]
+    assert _filter(sides[0][0], tmp_path / "alone", **settings)[0].keys() == {
+        id for id in kept if id.startswith("good")
+    }
+
+
+def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents: str, tmp_path: Path) -> None:
+    config = FilterConfig(profile=("gopher-quality", "c4"))
+    call: dict[str, Any] = {"documents": documents, "options": _options()}
+    explanation = explain(config, "http://a.org/bracket", **call)
+    assert (explanation.id, explanation.reason) == ("bracket", "curly_bracket")
+    values = {rule.name: (value, fails) for rule, value, fails in explanation.values}
+    assert values["curly_bracket"] == (1.0, True)
+    assert values["few_stop_words"] == (8.0, False)
+    assert explain(config, "prose", **call).reason is None
+    with pytest.raises(InputError, match="nothing: no document has this id or URL"):
+        explain(config, "nothing", **call)
+    funnel = sample_funnel(config, 3, **call)
+    assert (funnel.documents, funnel.dropped) == (3, {"too_few_words": 1, "few_alphabetic_words": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["docs.parquet"]
+
+
+def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_path: Path) -> None:
+    _filter(documents, tmp_path, set=(f"too_short={len(_GERMAN) + 5}",))
+    rules = {rule["rule"]: rule for rule in json.loads((tmp_path / "filter" / "report.json").read_text())}
+    _, dropped = rules["too_short"]["near"]
+    assert [document["id"] for document in dropped] == ["german"]
+    assert sum(rules["too_short"]["bins"]) == len(_TEXTS)
+    assert rules["too_short"]["fails"] == 2
+    page = (tmp_path / "filter" / "report.html").read_text()
+    assert "Die Katze des Hauses" in page
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"profile": ("gopher",)}, "--profile: unknown profile 'gopher'; did you mean gopher-quality"),
+        ({"set": ("too_shrt=3",)}, "--set: unknown rule 'too_shrt'; did you mean too_short"),
+        ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
+        ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
+        ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is about removed lines; name its profile"),
+        ({"language": ("english",)}, "--language: unknown language 'english'"),
+    ],
+)
+def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        _filter(documents, tmp_path, **config)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("p.toml", "version = 1", "is no profile of rules .*description"),
+        ("p.toml", "version = [", "is no profile of rules"),
+        (
+            "p.toml",
+            "version = 1\ndescription = ''\n[[rule]]\nname = 'a'\nstatistic = 'words'",
+            "needs either min or max",
+        ),
+        ("r.py", "def x(:", "cannot be run .SyntaxError"),
+        ("r.py", "1 / 0", "cannot be run .ZeroDivisionError"),
+        ("r.py", "x = 3", "defines no function"),
+        ("r.py", "def x(document):\n    return 'a'", "x returned 'a', which is neither a number nor a bool"),
+    ],
+)
+def test_wrong_files_are_named(documents: str, tmp_path: Path, name: str, content: str, problem: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    config: dict[str, Any] = {"profile": (str(path),)} if name == "p.toml" else {"rules": str(path)}
+    with pytest.raises((InputError, Exception), match=f"{name}.*{problem}"):
+        _filter(documents, tmp_path, **config)
+
+
+def test_every_profile_names_its_sources() -> None:
+    names = data_names("filters")
+    assert {*names} == {"webtext", "gopher-quality", "gopher-repetition", "c4", "fineweb", "none"}
+    for name in names:
+        assert all(rule.source for rule in read_profile(name).rule)
+        rule_set, _ = load_rules([name], [], [], None)
+        assert len({rule.name for rule in rule_set.rules}) == len(read_profile(name).rule)
