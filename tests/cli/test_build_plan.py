@@ -13,6 +13,9 @@ import pytest
 from pipelines.build import CorpusConfig
 from pipelines.core.errors import UsageError
 from pipelines.core.manifest import read_manifest
+from pipelines.core.run import RunOptions
+from pipelines.stages.filter.config import FilterConfig
+from pipelines.stages.filter.stage import filter as filter_documents
 from webtext_cli.main import main
 
 _QUIET = ["--corpus", "corpus", "--workers", "1", "-q"]
@@ -84,6 +87,23 @@ def test_a_stage_reads_its_own_input_or_that_of_a_skipped_stage() -> None:
     config.tables["build"] = {"skip": ["fetch"]}
     with pytest.raises(UsageError, match="fetch cannot be skipped; only filter, dedup, remove-wikipedia can"):
         config.stages(None, None)
+
+
+def test_a_corpus_without_the_filter_reads_what_extract_wrote(tmp_path: Path) -> None:
+    config = CorpusConfig(str(tmp_path))
+    assert config.upstream("dedup") == {"documents": "extract"}
+    config.tables = {"build": {"stages": _ALL}}
+    assert config.upstream("dedup") == {"documents": "extract"}
+    config.tables = {"build": {"stages": [*_ALL, "filter"]}}
+    assert config.upstream("dedup") == {"documents": "filter"}
+    assert config.stages(None, "dedup") == ["scrape", "fetch", "extract", "filter", "dedup"]
+    config.tables = {"build": {"stages": [*_ALL, "filter"], "skip": ["filter"]}}
+    assert config.upstream("dedup") == {"documents": "extract"}
+    config.tables = {}
+    text = tmp_path / "a.txt"
+    text.write_text("A text of some length, which no mild rule drops. " * 10)
+    filter_documents(FilterConfig(), documents=str(text), output=f"{tmp_path}/filter", options=RunOptions())
+    assert CorpusConfig(str(tmp_path)).upstream("dedup") == {"documents": "filter"}
 
 
 def test_a_build_of_ones_own_texts(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
