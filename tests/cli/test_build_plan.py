@@ -101,7 +101,7 @@ def test_a_corpus_without_the_filter_reads_what_extract_wrote(tmp_path: Path) ->
     assert config.upstream("dedup") == {"documents": "extract"}
     config.tables = {}
     text = tmp_path / "a.txt"
-    text.write_text(" ".join(f"Sentence {number} is part of a text that no mild rule drops." for number in range(20)))
+    text.write_text(" ".join(f"word{number}" for number in range(100)))
     filter_documents(FilterConfig(), documents=str(text), output=f"{tmp_path}/filter", options=RunOptions())
     assert CorpusConfig(str(tmp_path)).upstream("dedup") == {"documents": "filter"}
 
