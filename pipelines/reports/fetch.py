@@ -9,6 +9,7 @@ from pipelines.reports.charts import Axis, Series, line_chart
 from pipelines.reports.render import render
 
 _BINS = 60
+_HOURS_FROM = 180
 _ARCHIVES = ("commoncrawl", "wayback")
 _FILES = ("warc", "files")
 
@@ -52,9 +53,10 @@ def _times(minutes: Mapping[int, Mapping[str, int]]) -> object:
     binned: dict[int, Counter[str]] = {start: Counter() for start in range(first, last + 1, width)}
     for minute, counts in minutes.items():
         binned[first + (minute - first) // width * width].update(counts)
+    unit, per_unit = ("hours", 60) if last - first >= _HOURS_FROM else ("minutes", 1)
     curves = [
-        Series(label, [((start - first) / 60, counts[key] / width) for start, counts in binned.items()], style)
+        Series(label, [((start - first) / per_unit, counts[key] / width) for start, counts in binned.items()], style)
         for key, label, style in (("ok", "pages", "primary"), ("dropped", "dropped", "reference"))
     ]
     caption = "Links per minute by the time of their last request."
-    return line_chart("Links over time", caption, curves, Axis("hours since the first request"), Axis())
+    return line_chart("Links over time", caption, curves, Axis(f"{unit} since the first request"), Axis())

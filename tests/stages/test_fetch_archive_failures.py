@@ -256,6 +256,7 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
         ({"archive": ("commoncrawl",)}, "needs --cc-index"),
         ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
+        ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: is in no folder that exists"),
         ({"archive_for": "all"}, "--archive-for has no effect without --archive$"),
         ({"archive": ("wayback",), "cc_records": "x"}, "--cc-records has no effect without --archive commoncrawl"),
         ({"archive": ("commoncrawl",), "cc_index": ("x",), "wayback_rate": 5.0}, "--wayback-rate has no effect"),

@@ -73,8 +73,10 @@ def open_source(config: FetchConfig) -> PageSource | None:
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
         return PageSource(files, inputs.fingerprint_files(files, names))
-    if len(config.pages) != 1 or not table or not storage.is_folder(config.pages[0]):
+    if len(config.pages) != 1 or not table:
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
+    if not storage.is_folder(config.pages[0]):
+        raise UsageError(f"--pages {config.pages[0]}: is no folder, which --source files needs")
     if not strip_compression(table).endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
         raise UsageError(f"--urls {table}: is no table; use {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}")
     folder = storage.absolute_path(config.pages[0]).rstrip("/")

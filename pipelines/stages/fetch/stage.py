@@ -48,6 +48,9 @@ def fetch(
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
+    stop_file = config.stop_file
+    if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
+        raise UsageError(f"--stop-file {stop_file}: is in no folder that exists, so it could not be made")
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
     if retry and not has_manifest(output):
