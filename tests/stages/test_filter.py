@@ -134,6 +134,9 @@ def test_a_quality_model_keeps_what_resembles_the_good(documents: str, tmp_path:
     assert _filter(sides[0][0], tmp_path / "alone", **settings)[0].keys() == {
         id for id in kept if id.startswith("good")
     }
+    train_quality(*sides[::-1], model, FilterConfig(), _options())
+    kept, _ = _filter([side[0] for side in sides], tmp_path / "reversed", **settings)
+    assert len(kept) < 20  # of the first shard, which has the good ones
 
 
 def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents: str, tmp_path: Path) -> None:
@@ -172,6 +175,9 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
         ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is about removed lines; name its profile"),
         ({"language": ("english",)}, "--language: unknown language 'english'"),
+        ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
+        ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
+        ({"language_score": 0.5}, "--language-score needs --language"),
     ],
 )
 def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[str, Any], problem: str) -> None:
@@ -192,15 +198,64 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         ("r.py", "def x(:", "cannot be run .SyntaxError"),
         ("r.py", "1 / 0", "cannot be run .ZeroDivisionError"),
         ("r.py", "x = 3", "defines no function"),
-        ("r.py", "def x(document):\n    return 'a'", "x returned 'a', which is neither a number nor a bool"),
+        (
+            "r.py",
+            "def x(document):\n    return 'a'",
+            "x returned 'a' for document prose, which is neither a number nor",
+        ),
+        ("r.py", "def x(document):\n    return None", "x returned None for document prose"),
+        ("r.py", "def x(document):\n    return float('nan')", "x returned nan for document prose"),
+        ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
+        ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", r"\[lines\]: .*phrases"),
+        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", r"\[lines\]: .*phrases"),
+        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nmin_words = {2**64}", r"\[lines\]: "),
     ],
 )
 def test_wrong_files_are_named(documents: str, tmp_path: Path, name: str, content: str, problem: str) -> None:
     path = tmp_path / name
     path.write_text(content)
     config: dict[str, Any] = {"profile": (str(path),)} if name == "p.toml" else {"rules": str(path)}
-    with pytest.raises((InputError, Exception), match=f"{name}.*{problem}"):
+    with pytest.raises(InputError, match=f"{name}.*{problem}"):
         _filter(documents, tmp_path, **config)
+
+
+def test_a_threshold_of_a_function_is_a_number(documents: str, tmp_path: Path) -> None:
+    own = tmp_path / "r.py"
+    own.write_text("def x(document):\n    return 1\n\n\nx.max = '2'\n")
+    with pytest.raises(UsageError, match="rule x: its threshold is '2', which is no finite number"):
+        _filter(documents, tmp_path, rules=str(own))
+
+
+def test_functions_may_return_numbers_of_numpy(documents: str, tmp_path: Path) -> None:
+    own = tmp_path / "r.py"
+    own.write_text(
+        "import numpy as np\n\n\ndef long(document):\n    return np.bool_(len(document.text) > 1000)\n\n\n"
+        "def size(document):\n    return np.float32(len(document.text))\n\n\nsize.min = 50\n"
+    )
+    _, dropped = _filter(documents, tmp_path, profile=("none",), rules=str(own))
+    assert dropped["short"] == "size: own.size 10 is below 50"
+    assert dropped["repeated"] == "long: own.long 1 is above 0"
+
+
+def test_documents_with_the_same_id_can_be_near_a_threshold(tmp_path: Path) -> None:
+    texts = [f"{number:3} {_PROSE}"[: 195 + number % 10] for number in range(40)]
+    pq.write_table(pa.table({"id": ["same"] * 40, "text": texts}), tmp_path / "docs.parquet")
+    kept, dropped = _filter(str(tmp_path / "docs.parquet"), tmp_path)
+    assert [*kept] == [*dropped] == ["same"]
+    report = json.loads((tmp_path / "filter" / "report.json").read_text())
+    assert [len(side) for side in report[0]["near"]] == [10, 10]
+
+
+def test_files_that_change_between_runs_of_a_process_are_read_again(documents: str, tmp_path: Path) -> None:
+    own, profile = tmp_path / "r.py", tmp_path / "p.toml"
+    for number, word in enumerate(("cat", "Katze")):
+        own.write_text(f"def of_cats(document):\n    return '{word}' in document.text\n")
+        profile.write_text(
+            f"version = 1\ndescription = ''\n[[rule]]\nname = 'a'\nstatistic = 'words'\nmin = {5 + number}\n"
+        )
+        _, dropped = _filter(documents, tmp_path / str(number), profile=(str(profile),), rules=str(own))
+        assert ("german" in dropped) == (word == "Katze")
+        assert dropped["short"] == f"a: words 2 is below {5 + number}"
 
 
 def test_every_profile_names_its_sources() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -35,6 +36,12 @@ _REMOVED, _SENTENCES, _LOREM, _CURLY = range(len(LINE_STATISTICS))
 _FIXED = ("lorem ipsum", "javascript")
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+_Phrase = Annotated[str, msgspec.Meta(min_length=1)]
+# A phrase has a bit of a word of 64.
+_Phrases = Annotated[tuple[_Phrase, ...], msgspec.Meta(max_length=64 - len(_FIXED))]
+
+
 @dataclasses.dataclass(frozen=True)
 class LineRules:
     """Which lines are removed: those that do not end a sentence, have few words, a long word, or a phrase.
@@ -43,9 +50,9 @@ class LineRules:
     """
 
     end_of_sentence: bool = True
-    min_words: int = 3
-    max_word_length: int = 1000
-    phrases: tuple[str, ...] = ()
+    min_words: _Count = 3
+    max_word_length: _Count = 1000
+    phrases: _Phrases = ()
 
 
 class EditedTexts(NamedTuple):

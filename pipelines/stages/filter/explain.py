@@ -57,12 +57,12 @@ def explain(
             batch = batch.filter(matches)[:1]
             decided, [reason], judgement = decide(context, batch, shard)
             [row] = decided.drop_columns(["text"]).to_pylist()
-            names = ("removed_lines", "language", "language_score", "quality")
+            names = ["removed_lines", "language", "language_score", *(["quality"] if quality_model else [])]
             return Explanation(
                 row["id"],
                 row.get("url"),
                 [(rule, float(values[0]), bool(rule.fails(values)[0])) for rule, values in judgement.values],
-                {name: row[name] for name in names if name in row},
+                {name: row[name] for name in names},
                 reason.reason if reason else None,
                 reason.detail if reason else None,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import zlib
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ class Tally:
         self._rules = rules
         self._bins = np.zeros((len(rules), _BINS + 1), np.int64)
         self._dropped = np.zeros(len(rules), np.int64)
+        self._order = itertools.count()  # of documents with the same id
         self._near: list[tuple[list[Any], list[Any]]] = [([], []) for _ in rules]
 
     def add(self, batch: pa.RecordBatch, values: Sequence[tuple[Rule, npt.NDArray[np.float64]]]) -> None:
@@ -49,7 +51,12 @@ class Tally:
                 near = self._near[number][int(fails[row])]
                 if len(near) < _SHOWN or -draw > near[0][0]:
                     text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
-                    item = (-draw, id, {"id": id, "url": urls[row], "value": float(column[row]), "text": text})
+                    item = (
+                        -draw,
+                        id,
+                        next(self._order),
+                        {"id": id, "url": urls[row], "value": float(column[row]), "text": text},
+                    )
                     (heapq.heappush if len(near) < _SHOWN else heapq.heapreplace)(near, item)
 
     def write(self, output: str, index: int) -> FileEntry:
@@ -63,7 +70,7 @@ class Tally:
                 "source": rule.source,
                 "bins": self._bins[number].tolist(),
                 "fails": int(self._dropped[number]),
-                "near": [sorted(side, key=lambda item: item[:2]) for side in self._near[number]],
+                "near": [sorted(side) for side in self._near[number]],
             }
             for number, rule in enumerate(self._rules)
         ]
@@ -88,7 +95,7 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
                 for a, b in zip(rule["near"], other["near"], strict=True)
             ]
     for rule in rules:
-        shown = ([item[2] for item in side] for side in rule["near"])
+        shown = ([item[-1] for item in side] for side in rule["near"])
         rule["near"] = [sorted(side, key=lambda document: document["value"]) for side in shown]
     files = [shards.write_file(output, PAGE, render_filter_report(rules).encode())]
     return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(rules).encode())))

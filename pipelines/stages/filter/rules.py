@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import runpy
+import math
+import numbers
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -97,10 +98,14 @@ class Judgement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RuleSet:
-    """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user."""
+    """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user.
+
+    Its content is part of the rules, so that all processes run the functions whose hash the result has.
+    """
 
     steps: tuple[tuple[LineRules | None, tuple[Rule, ...]], ...]
     own_file: str | None = None
+    own_source: bytes = b""
 
     @property
     def rules(self) -> list[Rule]:
@@ -134,14 +139,22 @@ class RuleSet:
         self, name: str, texts: pa.Array, table: npt.NDArray[np.float64], batch: pa.RecordBatch
     ) -> npt.NDArray[np.float64]:
         assert self.own_file is not None
-        function = own_functions(self.own_file)[name.removeprefix(_OWN)]
+        name = name.removeprefix(_OWN)
+        function = own_functions(self.own_file, self.own_source)[name]
         rows = batch.drop_columns(["text"]).to_pylist()
         values = np.empty(len(texts))
         for number, (text, row) in enumerate(zip(texts.to_pylist(), rows, strict=True)):
-            value = function(Document(text, dict(zip(_NAMES, table[number].tolist(), strict=True)), row))
-            if not isinstance(value, bool | int | float) and value is not None:
-                raise InputError(f"{self.own_file}: {name} returned {value!r}, which is neither a number nor a bool")
-            values[number] = value or 0
+            document = Document(text, dict(zip(_NAMES, table[number].tolist(), strict=True)), row)
+            where = f"for document {row['id']}"
+            try:
+                value = function(document)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise InputError(f"{self.own_file}: {name} raised {problem} {where}") from error
+            if not isinstance(value, numbers.Real | np.bool_) or value != value:
+                what = "neither a number nor a bool"
+                raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
+            values[number] = value
         return values
 
 
@@ -155,7 +168,8 @@ def load_rules(
     """
     chosen = [read_profile(name) for name in profiles]
     steps = [(_line_rules(profile, name), profile.rule) for profile, name in zip(chosen, profiles, strict=True)]
-    own = own_functions(own_file) if own_file else {}
+    own_source = storage.read_bytes(own_file) if own_file else b""
+    own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
     added = []
     for name in further:
@@ -174,11 +188,10 @@ def load_rules(
         changed[name] = _threshold(threshold, value)
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
     described = msgspec.json.encode([[dataclasses.asdict(lines) if lines else None, rules] for lines, rules in steps])
-    described += storage.read_bytes(own_file) if own_file else b""
-    return RuleSet(tuple(steps), own_file), hashlib.sha256(described).hexdigest()
+    described += own_source
+    return RuleSet(tuple(steps), own_file, own_source), hashlib.sha256(described).hexdigest()
 
 
-@functools.cache
 def read_profile(name: str) -> Profile:
     """Read a profile of `data/filters/` by name, or a TOML file; raise InputError if it is invalid."""
     if not name.endswith(".toml"):
@@ -206,10 +219,11 @@ def _line_rules(profile: Profile, name: str) -> LineRules | None:
 
 
 @functools.cache
-def own_functions(path: str) -> Mapping[str, Callable[[Document], Any]]:
+def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document], Any]]:
     """Return the public functions that a Python file defines; raise InputError if it cannot be run."""
+    names: dict[str, Any] = {"__name__": "<rules>", "__file__": path}
     try:
-        names = runpy.run_path(storage.local_path(path))
+        exec(compile(source, path, "exec", dont_inherit=True), names)
     except Exception as error:
         raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
     functions = {
@@ -244,6 +258,8 @@ def _changed(rules: Sequence[Rule], changed: Mapping[str, float | None]) -> list
     for rule in rules:
         bound = changed.get(rule.name, rule.bound)
         if bound is not None:
+            if not isinstance(bound, int | float) or not math.isfinite(bound):
+                raise UsageError(f"rule {rule.name}: its threshold is {bound!r}, which is no finite number")
             side = "max" if rule.min is None else "min"
             kept.append(msgspec.structs.replace(rule, **{side: bound}))
     return kept

@@ -15,6 +15,7 @@ from pipelines.core.config import check_known
 from pipelines.core.data_card import DATA_CARD, write_data_card
 from pipelines.core.document_filter import DropReason, filter_shard
 from pipelines.core.document_split import document_keys
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
@@ -32,6 +33,7 @@ class FilterContext:
     config: FilterConfig
     rules: RuleSet
     quality_model: str | None
+    quality_fingerprint: str = ""
     output: str = ""
 
 
@@ -70,10 +72,12 @@ def open_filter(
     rule_set, fingerprint = load_rules(config.profile, config.rule, config.set, rules)
     for language in config.language:
         check_known(language, CODES, "language", "--language")
+    if config.language_score and not config.language:
+        raise UsageError("--language-score needs --language: the languages to keep")
     fingerprints = {"rules": fingerprint}
     if quality_model:
         fingerprints["quality_model"] = QualityModel.load(quality_model).fingerprint
-    return FilterContext(config, rule_set, quality_model), fingerprints
+    return FilterContext(config, rule_set, quality_model, fingerprints.get("quality_model", "")), fingerprints
 
 
 def decide(
@@ -96,7 +100,7 @@ def decide(
             if reasons[row] is None and (language not in config.language or score < config.language_score):
                 reasons[row] = DropReason("language", f"{language or 'unknown'} {score or 0:.2f}")
     if context.quality_model:
-        quality = _load_model(context.quality_model).scores(texts.cast(pa.string()))
+        quality = _load_model(context.quality_model, context.quality_fingerprint).scores(texts.cast(pa.string()))
         columns["quality"] = pa.array(quality)
         kept = keeps(quality, document_keys(batch, shard), config.seed, config.quality_alpha)
         for row in np.flatnonzero(~kept).tolist():
@@ -104,7 +108,13 @@ def decide(
     return with_columns(batch, columns), reasons, judgement
 
 
-_load_model = functools.cache(QualityModel.load)
+@functools.lru_cache(maxsize=1)
+def _load_model(path: str, fingerprint: str) -> QualityModel:
+    """Load a model once per process and version of it; raise InputError if it was trained anew during the run."""
+    model = QualityModel.load(path)
+    if model.fingerprint != fingerprint:
+        raise InputError(f"{path}: was changed while documents were filtered; run the command again")
+    return model
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
