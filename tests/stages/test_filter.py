@@ -74,7 +74,7 @@ def test_the_default_rules_are_mild(documents: str, tmp_path: Path) -> None:
         "language_score": pytest.approx(1.0, abs=0.01),
     }  # fmt: skip
     assert {name: reason.partition(":")[0] for name, reason in dropped.items()} == {
-        "short": "too_short", "numbers": "few_letters", "damaged": "damaged", "repeated": "repeated_lines",
+        "short": "too_short", "numbers": "few_letters", "damaged": "damaged", "repeated": "mostly_repeated_lines",
     }  # fmt: skip
     assert dropped["short"] == "too_short: characters 10 is below 200"
 
@@ -96,7 +96,9 @@ def test_thresholds_rules_and_functions_are_changed_by_options(documents: str, t
         "    return 'cat' in document.text and not document.metadata['score']\n\n\n"
         "def sentences(document):\n    return len(re.findall('[.!?]', document.text))\n\n\nsentences.max = 12\n"
     )
-    settings = {"set": ("too_short=5", "few_letters=off", "damaged=off", "repeated_lines=1", "repeated_passages=off")}
+    settings = {
+        "set": ("too_short=5", "few_letters=off", "damaged=off", "mostly_repeated_lines=1", "repeated_passages=off")
+    }
     _, dropped = _filter(documents, tmp_path, rules=str(own), **settings)
     assert dropped == {
         "prose": "of_cats: own.of_cats 1 is above 0",
@@ -224,6 +226,28 @@ def test_a_threshold_of_a_function_is_a_number(documents: str, tmp_path: Path) -
     own.write_text("def x(document):\n    return 1\n\n\nx.max = '2'\n")
     with pytest.raises(UsageError, match="rule x: its threshold is '2', which is no finite number"):
         _filter(documents, tmp_path, rules=str(own))
+
+
+@pytest.mark.parametrize("name", ["too_short", "language", "low_quality"])
+def test_a_function_has_a_name_of_its_own(documents: str, tmp_path: Path, name: str) -> None:
+    own = tmp_path / "r.py"
+    own.write_text(f"def {name}(document):\n    return 1\n")
+    with pytest.raises(UsageError, match=f"r.py: {name} is the name of a rule or reason already; rename the function"):
+        _filter(documents, tmp_path, rules=str(own))
+
+
+def test_rules_of_the_same_name_are_the_same() -> None:
+    rules = {}
+    for name in data_names("filters"):
+        for rule in read_profile(name).rule:
+            assert rules.setdefault(rule.name, rule) == rule
+
+
+def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
+    path = str(tmp_path / "docs.parquet")
+    pq.write_table(pa.table({"id": ["a", "b"], "url": [1, 2], "text": [_PROSE, _GERMAN]}), path)
+    explanation = explain(FilterConfig(), "2", documents=path, options=_options())
+    assert (explanation.id, explanation.url, explanation.measured["language"]) == ("b", "2", "de")
 
 
 def test_functions_may_return_numbers_of_numpy(documents: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.core import inputs
+from pipelines.core.document_filter import urls_of
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
 from pipelines.core.run import RunOptions
@@ -50,9 +51,8 @@ def explain(
     """Return what the rules say of the document with an id or URL; raise InputError if there is none."""
     context, _ = open_filter(config, rules, quality_model)
     for shard, batch in _batches(config, documents, options):
-        matches = pc.equal(batch.column("id"), query)
-        if "url" in batch.schema.names:
-            matches = pc.or_(matches, pc.fill_null(pc.equal(batch.column("url"), query), False))
+        is_url = pa.array([url == query for url in urls_of(batch)], pa.bool_())
+        matches = pc.or_(pc.equal(batch.column("id"), query), is_url)
         if pc.any(matches).as_py():
             batch = batch.filter(matches)[:1]
             decided, [reason], judgement = decide(context, batch, shard)
@@ -60,7 +60,7 @@ def explain(
             names = ["removed_lines", "language", "language_score", *(["quality"] if quality_model else [])]
             return Explanation(
                 row["id"],
-                row.get("url"),
+                urls_of(batch)[0],
                 [(rule, float(values[0]), bool(rule.fails(values)[0])) for rule, values in judgement.values],
                 {name: row[name] for name in names},
                 reason.reason if reason else None,

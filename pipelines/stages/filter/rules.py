@@ -171,6 +171,9 @@ def load_rules(
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
+    for name in own:
+        if name in (*published, "language", "low_quality"):
+            raise UsageError(f"{own_file}: {name} is the name of a rule or reason already; rename the function")
     added = []
     for name in further:
         check_known(name, [*own, *published], "rule", "--rule")
