@@ -171,6 +171,9 @@ def test_a_folder_that_is_no_model_or_was_changed_is_refused(sides, tmp_path):
     with pytest.raises(InputError, match=r"weights\.npy: its SHA-256 is not the one in card\.json"):
         QualityModel.load(str(tmp_path / "model"))
     card = tmp_path / "model" / "card.json"
+    card.write_text(card.read_text().replace("weights_sha256", "weights"))
+    with pytest.raises(InputError, match=r"weights\.npy: its SHA-256 is not the one in card\.json"):
+        QualityModel.load(str(tmp_path / "model"))
     card.write_text(card.read_text().replace("webtext-quality-1", "webtext-quality-0"))
     with pytest.raises(InputError, match=r"card\.json: is not the card of a model that this version reads"):
         QualityModel.load(str(tmp_path / "model"))

@@ -77,7 +77,7 @@ class QualityModel:
         expected = {"format": _FORMAT, "hash": hashing.NAME, "buckets": _BUCKETS, "characters": _CHARACTERS}
         if not isinstance(card, dict) or any(card.get(field) != value for field, value in expected.items()):
             raise InputError(f"{name}: is not the card of a model that this version reads; train the model again")
-        if storage.sha256_of(weights) != card["weights_sha256"]:
+        if storage.sha256_of(weights) != card.get("weights_sha256"):
             raise InputError(f"{weights}: its SHA-256 is not the one in {_CARD}; train the model again")
         return cls(storage.read_array(weights), card)
 
