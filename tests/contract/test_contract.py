@@ -185,8 +185,9 @@ def two_ray_nodes(web: dict[str, str]) -> Iterator[tuple[Executor, Callable[[], 
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        # Workers inherit it: the servers of the test, and the modules of this checkout.
-        for variable, value in {**web, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}.items():
+        # Workers inherit it: the servers of the test, and the modules of this checkout. The cluster has no token.
+        modules = os.pathsep.join(filter(None, sys.path))
+        for variable, value in {**web, "PYTHONPATH": modules, "RAY_AUTH_MODE": "disabled"}.items():
             patch.setenv(variable, value)
         cluster = Cluster()
         _, second = (cluster.add_node(num_cpus=2, include_dashboard=False, object_store_memory=1 << 27) for _ in "ab")
