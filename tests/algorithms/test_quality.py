@@ -194,8 +194,8 @@ def test_lines_are_removed_as_by_c4(end_of_sentence: bool) -> None:
         expected, values = _edited(text, rules)
         # Where a mark such as [12] was, white space at the ends of a line goes, too.
         assert [line.strip() for line in result.split("\n")] == [line.strip() for line in expected.split("\n")], text
-        found = dict(zip(LINE_STATISTICS, row.tolist(), strict=True))
-        assert {name: found[name] for name in found if name != "sentences"} == {
+        row_values = dict(zip(LINE_STATISTICS, row.tolist(), strict=True))
+        assert {name: row_values[name] for name in row_values if name != "sentences"} == {
             name: value for name, value in values.items() if name != "sentences"
         }, text
         removed += values["removed_lines"]

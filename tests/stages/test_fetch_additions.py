@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 from fetch_run import Fetched, read_records, run_fetch
-from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from local_web import Answer, LocalWeb
 
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.core.manifest import read_manifest
 from pipelines.stages.fetch import links, stage
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def _pages(count: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,12 @@ from local_archives import (
     wayback,
     write_crawl,
 )
-from local_web import PROXY_VARIABLES, LocalWeb
+from local_web import LocalWeb
 
 from pipelines.core.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.core.retry import RetryPolicy
 
 _QUICK_RETRIES = RetryPolicy(6, longest_backoff_s=0.0)
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def web() -> Iterator[LocalWeb]:
-    with LocalWeb({"/live": b"<p>live</p>"}) as running:
-        yield running
 
 
 def test_records_that_cannot_be_read_now_end_the_run_and_are_read_by_the_next(

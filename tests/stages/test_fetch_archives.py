@@ -6,14 +6,13 @@ import dataclasses
 import datetime as dt
 import gzip
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fetch_run import fetch_links, read_rows, run_fetch, sources
 from local_archives import Archived, crawl_options, machine_options, serve_files, wayback, write_crawl
-from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from local_web import Answer, LocalWeb
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
@@ -25,18 +24,6 @@ from pipelines.stages.fetch import archives, lookups
 
 # The links of write_links were posted on this day.
 _POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def web() -> Iterator[LocalWeb]:
-    with LocalWeb({"/live": b"<p>live</p>"}) as running:
-        yield running
 
 
 _GONE = "dropped.http_not_found"

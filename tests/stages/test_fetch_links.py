@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fetch_run import QUICK, read_rows, run_fetch
-from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from local_web import Answer, LocalWeb
 
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.core import shards
@@ -25,12 +25,6 @@ from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LIST_SHARD_BYTES, open_links, read_links
 from pipelines.stages.fetch.stage import fetch
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 @dataclasses.dataclass(frozen=True)

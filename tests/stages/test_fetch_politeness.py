@@ -14,17 +14,11 @@ from typing import Any
 
 import pytest
 from fetch_run import read_records, run_fetch
-from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb, Request
+from local_web import HTML, Answer, LocalWeb, Request
 
 from pipelines.core.errors import WebtextError
 
 _TEXT = b"<p>some text</p>"
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def _slow(handler: object) -> None:

@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 from fetch_run import run_fetch
-from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from local_web import Answer, LocalWeb
 
 from pipelines.core import storage
 from pipelines.stages.fetch.report import describe_activity, read_domains
 from webtext_cli.main import main
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_outcomes_and_the_domains_with_the_most_drops(tmp_path: Path) -> None:

@@ -14,19 +14,13 @@ from typing import Any
 import pytest
 from fetch_run import Fetched, read_records, run_fetch
 from killed_fetch import start_fetch
-from local_web import PROXY_VARIABLES, Answer, LocalWeb
+from local_web import Answer, LocalWeb
 
 from pipelines.core import storage
 from pipelines.core.errors import ChangedRunError, DamagedShardError, StorageError
 from pipelines.stages.fetch import segments
 
 _FLUSH_OUTCOMES = 5
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def _pages(count: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fetch_run import read_records, run_fetch
-from local_web import HTML, PROXY_VARIABLES, Answer, LocalWeb
+from local_web import HTML, Answer, LocalWeb
 from protego import Protego
 
 from pipelines.stages.fetch import hosts, robots
@@ -20,12 +20,6 @@ from pipelines.stages.fetch.robots import parse_rules, product_token
 
 _TEXT = b"<p>some text</p>"
 _PLAIN = {"Content-Type": "text/plain"}
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def _outcomes(folder: Path, robots_txt: object, paths: list[str], **config: object) -> list[str]:

@@ -24,7 +24,15 @@ from pipelines.algorithms.quality.characters import (
     character_classes,
     classify,
 )
-from pipelines.algorithms.quality.tokens import find_tokens, hash_bytes, hashes_of
+from pipelines.algorithms.quality.tokens import (
+    BULLET,
+    ELLIPSIS,
+    find_tokens,
+    hash_bytes,
+    hashes_of,
+    is_mark,
+    last_character,
+)
 
 # Each with what it is, for reports.
 STATISTICS = {
@@ -62,7 +70,6 @@ STATISTICS = {
     _PARAGRAPHS, _PARAGRAPH_CHARACTERS, _LINES, _LINE_CHARACTERS, _TOP, _, _, _DUPLICATE, _, _, _, _, _,
     _TERMINAL, _SHORT, _REPEATED, _NEWLINES, _LETTERS, _DAMAGED,
 ) = range(len(STATISTICS))  # fmt: skip
-_TOP_SIZES, _DUPLICATE_SIZES = (2, 3, 4), (5, 6, 7, 8, 9, 10)
 _SHORT_LINE = 30
 _TO_SYMBOL = (CONTINUATION // SYMBOL).bit_length() - 1
 _BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -160,10 +167,8 @@ def _describe_lines(text: Any, classes: Any, row: Any) -> None:
         lines += 1
         low, high = trimmed(classes, first, end)
         if low < high:
-            bullets += text[low] == 45 or (text[low] == 0xE2 and text[low + 1] == 0x80 and text[low + 2] == 0xA2)
-            ellipses += ends_with_ellipsis(text, low, high) or (
-                high - low >= 3 and text[high - 3] == 0xE2 and text[high - 2] == 0x80 and text[high - 1] == 0xA6
-            )
+            bullets += text[low] == 45 or is_mark(text, low, first, BULLET)
+            ellipses += ends_with_ellipsis(text, low, high) or is_mark(text, high - 3, low, ELLIPSIS)
         first = after_line(text, classes, end)
     row[_BULLETS], row[_ELLIPSIS_LINES] = bullets / lines, ellipses / lines
 
@@ -194,9 +199,7 @@ def trimmed(classes: Any, low: Any, high: Any) -> Any:
     while low < high and classes[low] & (SPACE | CONTINUATION):
         low += 1
     while low < high:
-        last = high - 1
-        while last > low and classes[last] & CONTINUATION:
-            last -= 1
+        last = last_character(classes, low, high)
         if not classes[last] & SPACE:
             break
         high = last
@@ -236,10 +239,7 @@ def _describe_repeated_lines(text: Any, classes: Any, table: Any, row: Any) -> N
             if low < high:
                 full += 1
                 short += length <= _SHORT_LINE
-                last = end - 1
-                while last > first and classes[last] & CONTINUATION:
-                    last -= 1
-                terminal += classes[last] & TERMINAL != 0
+                terminal += classes[last_character(classes, first, end)] & TERMINAL != 0
                 full_repeated_characters += length if repeats else 0
         first = end + 1
     row[_LINES], row[_LINE_CHARACTERS] = repeated / count, repeated_characters / characters
@@ -298,10 +298,10 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
     hashes = ellipses = position = 0
     while position < len(text):
         hashes += text[position] == 35
-        if ends_with_ellipsis(text, position, position + 3) if position + 3 <= len(text) else False:
+        if position + 3 <= len(text) and ends_with_ellipsis(text, position, position + 3):
             ellipses += 1
             position += 2
-        elif text[position] == 0xE2 and text[position + 1] == 0x80 and text[position + 2] == 0xA6:
+        elif is_mark(text, position, position, ELLIPSIS):
             ellipses += 1
         position += 1
     row[_WORDS] = words
@@ -321,20 +321,20 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
     """
     sums, sizes, counts, firsts = buffers.sums, buffers.sizes, buffers.counts, buffers.firsts
     places, slots, characters = buffers.begins, buffers.ends, row[_CHARACTERS]
-    found = words
+    left = words
     for number in range(words):
         places[number] = number
     power = _BASE
     for size in range(2, 11):
         power *= _BASE
-        while found and places[found - 1] > words - size:
-            found -= 1
-        if size > 4 and not found:
+        while left and places[left - 1] > words - size:
+            left -= 1
+        if size > 4 and not left:
             break
-        keys = buffers.keys[: _capacity(found)]
+        keys = buffers.keys[: _capacity(left)]
         _clear(keys)
         best_first = best_count = 0
-        for number in range(found):
+        for number in range(left):
             first = places[number]
             key = _ngram(sums, first, size, power)
             slot = _slot(keys, key)
@@ -351,8 +351,8 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
             if words >= size:
                 best = (sizes[first + size] - sizes[first] + size - 1) * max(1, best_count)
                 row[_TOP + size - 2] = best / characters
-        repeated = number = following = kept = 0
-        for number in range(found):
+        repeated = following = kept = 0
+        for number in range(left):
             first, slot = places[number], slots[number]
             if counts[slot] < 2:
                 continue
@@ -364,7 +364,7 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
                     repeated += sizes[first + size] - sizes[first]
                     following = first + size
                 firsts[slot] = -1
-        found = kept
+        left = kept
         if size > 4:
             row[_DUPLICATE + size - 5] = repeated / characters
 

@@ -40,6 +40,8 @@ _UNITS = (
     "km m dm cm mm nm ha ft in yd kg g mg t lb oz m/s km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % am pm"
 )
 _LONGEST_UNIT = 4
+# Their last bytes.
+_CURLY_APOSTROPHE, BULLET, ELLIPSIS = 0x99, 0xA2, 0xA6
 
 
 def hashes_of(words: str) -> npt.NDArray[np.uint64]:
@@ -149,8 +151,8 @@ def _prefix_size(text: Any, classes: Any, low: Any, high: Any) -> Any:
 def _suffix_size(text: Any, classes: Any, low: Any, high: Any) -> Any:
     if low >= high:
         return 0
-    last = _last_character(classes, low, high)
-    before = _last_character(classes, low, last) if last > low else low
+    last = last_character(classes, low, high)
+    before = last_character(classes, low, last) if last > low else low
     byte, kind = text[last], classes[last]
     if byte == 46 and last > low:
         if text[last - 1] == 46:
@@ -160,12 +162,12 @@ def _suffix_size(text: Any, classes: Any, low: Any, high: Any) -> Any:
             return high - first
         if classes[before] & (LOWER | DIGIT | EDGE | QUOTE | PREFIX) or text[before] == 45 or text[before] == 43:
             return 1
-        is_capital = classes[before] & UPPER and before > low and classes[_last_character(classes, low, before)] & UPPER
+        is_capital = classes[before] & UPPER and before > low and classes[last_character(classes, low, before)] & UPPER
         return 1 if is_capital else 0
     if (byte == 115 or byte == 83) and last > low:
         if text[last - 1] == 39:
             return 2
-        if _is_curly_apostrophe(text, last - 3, low):
+        if is_mark(text, last - 3, low, _CURLY_APOSTROPHE):
             return 4
     if kind & EDGE:
         return high - last
@@ -206,7 +208,7 @@ def _split_within(text: Any, classes: Any, low: Any, high: Any, begins: Any, end
 
 @helper
 def _infix_size(text: Any, classes: Any, low: Any, position: Any, high: Any) -> Any:
-    before = classes[_last_character(classes, low, position)]
+    before = classes[last_character(classes, low, position)]
     byte = text[position]
     if classes[position] & HYPHEN and before & (ALPHA | DIGIT):
         end = position + _character_size(classes, position, high)
@@ -232,7 +234,7 @@ def _contraction(text: Any, classes: Any, low: Any, high: Any) -> Any:
     for apostrophe in range(high - 2, max(low, high - 6), -1):
         if text[apostrophe] == 39:
             after = apostrophe + 1
-        elif _is_curly_apostrophe(text, apostrophe, low):
+        elif is_mark(text, apostrophe, low, _CURLY_APOSTROPHE):
             after = apostrophe + 3
         else:
             continue
@@ -297,8 +299,11 @@ def _run_of_periods(text: Any, position: Any, high: Any) -> Any:
 
 
 @helper
-def _is_curly_apostrophe(text: Any, position: Any, low: Any) -> Any:
-    return position >= low and text[position] == 0xE2 and text[position + 1] == 0x80 and text[position + 2] == 0x99
+def is_mark(text: Any, position: Any, low: Any, last_byte: Any) -> Any:
+    """Return whether a character of U+2000 to U+203F, by its last byte, begins at a position from `low` on."""
+    if position < low or position + 3 > len(text):
+        return False
+    return text[position] == 0xE2 and text[position + 1] == 0x80 and text[position + 2] == last_byte
 
 
 @helper
@@ -310,7 +315,7 @@ def _character_size(classes: Any, position: Any, high: Any) -> Any:
 
 
 @helper
-def _last_character(classes: Any, low: Any, high: Any) -> Any:
+def last_character(classes: Any, low: Any, high: Any) -> Any:
     """Return where the character before a position begins."""
     position = high - 1
     while position > low and classes[position] & CONTINUATION:

@@ -86,11 +86,11 @@ def decide(
     """Return documents with their edited texts and what was measured, why each is dropped, and the values of rules."""
     config = context.config
     judgement = context.rules.judge(batch)
-    texts = judgement.texts.cast(batch.schema.field("text").type)
-    languages, scores = identify(texts.cast(pa.string()))
+    texts = judgement.texts.cast(pa.string())
+    languages, scores = identify(texts)
     reasons = judgement.reasons()
     columns: dict[str, pa.Array] = {
-        "text": texts,
+        "text": texts.cast(batch.schema.field("text").type),
         "removed_lines": pa.array(judgement.removed_lines),
         "language": languages,
         "language_score": scores,
@@ -100,7 +100,7 @@ def decide(
             if reasons[row] is None and (language not in config.language or score < config.language_score):
                 reasons[row] = DropReason("language", f"{language or 'unknown'} {score or 0:.2f}")
     if context.quality_model:
-        quality = _load_model(context.quality_model, context.quality_fingerprint).scores(texts.cast(pa.string()))
+        quality = _load_model(context.quality_model, context.quality_fingerprint).scores(texts)
         columns["quality"] = pa.array(quality)
         kept = keeps(quality, document_keys(batch, shard), config.seed, config.quality_alpha)
         for row in np.flatnonzero(~kept).tolist():
