@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_training import train_small
 from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
-
-from pipelines.core.run import RunOptions, Summary
-from pipelines.stages.pretrain.config import PretrainConfig
-from pipelines.stages.pretrain.stage import pretrain
-
-SMALL = (
-    "layers=2", "width=16", "heads=2", "context=16", "batch_size=4", "micro_batch=3", "steps=6", "warmup_steps=2",
-    "learning_rate=0.01", "dropout=0.1", "eval_every=3", "eval_blocks=2",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,17 +36,6 @@ def tokens(documents: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.
     folder = tmp_path_factory.mktemp("corpus") / "tokenize"
     train = [encode(tokenizer, documents[:20]), encode(tokenizer, documents[20:36])]
     return write_token_folder(folder, train, [encode(tokenizer, documents[36:])], tokenizer)
-
-
-def train_small(tokens: str, output: Path, *more: str, options: RunOptions | None = None, **config: object) -> Summary:
-    """Train the small model, with more `--set` values and options."""
-    values = {"preset": "tiny", "set": (*SMALL, *more), "device": "cpu", "threads": 1, "checkpoint_every": 2, **config}
-    return pretrain(
-        PretrainConfig(**values),  # type: ignore[arg-type]
-        tokens=tokens,
-        output=str(output),
-        options=options or RunOptions(),
-    )
 
 
 @pytest.fixture(scope="session")

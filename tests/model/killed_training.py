@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch._dynamo  # noqa: F401 - as the training: before the forks, each of which would import it
-from conftest import train_small
+from small_training import train_small
 
 import pipelines.stages.pretrain.training  # noqa: F401
 from pipelines.core import storage

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from conftest import train_small
+from small_training import train_small
 
 from pipelines.core.machine import resident_bytes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import safetensors.numpy
 import torch
-from conftest import train_small
+from small_training import SMALL, train_small
 from tokenizers import Tokenizer
 from training_run import StopsAtStep, contents, metrics
 
@@ -94,8 +94,6 @@ def test_eval_blocks_0_measures_the_whole_held_out_split(tokens: str, tmp_path: 
 
 
 def _continue_from(weights: Path, tokens: str, output: Path, *more: str) -> list[str]:
-    from conftest import SMALL
-
     progress = StopsAtStep()
     pretrain(
         PretrainConfig(preset="tiny", set=(*SMALL, *more), device="cpu", threads=1),

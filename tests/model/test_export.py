@@ -12,7 +12,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from conftest import train_small
+from small_training import train_small
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from training_run import StopsAtStep

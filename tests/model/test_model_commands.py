@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SMALL
+from small_training import SMALL
 
 from pipelines.model.requirements import require_torch
 from webtext_cli.main import main

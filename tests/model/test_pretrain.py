@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from conftest import train_small
+from small_training import train_small
 from test_gpt2 import numpy_logits
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer

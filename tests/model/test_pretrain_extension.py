@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import train_small
+from small_training import SMALL, train_small
 from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents, metrics
 
 from pipelines.core.errors import ChangedRunError, InputError
@@ -141,8 +141,6 @@ def test_without_its_last_checkpoint_a_training_is_not_extended(tokens: str, tra
 
 @pytest.mark.parametrize("step", [5, 8])
 def test_any_step_of_an_extended_training_is_replayed(tokens: str, extended: Path, step: int) -> None:
-    from conftest import SMALL
-
     config = PretrainConfig(preset="tiny", set=(*SMALL, "steps=9"), device="cpu", threads=1)
     report = replay(config, tokens=tokens, output=str(extended), step=step, note=lambda _: None)
     assert json.loads(report)["spike"]["value"] == metrics(extended)[step]["loss"]

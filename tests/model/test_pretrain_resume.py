@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import train_small
+from small_training import train_small
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import train_small
+from small_training import train_small
 from tokenizers import Tokenizer
 from training_run import FILES, StopsAtStep, contents, metrics
 

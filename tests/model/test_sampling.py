@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import train_small
 from hypothesis import example, given
 from hypothesis import strategies as st
+from small_training import train_small
 from tokenizers import Tokenizer
 from training_run import StopsAtStep
 

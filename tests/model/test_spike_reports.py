@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL, train_small
+from small_training import SMALL, train_small
 from training_run import StopsAtStep, contents, metrics
 
 from pipelines.core.errors import ChangedRunError, UsageError, WebtextError

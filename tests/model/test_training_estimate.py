@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import safetensors.numpy
 import torch
-from conftest import SMALL
+from small_training import SMALL
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 

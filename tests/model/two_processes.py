@@ -10,7 +10,7 @@ import sys
 import torch
 import torch._dynamo
 import torch.distributed.fsdp
-from conftest import SMALL
+from small_training import SMALL
 from two_ranks import run_ranks
 
 from pipelines.core.progress import Silent
