@@ -98,7 +98,7 @@ def main() -> None:
         peer: dict[str, Any] = json.loads(target.read_text())
     batch = pa.RecordBatch.from_pydict({"text": texts})
     for name in _PROFILES:
-        rules, _ = load_rules([name], [], [], None)
+        rules = load_rules([name], [], [], None)
         judgement = rules.judge(batch)
         rows = zip(peer[name][1], judgement.reasons(), judgement.texts.to_pylist(), texts, strict=True)
         different, edited, decisions = [], 0, Counter[bool]()
@@ -112,7 +112,7 @@ def main() -> None:
             print(f"   datatrove {reason}, webtext {detail}: {start!r}")
     three = ["gopher-quality", "gopher-repetition", "c4"]
     seconds = sum(peer[name][0] for name in three)
-    rules, _ = load_rules(three, [], [], None)
+    rules = load_rules(three, [], [], None)
     timed = []
     for _ in range(options.rounds):
         start = time.thread_time()

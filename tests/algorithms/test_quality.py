@@ -16,7 +16,7 @@ import regex
 from pipelines.algorithms.kernels.compilation import kernel
 from pipelines.algorithms.quality.characters import character_classes, classify
 from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
-from pipelines.algorithms.quality.statistics import STATISTICS, describe
+from pipelines.algorithms.quality.statistics import DESCRIBED_BYTES, STATISTICS, describe
 from pipelines.algorithms.quality.tokens import find_tokens
 
 _TERMINAL = re.compile(r"[.!?。！？।]$")
@@ -207,3 +207,16 @@ def test_sentences_are_counted_in_what_is_left() -> None:
     edited = edit_lines(pa.array([f"{first}\nNo end here\nOne more sentence. And?"]), LineRules())
     assert edited.texts.to_pylist() == [f"{first}\nOne more sentence. And?"]
     assert edited.statistics.tolist() == [[1, 9, 0, 0]]
+
+
+@pytest.mark.parametrize("character", ["a", "é", "。", "😀"])
+def test_only_the_beginning_of_a_long_text_is_described(character: str) -> None:
+    text = "?" + character * (DESCRIBED_BYTES // len(character.encode())) + " other words" * 9
+    beginning = text.encode()[:DESCRIBED_BYTES].decode(errors="ignore")
+    long, short = describe(pa.array([text, beginning]))
+    assert long.tolist() == short.tolist()
+
+
+def test_a_text_without_words_has_no_statistics_of_words() -> None:
+    row = dict(zip(STATISTICS, describe(pa.array([" \n\t\n"]))[0].tolist(), strict=True))
+    assert {name for name, value in row.items() if value} == {"characters"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -13,13 +14,16 @@ import pytest
 
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.executor import make_executor
+from pipelines.core.inputs import open_configured
 from pipelines.core.resources import data_names
 from pipelines.core.run import RunOptions
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.explain import explain, sample_funnel
 from pipelines.stages.filter.quality import train_quality
 from pipelines.stages.filter.rules import load_rules, read_profile
+from pipelines.stages.filter.stage import DocumentFilter
 from pipelines.stages.filter.stage import filter as filter_documents
+from webtext_cli.main import main
 
 _PROSE = (
     "The cat of the house sat on the mat, and it was warm there. Nobody knew that the dog would be back so soon. "
@@ -143,16 +147,16 @@ def test_a_quality_model_keeps_what_resembles_the_good(documents: str, tmp_path:
 
 def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents: str, tmp_path: Path) -> None:
     config = FilterConfig(profile=("gopher-quality", "c4"))
-    call: dict[str, Any] = {"documents": documents, "options": _options()}
-    explanation = explain(config, "http://a.org/bracket", **call)
+    document_filter, source = DocumentFilter.open(config, None, None), open_configured(documents, config, _options())
+    explanation = explain(document_filter, source, "http://a.org/bracket")
     assert (explanation.id, explanation.reason) == ("bracket", "curly_bracket")
     values = {rule.name: (value, fails) for rule, value, fails in explanation.values}
     assert values["curly_bracket"] == (1.0, True)
     assert values["few_stop_words"] == (8.0, False)
-    assert explain(config, "prose", **call).reason is None
+    assert explain(document_filter, source, "prose").reason is None
     with pytest.raises(InputError, match="nothing: no document has this id or URL"):
-        explain(config, "nothing", **call)
-    funnel = sample_funnel(config, 3, **call)
+        explain(document_filter, source, "nothing")
+    funnel = sample_funnel(document_filter, source, 3)
     assert (funnel.documents, funnel.dropped) == (3, {"too_few_words": 1, "few_alphabetic_words": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["docs.parquet"]
 
@@ -180,6 +184,10 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
         ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
         ({"language_score": 0.5}, "--language-score needs --language"),
+        ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),
+        ({"profile": ("c4", "c4")}, "--profile: one of c4, c4 is named twice"),
+        ({"rule": ("too_short",)}, "--rule too_short: is a rule of this run already"),
+        ({"rule": ("hashes", "hashes")}, "--rule hashes: is a rule of this run already"),
     ],
 )
 def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[str, Any], problem: str) -> None:
@@ -207,6 +215,7 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         ),
         ("r.py", "def x(document):\n    return None", "x returned None for document prose"),
         ("r.py", "def x(document):\n    return float('nan')", "x returned nan for document prose"),
+        ("r.py", "def x(document):\n    return 10**400", "x raised OverflowError: .* for document prose"),
         ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
         ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", r"\[lines\]: .*phrases"),
         ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", r"\[lines\]: .*phrases"),
@@ -246,7 +255,8 @@ def test_rules_of_the_same_name_are_the_same() -> None:
 def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
     path = str(tmp_path / "docs.parquet")
     pq.write_table(pa.table({"id": ["a", "b"], "url": [1, 2], "text": [_PROSE, _GERMAN]}), path)
-    explanation = explain(FilterConfig(), "2", documents=path, options=_options())
+    config = FilterConfig()
+    explanation = explain(DocumentFilter.open(config, None, None), open_configured(path, config, _options()), "2")
     assert (explanation.id, explanation.url, explanation.measured["language"]) == ("b", "2", "de")
 
 
@@ -287,5 +297,48 @@ def test_every_profile_names_its_sources() -> None:
     assert {*names} == {"webtext", "gopher-quality", "gopher-repetition", "c4", "fineweb", "none"}
     for name in names:
         assert all(rule.source for rule in read_profile(name).rule)
-        rule_set, _ = load_rules([name], [], [], None)
-        assert len({rule.name for rule in rule_set.rules}) == len(read_profile(name).rule)
+        rules = load_rules([name], [], [], None).rules
+        assert len({rule.name for rule in rules}) == len(read_profile(name).rule)
+
+
+def test_a_sample_has_as_many_documents_as_it_should(tmp_path: Path) -> None:
+    sizes = (2, 50, 1, 50, 50)
+    for number, size in enumerate(sizes):
+        path = tmp_path / "docs" / f"{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        rows = pa.table({"id": [f"{number}-{row}" for row in range(size)], "text": [_PROSE] * size})
+        pq.write_table(rows, path, row_group_size=10)
+    config = FilterConfig()
+    source = open_configured(str(tmp_path / "docs"), config, _options())
+    shards = tuple(dataclasses.replace(source.shards[0], index=n, files=(file,)) for n, file in enumerate(source.files))
+    source = dataclasses.replace(source, shards=shards)
+    document_filter = DocumentFilter.open(config, None, None)
+    wanted = {1: 1, 3: 3, 10: 10, 100: 100, 1000: sum(sizes)}
+    assert {count: sample_funnel(document_filter, source, count).documents for count in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--sample", "5"], "--sample needs --dry-run"),
+        (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing: leave out --output"),
+        (["--explain", "prose", "--overwrite"], "--explain and --dry-run write nothing"),
+        (["--explain", "prose", "--dry-run"], "exclude each other"),
+        (["--train-quality", "good.jsonl"], "--train-quality and --against belong together"),
+        (["--train-quality", "a", "--against", "b", "-o", "m", "--profile", "c4"], "--profile has no meaning with"),
+        (["--train-quality", "a", "--against", "b", "-o", "m", "--input", "c"], "--input has no meaning with"),
+        (["--train-quality", "a", "--against", "b", "-o", "m", "--quality-alpha", "2"], "--quality-alpha has no"),
+        (["--train-quality", "a", "--against", "b"], "--train-quality needs --output"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    options: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["filter", *options]) == 2
+    assert problem in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.stage import RunOptions
 from pipelines.stages.filter import quality
 from pipelines.stages.filter.quality import QualityModel, keeps, train_quality
@@ -177,3 +177,19 @@ def test_a_folder_that_is_no_model_or_was_changed_is_refused(sides, tmp_path):
     card.write_text(card.read_text().replace("webtext-quality-1", "webtext-quality-0"))
     with pytest.raises(InputError, match=r"card\.json: is not the card of a model that this version reads"):
         QualityModel.load(str(tmp_path / "model"))
+
+
+def test_a_model_is_not_written_among_other_files(sides, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"model: has other files, such as notes\.txt; name a folder of its own"):
+        train(tmp_path / "model", *sides)
+    (tmp_path / "model" / "notes.txt").unlink()
+    train(tmp_path / "model", *sides)
+    train(tmp_path / "model", *sides, seed=2)
+    assert files_of(tmp_path / "model").keys() == {"card.json", "weights.npy"}
+
+
+def test_the_same_documents_on_both_sides_are_refused(sides, tmp_path):
+    with pytest.raises(UsageError, match=r"good\.jsonl: is on both sides, so there is nothing to learn"):
+        train(tmp_path / "model", sides[0], sides[0])

@@ -12,13 +12,16 @@ from pipelines.stages.filter.config import FilterConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_options, stage_config, stage_options
 
+_SAMPLE = 10_000
+_ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality_alpha")
+
 
 @click.command("filter")
 @click.option("--rules", metavar="FILE", help="Python file with rules of your own: its functions.")
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
 @click.option("--explain", metavar="ID|URL", help="Show what every rule says of one document; write nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped of a sample; write nothing.")
-@click.option("--sample", type=click.IntRange(1), default=10_000, show_default=True, help="Documents of --dry-run.")
+@click.option("--sample", type=click.IntRange(1), show_default=str(_SAMPLE), help="With --dry-run, how many documents.")
 @click.option(
     "--train-quality",
     metavar="PATH",
@@ -36,7 +39,7 @@ def command(
     quality_model: str | None,
     explain: str | None,
     dry_run: bool,
-    sample: int,
+    sample: int | None,
     train_quality: tuple[str, ...],
     against: tuple[str, ...],
     **flags: Any,
@@ -54,7 +57,7 @@ def command(
       webtext filter -i docs.parquet --rules my_rules.py --explain http://example.com/page
       webtext filter --train-quality good/ --against raw/ -o quality-model
     """
-    from pipelines.stages.filter.stage import filter
+    from pipelines.stages.filter.stage import DocumentFilter, filter
     from webtext_cli.tables import filter as tables
 
     config = stage_config(FilterConfig, "filter", shared.corpus, flags)
@@ -62,31 +65,42 @@ def command(
         raise UsageError("--train-quality and --against belong together: good documents, and unfiltered ones")
     if sum(map(bool, (explain, dry_run, train_quality))) > 1:
         raise UsageError("--explain, --dry-run and --train-quality exclude each other")
+    if sample and not dry_run:
+        raise UsageError("--sample needs --dry-run: what would be dropped of so many documents")
+    if (explain or dry_run) and (shared.output or shared.overwrite):
+        raise UsageError("--explain and --dry-run write nothing: leave out --output and --overwrite")
     if train_quality:
         from pipelines.stages.filter.quality import train_quality as train
 
         if not shared.output:
             raise UsageError("--train-quality needs --output, the folder of the model")
+        others = {"input": shared.input, "rules": rules, "quality_model": quality_model, **flags}
+        for name in ("input", "rules", "quality_model", *_ABOUT_RULES):
+            if others[name] not in (None, ()):
+                raise UsageError(f"--{name.replace('_', '-')} has no meaning with --train-quality; leave it out")
         check_disjoint(shared.output, [*train_quality, *against])
         card = train(train_quality, against, shared.output, config, shared.run_options(), seed=config.seed)
         tables.print_card(shared.output, card, shared.as_json)
         return
     paths = CorpusConfig(shared.corpus).paths("filter")
-    call: dict[str, Any] = {
-        "documents": shared.input_of("filter"),
-        "options": shared.run_options(),
-        "rules": rules or paths.get("rules"),
-        "quality_model": quality_model or paths.get("quality_model"),
-    }
-    if explain:
-        from pipelines.stages.filter.explain import explain as explain_document
+    rules, quality_model = rules or paths.get("rules"), quality_model or paths.get("quality_model")
+    documents, options = shared.input_of("filter"), shared.run_options()
+    if explain or dry_run:
+        from pipelines.core.inputs import open_configured
+        from pipelines.stages.filter import explain as without_writing
 
-        tables.print_explanation(explain_document(config, explain, **call), shared.as_json)
-    elif dry_run:
-        from pipelines.stages.filter.explain import sample_funnel
-
-        tables.print_funnel(sample_funnel(config, sample, **call), shared.as_json)
-    else:
-        output = shared.stage_output("filter")
-        check_disjoint(output, [path for path in (call["rules"], call["quality_model"]) if path])
-        print_summary(filter(config, output=output, **call), shared.as_json)
+        document_filter = DocumentFilter.open(config, rules, quality_model)
+        source = open_configured(documents, config, options)
+        if explain:
+            explanation = without_writing.explain(document_filter, source, explain)
+            tables.print_explanation(explanation, shared.as_json)
+        else:
+            funnel = without_writing.sample_funnel(document_filter, source, sample or _SAMPLE)
+            tables.print_funnel(funnel, shared.as_json)
+        return
+    output = shared.stage_output("filter")
+    check_disjoint(output, [path for path in (rules, quality_model) if path])
+    summary = filter(
+        config, documents=documents, output=output, options=options, rules=rules, quality_model=quality_model
+    )
+    print_summary(summary, shared.as_json)

@@ -70,6 +70,8 @@ STATISTICS = {
     _PARAGRAPHS, _PARAGRAPH_CHARACTERS, _LINES, _LINE_CHARACTERS, _TOP, _, _, _DUPLICATE, _, _, _, _, _,
     _TERMINAL, _SHORT, _REPEATED, _NEWLINES, _LETTERS, _DAMAGED,
 ) = range(len(STATISTICS))  # fmt: skip
+# A text of this size takes ~0.3 GB.
+DESCRIBED_BYTES = 8 << 20
 _SHORT_LINE = 30
 _TO_SYMBOL = (CONTINUATION // SYMBOL).bit_length() - 1
 _BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -81,12 +83,13 @@ _STOP_WORDS_OF_GOPHER = hashes_of("the be to of and that have with")
 def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
     """Return the statistics of texts, in the order of `STATISTICS`, of shape (texts, statistics).
 
-    What has no words or lines has 0 everywhere but in its characters. Gopher (arXiv 2112.11446, appendix A1), FineWeb
-    (arXiv 2406.17557, section 3.6), and two of our own.
+    Those of words are 0 for a text without tokens, all are for an empty one. Only the first `DESCRIBED_BYTES` of a text
+    are looked at, which bounds memory. Gopher (arXiv 2112.11446, appendix A1), FineWeb (arXiv 2406.17557, section 3.6),
+    and two of our own.
     """
     column = column_of(texts)
     rows = np.zeros((len(texts), len(STATISTICS)))
-    longest = int(np.diff(column.starts).max(initial=0))
+    longest = min(int(np.diff(column.starts).max(initial=0)), DESCRIBED_BYTES)
     buffers = Buffers(
         np.empty(longest, np.uint16),
         np.empty(longest + 1, np.int32),
@@ -119,9 +122,14 @@ class Buffers(NamedTuple):
 @kernel
 def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> None:
     for number in range(len(rows)):
-        text = data[starts[number] : starts[number + 1]]
+        start, stop = starts[number], starts[number + 1]
+        if stop - start > DESCRIBED_BYTES:
+            stop = start + DESCRIBED_BYTES
+            while data[stop] & 0xC0 == 0x80:  # within a character
+                stop -= 1
+        text = data[start:stop]
         row, classes = rows[number], buffers.classes[: len(text)]
-        characters = classify(data, starts[number], starts[number + 1], table, classes)
+        characters = classify(data, start, stop, table, classes)
         row[_CHARACTERS] = characters
         if not characters:
             continue
@@ -132,6 +140,8 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> No
         if count:
             _describe_words(text, buffers, count, row)
             _describe_ngrams(buffers, count, row)
+        else:
+            row[_NEWLINES] = 0
 
 
 @helper

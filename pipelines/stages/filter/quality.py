@@ -36,7 +36,7 @@ from pipelines.algorithms.ngrams import hashing
 from pipelines.core import inputs, storage
 from pipelines.core.document_split import document_keys, hash_keys
 from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
+from pipelines.core.errors import InputError, UsageError
 from pipelines.core.stage import RunOptions
 from pipelines.core.text_columns import slices_within, text_arrays
 
@@ -118,11 +118,17 @@ def train_quality(
     """Train a model on two inputs of documents, write it into the folder `output`, and return its card.
 
     `config` has the options of `inputs.open_configured`. At most `documents` of each side are sampled, by their ids;
-    they take ~4 bytes per word. Raises InputError if a side has fewer than 100 documents with words.
+    they take ~4 bytes per word. Raises UsageError if the folder has other files or both sides are the same, InputError
+    if a side has fewer than 100 documents with words.
     """
+    others = set(storage.list_folder(output) if storage.is_folder(output) else ()) - {_WEIGHTS, _CARD}
+    if others:
+        raise UsageError(f"{output}: has other files, such as {min(others)}; name a folder of its own for the model")
+    sources = [inputs.open_configured(paths, config, options) for paths in (good, against)]
+    if sources[0].fingerprint == sources[1].fingerprint:
+        raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
     sides, cards = [], []
-    for paths in (good, against):
-        source = inputs.open_configured(paths, config, options)
+    for paths, source in zip((good, against), sources, strict=True):
         sample, total = _sample(source, seed, documents)
         if len(sample) < _MIN_DOCUMENTS:
             raise InputError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import bisect
 import json
+import operator
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +25,9 @@ _BINS = 50
 _MARGIN = 0.1
 _SHOWN = 10
 _SHOWN_CHARACTERS = 300
+# A document near a threshold, with the draw that decides whether it is shown.
+_Near = list[tuple[int, dict[str, Any]]]
+_draw_of = operator.itemgetter(0)
 
 
 class Tally:
@@ -34,8 +37,7 @@ class Tally:
         self._rules = rules
         self._bins = np.zeros((len(rules), _BINS + 1), np.int64)
         self._dropped = np.zeros(len(rules), np.int64)
-        self._order = itertools.count()  # of documents with the same id
-        self._near: list[tuple[list[Any], list[Any]]] = [([], []) for _ in rules]
+        self._near: list[tuple[_Near, _Near]] = [([], []) for _ in rules]
 
     def add(self, batch: pa.RecordBatch, values: Sequence[tuple[Rule, npt.NDArray[np.float64]]]) -> None:
         """Add documents with their values."""
@@ -49,15 +51,11 @@ class Tally:
                 id = str(batch.column("id")[row])
                 draw = zlib.crc32(f"{rule.name} {id}".encode())
                 near = self._near[number][int(fails[row])]
-                if len(near) < _SHOWN or -draw > near[0][0]:
+                if len(near) < _SHOWN or draw < near[-1][0]:
                     text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
-                    item = (
-                        -draw,
-                        id,
-                        next(self._order),
-                        {"id": id, "url": urls[row], "value": float(column[row]), "text": text},
-                    )
-                    (heapq.heappush if len(near) < _SHOWN else heapq.heapreplace)(near, item)
+                    document = {"id": id, "url": urls[row], "value": float(column[row]), "text": text}
+                    bisect.insort(near, (draw, document), key=_draw_of)
+                    del near[_SHOWN:]
 
     def write(self, output: str, index: int) -> FileEntry:
         """Write it as a file of the shard."""
@@ -70,7 +68,7 @@ class Tally:
                 "source": rule.source,
                 "bins": self._bins[number].tolist(),
                 "fails": int(self._dropped[number]),
-                "near": [sorted(side) for side in self._near[number]],
+                "near": self._near[number],
             }
             for number, rule in enumerate(self._rules)
         ]
@@ -91,11 +89,10 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
             rule["bins"] = [a + b for a, b in zip(rule["bins"], other["bins"], strict=True)]
             rule["fails"] += other["fails"]
             rule["near"] = [
-                sorted(a + b, key=lambda item: item[:2], reverse=True)[:_SHOWN]
-                for a, b in zip(rule["near"], other["near"], strict=True)
+                sorted(a + b, key=_draw_of)[:_SHOWN] for a, b in zip(rule["near"], other["near"], strict=True)
             ]
     for rule in rules:
-        shown = ([item[-1] for item in side] for side in rule["near"])
+        shown = ([document for _, document in side] for side in rule["near"])
         rule["near"] = [sorted(side, key=lambda document: document["value"]) for side in shown]
     files = [shards.write_file(output, PAGE, render_filter_report(rules).encode())]
     return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(rules).encode())))

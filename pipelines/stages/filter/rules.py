@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
 import math
 import numbers
 import tomllib
@@ -108,6 +109,12 @@ class RuleSet:
     own_source: bytes = b""
 
     @property
+    def fingerprint(self) -> str:
+        """Hash of all that decides."""
+        steps = [[dataclasses.asdict(lines) if lines else None, rules] for lines, rules in self.steps]
+        return hashlib.sha256(msgspec.json.encode(steps) + self.own_source).hexdigest()
+
+    @property
     def rules(self) -> list[Rule]:
         """All rules, in order."""
         return [rule for _, rules in self.steps for rule in rules]
@@ -148,26 +155,28 @@ class RuleSet:
             where = f"for document {row['id']}"
             try:
                 value = function(document)
+                values[number] = value if isinstance(value, numbers.Real | np.bool_) else math.nan
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise InputError(f"{self.own_file}: {name} raised {problem} {where}") from error
-            if not isinstance(value, numbers.Real | np.bool_) or value != value:
+            if math.isnan(values[number]):
                 what = "neither a number nor a bool"
                 raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
-            values[number] = value
         return values
 
 
 def load_rules(
     profiles: Sequence[str], further: Sequence[str], thresholds: Sequence[str], own_file: str | None
-) -> tuple[RuleSet, str]:
-    """Return the rules of a run, and a hash of all that determines them.
+) -> RuleSet:
+    """Return the rules of a run.
 
     `further` are names of rules of any profile or of functions in `own_file`; `thresholds` are `RULE=VALUE` or
     `RULE=off`. Raises UsageError for unknown names, InputError for files that are no profile.
     """
-    chosen = [read_profile(name) for name in profiles]
-    steps = [(_line_rules(profile, name), profile.rule) for profile, name in zip(chosen, profiles, strict=True)]
+    chosen = {name: read_profile(name) for name in profiles}
+    if len(chosen) < len(profiles):
+        raise UsageError(f"--profile: one of {', '.join(profiles)} is named twice")
+    steps = [(_line_rules(profile, name), profile.rule) for name, profile in chosen.items()]
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
@@ -180,6 +189,8 @@ def load_rules(
         rule = _own_rule(name, own[name]) if name in own else published[name]
         if rule.statistic in LINE_STATISTICS:
             raise UsageError(f"--rule {name}: is about removed lines; name its profile with --profile")
+        if rule in added or any(rule in rules for _, rules in steps):
+            raise UsageError(f"--rule {name}: is a rule of this run already")
         added.append(rule)
     if own_file and not further:
         added = [_own_rule(name, function) for name, function in own.items()]
@@ -190,9 +201,7 @@ def load_rules(
         check_known(name, [rule.name for _, rules in steps for rule in rules], "rule", "--set")
         changed[name] = _threshold(threshold, value)
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
-    described = msgspec.json.encode([[dataclasses.asdict(lines) if lines else None, rules] for lines, rules in steps])
-    described += own_source
-    return RuleSet(tuple(steps), own_file, own_source), hashlib.sha256(described).hexdigest()
+    return RuleSet(tuple(steps), own_file, own_source)
 
 
 def read_profile(name: str) -> Profile:
@@ -232,9 +241,8 @@ def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document],
     functions = {
         name: value
         for name, value in names.items()
-        if not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == names["__name__"]
+        if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == names["__name__"]
     }
-    functions = {name: value for name, value in functions.items() if not isinstance(value, type)}
     if not functions:
         raise InputError(f"{path}: defines no function")
     return functions
