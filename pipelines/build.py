@@ -22,8 +22,6 @@ from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
 # They read documents and write documents, so that a later stage can read their input instead of their output.
 _CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
-# What `webtext init` lists too; corpora that were begun before there was this stage do not.
-OPTIONAL_STAGE = "filter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +36,13 @@ class RunSettings:
 class CorpusConfig:
     """The `webtext.toml` of a corpus folder; without a file, every table is empty.
 
-    Relative paths are resolved from the corpus folder. Raises UsageError for a table that belongs to no stage.
+    Relative paths are resolved from the corpus folder. `running` are the stages of a build, of which optional ones may
+    not be listed. Raises UsageError for a table that belongs to no stage.
     """
 
-    def __init__(self, corpus: str) -> None:
+    def __init__(self, corpus: str, running: Sequence[str] = ()) -> None:
         self.corpus = corpus
+        self._running = running
         self.path = storage.join(corpus, CONFIG_FILE)
         self.tables = read_tables(self.path) if storage.exists(self.path) else {}
         for name in self.tables:
@@ -104,16 +104,14 @@ class CorpusConfig:
         }
 
     def skipped(self) -> list[str]:
-        """Return the stages of `[build] skip`, and `filter` if the corpus neither lists nor has it."""
+        """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
         names = string_list(self._table("build").get("skip", []), "[build] skip")
         for name in names:
             if name not in _CAN_BE_SKIPPED:
                 allowed = ", ".join(_CAN_BE_SKIPPED)
                 raise UsageError(f"{CONFIG_FILE} [build] skip: {name} cannot be skipped; only {allowed} can")
-        listed = self._table("build").get("stages", ())
-        if OPTIONAL_STAGE not in (*names, *listed) and not has_manifest(storage.join(self.corpus, OPTIONAL_STAGE)):
-            names.append(OPTIONAL_STAGE)
-        return names
+        present = (*names, *self._listed())
+        return names + [stage.name for stage in PIPELINE if stage.is_optional and stage.name not in present]
 
     def stages(self, first: str | None, last: str | None) -> list[str]:
         """Return the stages to run: those of `[build] stages` in pipeline order, from `first` to `last`.
@@ -124,7 +122,7 @@ class CorpusConfig:
         for key in table:
             check_known(key, ["stages", "skip"], "option", f"{CONFIG_FILE} [build]")
         names = [stage.name for stage in PIPELINE]
-        listed = string_list(table.get("stages", list(DEFAULT_STAGES)), "[build] stages")
+        listed = self._listed()
         for name in listed:
             check_known(name, names, "stage", f"{CONFIG_FILE} [build]")
         for name in filter(None, (first, last)):
@@ -140,6 +138,14 @@ class CorpusConfig:
         if not stages:
             raise UsageError(f"no stage between {first} and {last}; the order is {', '.join(names)}")
         return stages
+
+    def _listed(self) -> list[str]:
+        """Return the stages of `[build] stages`, and the optional ones that are running or have a result."""
+        listed = string_list(self._table("build").get("stages", list(DEFAULT_STAGES)), "[build] stages")
+        others = [stage.name for stage in PIPELINE if stage.is_optional and stage.name not in listed]
+        return listed + [
+            name for name in others if name in self._running or has_manifest(storage.join(self.corpus, name))
+        ]
 
     def _source(self, stage: str, parameter: str) -> str | list[str] | None:
         """Return what a parameter of a stage reads: another stage, files, or nothing."""
@@ -204,7 +210,7 @@ def build(
     there.
     """
     check_corpus(corpus)
-    config = CorpusConfig(corpus)
+    config = CorpusConfig(corpus, stages)
     runs = check_stages(config, stages, options)
     summaries = []
     for stage, stage_config in runs:
@@ -253,9 +259,14 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
 
 
 def status(corpus: str, verify: bool) -> list[StageStatus]:
-    """Return the state of every stage's folder; with `verify`, also each file that is missing or damaged."""
+    """Return the state of every stage's folder; with `verify`, also each file that is missing or damaged.
+
+    Stages that are not part of the corpus, and have no folder, are left out.
+    """
     check_corpus(corpus)
-    return [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in PIPELINE]
+    skipped = CorpusConfig(corpus).skipped()
+    stages = [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in PIPELINE]
+    return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
 
 
 def finished_stages(corpus: str) -> list[str]:

@@ -56,7 +56,7 @@ def plan_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[
     Raises what `build` raises before its first stage.
     """
     check_corpus(corpus)
-    config = CorpusConfig(corpus)
+    config = CorpusConfig(corpus, stages)
     expected: dict[str, _Expected] = {}
     plans = []
     for spec, stage_config in check_stages(config, stages, options):

@@ -29,6 +29,8 @@ class StageSpec:
     that take one path each, and keys of the TOML table; such a key may replace an input of `reads`.
 
     A stage with a `main_input` reads files from elsewhere if its TOML table lists them under `input`.
+
+    An `is_optional` stage is part of a corpus that lists it, as new ones do, or that has its result.
     """
 
     name: str
@@ -36,6 +38,7 @@ class StageSpec:
     files: str | None = None
     file_table: str | None = None
     paths: tuple[str, ...] = ()
+    is_optional: bool = False
 
     @property
     def path_keys(self) -> tuple[str, ...]:
@@ -70,7 +73,7 @@ PIPELINE = (
     StageSpec("scrape", files="dumps"),
     StageSpec("fetch", {"links": "scrape"}),
     StageSpec("extract", {"pages": "fetch", "links": "scrape"}),
-    StageSpec("filter", {"documents": "extract"}, paths=("rules", "quality_model")),
+    StageSpec("filter", {"documents": "extract"}, paths=("rules", "quality_model"), is_optional=True),
     StageSpec("dedup", {"documents": "filter"}),
     StageSpec("remove-wikipedia", {"documents": "dedup"}, files="reference", paths=("reference_index",)),
     StageSpec("train-bpe", {"documents": "remove-wikipedia"}, files="counts", paths=("compare",)),

@@ -7,7 +7,7 @@ import json
 import textwrap
 from typing import Any
 
-from pipelines.build import DEFAULT_STAGES, OPTIONAL_STAGE
+from pipelines.build import DEFAULT_STAGES
 from pipelines.core.config import OptionSpec, describe_range, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
@@ -56,7 +56,7 @@ _PATH_KEYS = {
 
 def config_template() -> str:
     """Return the text of a new `webtext.toml`, with a table for every stage and a comment for every option."""
-    stages = [stage.name for stage in PIPELINE if stage.name in (*DEFAULT_STAGES, OPTIONAL_STAGE)]
+    stages = [stage.name for stage in PIPELINE if stage.is_optional or stage.name in DEFAULT_STAGES]
     head = _HEAD.format(stages=json.dumps(stages))
     return "\n".join([head, *(_table(stage) for stage in PIPELINE)])
 
