@@ -67,7 +67,7 @@ STATISTICS = {
 }
 (
     _CHARACTERS, _WORDS, _WORD_LENGTH, _HASHES, _ELLIPSES, _BULLETS, _ELLIPSIS_LINES, _ALPHABETIC, _STOP_WORDS,
-    _PARAGRAPHS, _PARAGRAPH_CHARACTERS, _LINES, _LINE_CHARACTERS, _TOP, _, _, _DUPLICATE, _, _, _, _, _,
+    _PARAGRAPHS, _, _LINES, _, _TOP, _, _, _DUPLICATE, _, _, _, _, _,
     _TERMINAL, _SHORT, _REPEATED, _NEWLINES, _LETTERS, _DAMAGED,
 ) = range(len(STATISTICS))  # fmt: skip
 # A text of this size takes ~0.3 GB.
@@ -136,22 +136,26 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> No
         count = find_tokens(text, classes, buffers.begins, buffers.ends)
         _describe_characters(text, classes, row)
         _describe_lines(text, classes, row)
-        _describe_repeated_lines(text, classes, buffers.keys, row)
+        _describe_repeats(text, classes, buffers.keys, 1, _LINES, row)
+        _describe_repeats(text, classes, buffers.keys, 2, _PARAGRAPHS, row)
         if count:
             _describe_words(text, buffers, count, row)
             _describe_ngrams(buffers, count, row)
-        else:
-            row[_NEWLINES] = 0
+        for column in (_HASHES, _ELLIPSES, _NEWLINES):
+            row[column] = row[column] / count if count else 0
 
 
 @helper
 def _describe_characters(text: Any, classes: Any, row: Any) -> None:
-    letters = others = damaged = breaks = 0
+    letters = others = damaged = breaks = hashes = ellipses = periods = 0
     for position in range(len(text)):
         kind, byte = classes[position], text[position]
         if kind & CONTINUATION:
             continue
         breaks += byte == 10
+        hashes += byte == 35
+        periods = (periods + 1) % 3 if byte == 46 else 0
+        ellipses += (byte == 46 and periods == 0) or is_mark(text, position, 0, ELLIPSIS)
         letters += kind & ALPHA != 0
         others += kind & (ALPHA | SPACE) == 0
         following = text[position + 1] if position + 1 < len(text) else 0
@@ -163,7 +167,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
             # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark, then what is no letter.
             after = position + 2
             damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & ALPHA
-    row[_NEWLINES] = breaks
+    row[_HASHES], row[_ELLIPSES], row[_NEWLINES] = hashes, ellipses, breaks
     row[_LETTERS] = letters / max(1, letters + others)
     row[_DAMAGED] = damaged / row[_CHARACTERS]
 
@@ -223,54 +227,38 @@ def ends_with_ellipsis(text: Any, low: Any, high: Any) -> Any:
 
 
 @helper
-def _describe_repeated_lines(text: Any, classes: Any, table: Any, row: Any) -> None:
-    """Describe the lines and paragraphs that line feeds divide, and which of them repeat earlier ones."""
-    size, characters = len(text), row[_CHARACTERS]
-    breaks = np.int64(row[_NEWLINES])
-    keys = table[: _capacity(breaks + 1)]
+def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: Any, row: Any) -> None:
+    """Describe the parts that `breaks` line feeds or more divide: paragraphs in the stripped text, or lines.
+
+    Only the first and the last one can be empty.
+    """
+    first, stop = trimmed(classes, 0, len(text)) if breaks > 1 else (0, len(text))
+    keys = table[: _capacity(np.int64(row[_NEWLINES]) + 1)]
     _clear(keys)
-    # Lines as Gopher's repetition rules have them: an empty one only at the beginning and the end.
     count = repeated = repeated_characters = 0
-    full = full_repeated_characters = terminal = short = 0
-    first = 0
-    while first <= size:
-        end = first
-        while end < size and text[end] != 10:
-            end += 1
-        key = hash_bytes(text, first, end) | np.uint64(1)
-        length = count_characters(classes, first, end)
-        if end > first or first == 0 or first == size:
-            count += 1
-            repeats = not _add(keys, key)
-            if repeats:
-                repeated += 1
-                repeated_characters += length
-            low, high = trimmed(classes, first, end)
-            if low < high:
-                full += 1
-                short += length <= _SHORT_LINE
-                terminal += classes[last_character(classes, first, end)] & TERMINAL != 0
-                full_repeated_characters += length if repeats else 0
-        first = end + 1
-    row[_LINES], row[_LINE_CHARACTERS] = repeated / count, repeated_characters / characters
-    if full:
-        row[_TERMINAL], row[_SHORT] = terminal / full, short / full
-        row[_REPEATED] = full_repeated_characters / max(1, characters - breaks)
-    count = repeated = repeated_characters = 0
-    _clear(keys)
-    first, stop = trimmed(classes, 0, size)
+    filled = filled_repeated_characters = terminal = short = 0
     while first <= stop:
         end = first
-        while end < stop and not (text[end] == 10 and text[end + 1] == 10):
+        while end < stop and not (text[end] == 10 and (breaks == 1 or text[end + 1] == 10)):
             end += 1
+        length = count_characters(classes, first, end)
         count += 1
-        if not _add(keys, hash_bytes(text, first, end) | np.uint64(1)):
-            repeated += 1
-            repeated_characters += count_characters(classes, first, end)
+        repeats = not _add(keys, hash_bytes(text, first, end) | np.uint64(1))
+        repeated += repeats
+        repeated_characters += length * repeats
+        low, high = trimmed(classes, first, end)
+        if low < high:
+            filled += 1
+            short += length <= _SHORT_LINE
+            terminal += classes[last_character(classes, first, end)] & TERMINAL != 0
+            filled_repeated_characters += length * repeats
         first = end + 1
         while first < stop and text[first] == 10:
             first += 1
-    row[_PARAGRAPHS], row[_PARAGRAPH_CHARACTERS] = repeated / count, repeated_characters / characters
+    row[column], row[column + 1] = repeated / count, repeated_characters / row[_CHARACTERS]
+    if breaks == 1 and filled:
+        row[_TERMINAL], row[_SHORT] = terminal / filled, short / filled
+        row[_REPEATED] = filled_repeated_characters / max(1, row[_CHARACTERS] - row[_NEWLINES])
 
 
 @helper
@@ -305,19 +293,8 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
             if length <= 4:
                 for number in range(len(_STOP_WORDS_OF_GOPHER)):
                     stop_words |= (_STOP_WORDS_OF_GOPHER[number] == value) << number
-    hashes = ellipses = position = 0
-    while position < len(text):
-        hashes += text[position] == 35
-        if position + 3 <= len(text) and ends_with_ellipsis(text, position, position + 3):
-            ellipses += 1
-            position += 2
-        elif is_mark(text, position, position, ELLIPSIS):
-            ellipses += 1
-        position += 1
-    row[_WORDS] = words
-    row[_WORD_LENGTH] = word_characters / max(1, words)
-    row[_HASHES], row[_ELLIPSES], row[_ALPHABETIC] = hashes / count, ellipses / count, alphabetic / count
-    row[_NEWLINES] /= count
+    row[_WORDS], row[_WORD_LENGTH] = words, word_characters / max(1, words)
+    row[_ALPHABETIC] = alphabetic / count
     while stop_words:
         row[_STOP_WORDS] += stop_words & 1
         stop_words >>= 1
