@@ -33,7 +33,7 @@ from pipelines.core.run import RunOptions
 from pipelines.demo.pages import demo_routes
 from pipelines.demo.submissions import demo_submissions
 from pipelines.demo.web import demo_web
-from pipelines.pipeline import BY_NAME
+from pipelines.pipeline import BY_NAME, PIPELINE
 
 # The inputs of the runs of a process.
 _SUBMISSIONS, _PAGES = (5_000, 20_000, 100_000), (20, 40, 160)
@@ -113,11 +113,14 @@ def _read_calibration(path: str) -> Calibration:
     content = storage.read_json(path)
     try:
         rates = {stage: Rate(**rate) for stage, rate in content.pop("rates").items()}
-        return Calibration(**content, rates=rates)
+        calibration = Calibration(**content, rates=rates)
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: is not a calibration of this version ({error}); repeat it with --calibrate"
         ) from error
+    if missing := [stage.name for stage in PIPELINE if stage.name not in (*rates, "pretrain")]:
+        raise InputError(f"{path}: has no rate of {', '.join(missing)}; measure all rates again with --calibrate")
+    return calibration
 
 
 class _Calibrator:
@@ -139,6 +142,7 @@ class _Calibrator:
         self._run("train-bpe", ["tokenizer"], documents[:1], {"vocab_size": _TOKENIZER_VOCABULARY}, self._workers)
         tokenizer = {"tokenizer": self._output("train-bpe", "tokenizer", 0)}
         for stage, inputs, options in (
+            ("filter", {}, {}),
             ("dedup", {}, {}),
             ("remove-wikipedia", {}, {}),
             ("train-bpe", {}, {"count_only": True}),

@@ -101,7 +101,7 @@ def project(
 
 
 def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
-    text, unique, kept = work.text_bytes, work.unique_bytes, work.unique_documents
+    text, filtered, unique, kept = work.text_bytes, work.filtered_bytes, work.unique_bytes, work.unique_documents
     sample = "".join(work.sample.sample).encode()
     ratio = len(pa.Codec("zstd", 1).compress(sample)) / len(sample)  # as documents are stored
     links, warc = _LINK_BYTES * work.links, work.page_bytes * work.pages
@@ -113,14 +113,15 @@ def _steps(work: Workload, rates: Mapping[str, Rate]) -> list[_Step]:
         _Step("scrape", work.submissions, "submissions", 0.0, links),
         _Step("fetch", work.links, "links", links, warc),
         _Step("extract", work.pages, "pages", warc, ratio * text),
-        _Step("dedup", text, "bytes", ratio * text, ratio * unique, work.documents),
+        _Step("filter", text, "bytes", ratio * text, ratio * filtered, work.documents),
+        _Step("dedup", filtered, "bytes", ratio * filtered, ratio * unique, work.filtered_documents),
         _Step("remove-wikipedia", unique, "bytes", ratio * unique, ratio * unique, kept),
         _Step("train-bpe", unique, "bytes", ratio * unique, counts, kept, merging.merging_s, merging.merging_bytes),
         _Step("tokenize", unique, "bytes", ratio * unique, tokens, kept),
         _Step("overlap-index", unique, "bytes", ratio * unique, index, kept, _JOIN_S_PER_BYTE * index),
         _Step("overlap-report", unique, "bytes", ratio * unique, report, kept),
     ]
-    return [step for step in steps if step.amount]
+    return [step for step in steps if step.amount and step.stage not in work.skipped]
 
 
 def _project_step(step: _Step, rate: Rate, shards: int, available: Resources) -> StageProjection:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pydoc_data.topics import topics
 
+from pipelines.build import CorpusConfig
 from pipelines.core import inputs, storage
 from pipelines.core.errors import InputError
 from pipelines.core.estimate import DocumentsEstimate, estimate_documents
@@ -17,8 +18,9 @@ from pipelines.stages.scrape.config import ScrapeConfig
 class Workload:
     """The amounts that the stages read: submissions, links, pages that answered, documents and bytes of their text.
 
-    `unique_documents` and `unique_bytes` are those that dedup and remove-wikipedia keep. `page_bytes` is the size of a
-    page in a WARC file, `shards` the number of tasks of a stage, `sample` some texts. `basis` says where it is from.
+    `filtered_documents` and `filtered_bytes` are those that filter keeps, `unique_documents` and `unique_bytes` those
+    that dedup and remove-wikipedia keep of them. `page_bytes` is the size of a page in a WARC file, `shards` the number
+    of tasks of a stage, `sample` some texts. `basis` says where it is from. The corpus does without `skipped` stages.
     """
 
     submissions: float
@@ -27,11 +29,14 @@ class Workload:
     page_bytes: float
     documents: float
     text_bytes: float
+    filtered_documents: float
+    filtered_bytes: float
     unique_documents: float
     unique_bytes: float
     shards: int
     basis: str
     sample: DocumentsEstimate
+    skipped: tuple[str, ...] = ()
 
     def scaled(self, links: float | None) -> Workload:
         """Return the workload of another number of links, or this one without a number."""
@@ -39,7 +44,8 @@ class Workload:
             return self
         if not self.links:
             raise InputError(f"--links: {self.basis} contain no links; name a corpus with --corpus instead")
-        amounts = ("submissions", "links", "pages", "documents", "text_bytes", "unique_documents", "unique_bytes")
+        documents = ("documents", "filtered_documents", "unique_documents")
+        amounts = ("submissions", "links", "pages", *documents, "text_bytes", "filtered_bytes", "unique_bytes")
         factor = links / self.links
         scaled = {name: getattr(self, name) * factor for name in amounts}
         return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {links:,.0f} links")
@@ -54,8 +60,8 @@ def webtext() -> Workload:
 
 _NO_SAMPLE = DocumentsEstimate(text_bytes=0, documents=0, shards=0, is_exact=False, sample=(), sample_bytes=0)
 # Submissions: the dumps through 2017-12. Links, documents and bytes kept: the paper, sections 2.1. It does not say how
-# many links answered, or what was duplicate: so all answer, with a document as large as those that were kept. Bytes per
-# page: benchmarks/pipeline.md.
+# many links answered, what was filtered, or what was duplicate: so all answer, with a document as large as those that
+# were kept, and dedup reads all of them. Bytes per page: benchmarks/pipeline.md.
 _WEBTEXT = Workload(
     submissions=430.6e6,
     links=45e6,
@@ -63,6 +69,8 @@ _WEBTEXT = Workload(
     page_bytes=47_000,
     documents=45e6,
     text_bytes=225e9,
+    filtered_documents=45e6,
+    filtered_bytes=225e9,
     unique_documents=8e6,
     unique_bytes=40e9,
     shards=ScrapeConfig().shards,
@@ -72,12 +80,13 @@ _WEBTEXT = Workload(
 
 
 def of_documents(paths: Sequence[str]) -> Workload:
-    """Return the workload of documents that are there; all of them are assumed to be unique."""
+    """Return the workload of documents that are there; all of them are assumed to be kept."""
     estimate = estimate_documents(inputs.open_documents(list(paths)))
     documents, size = float(estimate.documents), float(estimate.text_bytes)
     if not size:
         raise InputError(f"{', '.join(paths)}: no text to extrapolate from")
-    return Workload(0, 0, 0, 0, documents, size, documents, size, estimate.shards, "the documents of --input", estimate)
+    amounts = (documents, size) * 3
+    return Workload(0, 0, 0, 0, *amounts, estimate.shards, "the documents of --input", estimate)
 
 
 def of_corpus(corpus: str) -> Workload:
@@ -91,9 +100,13 @@ def of_corpus(corpus: str) -> Workload:
             f"{corpus}: scrape, fetch and extract are not finished; run `webtext build --to extract` first"
         )
     estimate = estimate_documents(inputs.open_documents([storage.join(corpus, "extract")]))
-    kept = 1.0
-    for manifest in filter(None, (_manifest(corpus, stage) for stage in ("dedup", "remove-wikipedia"))):
-        kept *= manifest.records_out / max(1, manifest.records_in)
+    skipped = CorpusConfig(corpus).skipped()
+    shares = {}
+    for stage in ("filter", "dedup", "remove-wikipedia"):
+        manifest = None if stage in skipped else _manifest(corpus, stage)
+        shares[stage] = manifest.records_out / max(1, manifest.records_in) if manifest else 1.0
+    filtered = shares["filter"]
+    unique = filtered * shares["dedup"] * shares["remove-wikipedia"]
     warc_bytes = sum(file.size_bytes for file in fetch.files if ".warc" in file.name)
     return Workload(
         submissions=scrape.records_in,
@@ -102,11 +115,14 @@ def of_corpus(corpus: str) -> Workload:
         page_bytes=warc_bytes / max(1, fetch.records_out),
         documents=extract.records_out,
         text_bytes=estimate.text_bytes,
-        unique_documents=kept * extract.records_out,
-        unique_bytes=kept * estimate.text_bytes,
+        filtered_documents=filtered * extract.records_out,
+        filtered_bytes=filtered * estimate.text_bytes,
+        unique_documents=unique * extract.records_out,
+        unique_bytes=unique * estimate.text_bytes,
         shards=len(extract.final_shards),
         basis=f"the corpus {corpus}",
         sample=estimate,
+        skipped=tuple(skipped),
     )
 
 

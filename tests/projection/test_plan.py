@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -26,7 +27,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from webtext_cli.main import main
 
 _STAGES = (
-    "scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index",
+    "scrape", "fetch", "extract", "filter", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index",
     "overlap-report",
 )  # fmt: skip
 _RATE = Rate(fixed_s=2.0, core_s=1e-6, output_bytes=0.5, work_bytes=0.25, worker_bytes=500_000_000)
@@ -78,8 +79,8 @@ def test_what_one_process_does_is_not_divided() -> None:
 def test_money_is_that_of_idle_cores_too() -> None:
     stage = _project(webtext(), nodes=2, price_core_hour=0.1)["fetch"]
     assert stage.money == pytest.approx(stage.seconds / 3600 * 16 * 0.1)
-    scrape, fetch, extract, dedup, *_ = _project(webtext(), price_gb_month=1.0).values()
-    stored = scrape.kept_bytes + fetch.kept_bytes + extract.kept_bytes + dedup.disk_bytes
+    *before, dedup = itertools.islice(_project(webtext(), price_gb_month=1.0).values(), 5)
+    stored = sum(stage.kept_bytes for stage in before) + dedup.disk_bytes
     assert dedup.money == pytest.approx(stored / 1e9 * dedup.seconds / 3600 / 730)
     assert _project(webtext())["dedup"].money is None
 
@@ -105,7 +106,7 @@ def _plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_documents_are_planned_from_dedup_on(tmp_path: Path, rates: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_are_planned_from_filter_on(tmp_path: Path, rates: str, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [f"document {number} with some words that differ {number * 7}" for number in range(200)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     result = _plan(capsys, "-i", str(tmp_path / "docs.jsonl"), "--calibration", rates)
@@ -115,8 +116,28 @@ def test_documents_are_planned_from_dedup_on(tmp_path: Path, rates: str, capsys:
     assert result["total"]["seconds"] == sum(stage["seconds"] for stage in result["stages"])
 
 
-def test_a_corpus_is_a_sample(tmp_path: Path, rates: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("toml", "has_result", "filtered", "unplanned"),
+    [
+        ("", False, 600, {"filter"}),
+        ("", True, 400, set()),
+        ('[build]\nstages = ["extract", "filter"]\n', False, 600, set()),
+        ('[build]\nskip = ["filter", "remove-wikipedia"]\n', True, 600, {"filter", "remove-wikipedia"}),
+    ],
+)
+def test_a_corpus_is_a_sample(
+    toml: str,
+    has_result: bool,
+    filtered: int,
+    unplanned: set[str],
+    tmp_path: Path,
+    rates: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     amounts = {"scrape": (1000, 100), "fetch": (100, 80), "extract": (80, 60), "dedup": (60, 45)}
+    if has_result:
+        amounts["filter"] = (60, 40)
+    (tmp_path / "webtext.toml").write_text(toml)
     for stage, (records_in, records_out) in amounts.items():
         folder, entries = str(tmp_path / stage), []
         for number in range(2):  # the second shard of extract has no documents
@@ -128,19 +149,26 @@ def test_a_corpus_is_a_sample(tmp_path: Path, rates: str, capsys: pytest.Capture
             share = (0, 0) if number else (records_in, records_out)
             entries.append(ShardEntry("shards", name, *share, files=files or (output.entry,)))
         write_manifest(folder, Manifest(Identity(stage, 1, {}, {}), tuple(entries)))
-    work = _plan(capsys, "--corpus", str(tmp_path), "--links", "1000", "--calibration", rates)["workload"]
-    assert (work["submissions"], work["pages"], work["documents"], work["unique_documents"]) == (10_000, 800, 600, 450)
-    assert (work["text_bytes"], work["unique_bytes"], work["shards"]) == (600 * 9, 450 * 9, 2)
-    assert work["page_bytes"] == 100
+    result = _plan(capsys, "--corpus", str(tmp_path), "--links", "1000", "--calibration", rates)
+    work, stages = result["workload"], {stage["stage"]: stage for stage in result["stages"]}
+    assert (work["submissions"], work["pages"], work["documents"]) == (10_000, 800, 600)
+    documents = (work["filtered_documents"], work["unique_documents"])
+    assert documents == pytest.approx((filtered, filtered * 45 / 60))
+    assert (work["text_bytes"], work["page_bytes"], work["shards"]) == (600 * 9, 100, 2)
+    assert (work["filtered_bytes"], work["unique_bytes"]) == pytest.approx((documents[0] * 9, documents[1] * 9))
+    assert {*_STAGES} - {*stages} == unplanned
+    assert stages["dedup"]["amount"] == work["filtered_bytes"]
+    if "filter" in stages:
+        assert (stages["filter"]["amount"], stages["filter"]["unit"]) == (600 * 9, "bytes")
 
 
 def test_the_table_fits_a_terminal(rates: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--calibration", rates, "--nodes", "2", "--cores", "4", "--memory", "16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines[1:10]] == list(_STAGES)
-    assert lines[10].startswith("total: ")
-    assert "with 2 machines of 4 cores and 16 GB of memory" in lines[11]
+    assert [line.split()[0] for line in lines[1:11]] == list(_STAGES)
+    assert lines[11].startswith("total: ")
+    assert "with 2 machines of 4 cores and 16 GB of memory" in lines[12]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +182,7 @@ def test_the_table_fits_a_terminal(rates: str, capsys: pytest.CaptureFixture[str
         (["--links", "nan"], "nan is not a number"),
         (["--links", "1e30"], "1e+30 is not in the range"),
         (["--calibration", "{0}/other.json"], "not a calibration of this version"),
+        (["--calibration", "{0}/before.json"], "before.json: has no rate of filter; measure all rates again with"),
     ],
 )
 def test_wrong_use_is_one_line(
@@ -161,6 +190,9 @@ def test_wrong_use_is_one_line(
 ) -> None:
     (tmp_path / "docs.txt").write_text("some text")
     (tmp_path / "other.json").write_text('{"rates": {"scrape": {"core_s": 1}}}')
+    rates = {stage: rate for stage, rate in _RATES.items() if stage != "filter"}
+    before = dataclasses.asdict(Calibration(calibration.machine_name(), 2, "2026-01-01", rates))
+    (tmp_path / "before.json").write_text(json.dumps(before))
     assert main(["plan", "-q", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
     assert message in capsys.readouterr().err
 
