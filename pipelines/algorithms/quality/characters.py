@@ -15,14 +15,13 @@ from pipelines.algorithms.kernels.compilation import helper
 SPACE, ALPHA, DIGIT, UPPER, LOWER = 1, 2, 4, 8, 16
 # A token of its own at either end of a chunk, only at its beginning, or between two letters.
 EDGE, PREFIX, HYPHEN = 32, 64, 128
-# Punctuation; with symbols and controls; what ends a sentence; quotes; pictures, which are tokens wherever they stand.
-PUNCTUATION, SYMBOL, TERMINAL, QUOTE, PICTURE = 256, 512, 1024, 2048, 4096
+# Punctuation; with symbols and controls; what ends a sentence; pictures, which are tokens wherever they stand.
+PUNCTUATION, SYMBOL, TERMINAL, PICTURE = 256, 512, 1024, 2048
 # What `str.splitlines` takes for the end of a line; a byte after the first one of a character.
-LINE_END, CONTINUATION = 8192, 16384
+LINE_END, CONTINUATION = 4096, 8192
 
 # The marks that spaCy's tokenizers split off at the ends of English words.
-_EDGES = ",:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪…–—"
-_QUOTES = "\"'`“”„‘’‚´«»‹›「」『』（）〔〕【】《》〈〉⟦⟧"
+_EDGES = ",:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪…–—\"'`“”„‘’‚´«»‹›「」『』（）〔〕【】《》〈〉⟦⟧"
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 # Later characters have no class.
 _END = 0x33480
@@ -46,10 +45,9 @@ def character_classes() -> npt.NDArray[np.uint16]:
     add(UPPER, str.isupper)
     add(LOWER, str.islower)
     for flag, characters in (
-        (EDGE, _EDGES + _QUOTES),
+        (EDGE, _EDGES),
         (PREFIX, "§%="),
         (HYPHEN, "-–—~"),
-        (QUOTE, _QUOTES),
         (LINE_END, _LINE_ENDS),
         (TERMINAL, "".join(regex.findall(r"\p{Sentence_Terminal}", everything))),
     ):
