@@ -23,6 +23,7 @@ import pyarrow as pa
 from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.core.compression import open_decompressed
+from pipelines.core.progress import Silent
 from pipelines.stages.filter import quality
 
 FOLDS = 5
@@ -87,7 +88,7 @@ def cross_validate(sides: list[list[quality._Buckets]]) -> str:
     for fold in range(FOLDS):
         training = [[words for n, words in enumerate(side) if n % FOLDS != fold and len(words)] for side in sides]
         testing = [[words for n, words in enumerate(side) if n % FOLDS == fold and len(words)] for side in sides]
-        weights = quality._train(training, seed=0)
+        weights = quality._train(training, 0, Silent())
         results.append(quality._evaluate(*(quality._predict(weights, texts) for texts in testing)))
     areas = [result["roc_auc"] for result in results]
     kept = [statistics.mean(result["kept"][side] for result in results) for side in ("good", "against")]
@@ -99,7 +100,7 @@ def cross_validate(sides: list[list[quality._Buckets]]) -> str:
 
 def report_speed(sides: list[list[quality._Buckets]], texts: pa.StringArray) -> None:
     start = time.process_time()
-    model = quality.QualityModel(quality._train(sides, seed=0), {})
+    model = quality.QualityModel(quality._train(sides, 0, Silent()), {})
     words = sum(len(words) for side in sides for words in side)
     print(f"training: {words / (time.process_time() - start) / 1e6:.1f} million words/s of CPU time")
     model.scores(texts[:1])

@@ -37,6 +37,7 @@ from pipelines.core import inputs, storage
 from pipelines.core.document_split import document_keys, hash_keys
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError, UsageError
+from pipelines.core.progress import Progress, show_progress
 from pipelines.core.stage import RunOptions
 from pipelines.core.text_columns import slices_within, text_arrays
 
@@ -129,7 +130,8 @@ def train_quality(
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
     sides, cards = [], []
     for paths, source in zip((good, against), sources, strict=True):
-        sample, total = _sample(source, seed, documents)
+        with show_progress(options.progress, f"reading {paths[0]}", source.records, "documents"):
+            sample, total = _sample(source, seed, documents, options.progress)
         if len(sample) < _MIN_DOCUMENTS:
             raise InputError(
                 f"{paths[0]}: {len(sample)} documents with words, but a side needs {_MIN_DOCUMENTS}; name more inputs"
@@ -150,7 +152,8 @@ def train_quality(
     for paths, part in zip((good, against), held_out, strict=True):
         if not part:
             raise InputError(f"{paths[0]}: has too few different documents to hold some out; name more inputs")
-    weights = _train(training, seed)
+    with show_progress(options.progress, "training", _EPOCHS * sum(map(len, training)), "documents"):
+        weights = _train(training, seed, options.progress)
     data = io.BytesIO()
     np.save(data, weights)
     storage.write_bytes(storage.join(output, _WEIGHTS), data.getvalue())
@@ -178,7 +181,7 @@ def _hash_words(texts: pa.StringArray) -> Iterator[tuple[_Buckets, npt.NDArray[n
         yield (words.hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int32), words.documents
 
 
-def _sample(source: inputs.DocumentInput, seed: int, documents: int) -> tuple[list[_Document], int]:
+def _sample(source: inputs.DocumentInput, seed: int, documents: int, progress: Progress) -> tuple[list[_Document], int]:
     """Return the documents with the lowest hashes, in this order, and the number of all that have words."""
     sample: list[_Document] = []
     total, bound = 0, 1 << 64
@@ -195,10 +198,11 @@ def _sample(source: inputs.DocumentInput, seed: int, documents: int) -> tuple[li
                 if len(sample) > documents + documents // 4:
                     sample = sorted(sample, key=_hash_of)[:documents]
                     bound = sample[-1][0]
+            progress.advance(batch.num_rows)
     return sorted(sample, key=_hash_of)[:documents], total
 
 
-def _train(sides: Sequence[list[_Buckets]], seed: int) -> npt.NDArray[np.float32]:
+def _train(sides: Sequence[list[_Buckets]], seed: int, progress: Progress) -> npt.NDArray[np.float32]:
     """Return the weights of a logistic regression, found by AdaGrad; both sides have the same weight in its loss."""
     texts = [text for side in sides for text in side]
     labels = np.repeat([1.0, 0.0], [len(side) for side in sides])
@@ -216,6 +220,7 @@ def _train(sides: Sequence[list[_Buckets]], seed: int) -> npt.NDArray[np.float32
             gradient[-1] = errors.sum()
             squares += gradient * gradient
             weights -= _LEARNING_RATE * gradient / np.sqrt(squares)
+            progress.advance(len(batch))
     return weights.astype(np.float32)
 
 
