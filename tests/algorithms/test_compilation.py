@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from numba.core.caching import NullCache
+from numba.extending import overload
+
+from pipelines.algorithms.kernels.compilation import kernel
 
 
 def test_numba_starts_without_scipy_and_foreign_extensions() -> None:
@@ -39,3 +47,28 @@ def test_a_read_only_installation_caches_kernels_in_the_home_or_else_in_a_tempor
     assert _cache_folder(temporary) == tmp_path / "__pycache__"
     assert _cache_folder("/dev/null", HOME=home).parent == tmp_path / "home" / ".cache" / "webtext"
     assert _cache_folder("/dev/null", HOME="/dev/null", TMPDIR=temporary).parent == tmp_path
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(was_enabled: bool) -> None:
+    is_enabled = []
+
+    def increment(number: Any) -> Any:
+        return number + 1
+
+    @overload(increment)
+    def _compiled_increment(number: Any) -> Any:
+        is_enabled.append(gc.isenabled())
+        return increment
+
+    twice = kernel(lambda number: increment(increment(number)))
+    twice._cache = NullCache()
+    if not was_enabled:
+        gc.disable()
+    try:
+        assert twice(1) == 3
+        assert gc.isenabled() == was_enabled
+    finally:
+        gc.enable()
+    assert is_enabled
+    assert not any(is_enabled)

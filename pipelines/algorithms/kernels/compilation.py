@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import os
@@ -48,9 +49,26 @@ def kernel(function: Callable[..., Any], **options: Any) -> Any:
     `options` are further ones of numba's.
     """
     dispatcher = _njit(**_OPTIONS, **options)(function)
+    dispatcher._compiler.compile = _without_garbage_collection(dispatcher._compiler.compile)
     with contextlib.suppress(OSError, RuntimeError):  # nowhere to cache: compiled by each process
         dispatcher._cache = _Cache(function)
     return dispatcher
+
+
+def _without_garbage_collection(compile_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that compiles without collecting garbage, which takes a sixth of the compile time."""
+
+    @functools.wraps(compile_function)
+    def compile_without_collecting(*arguments: Any) -> Any:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return compile_function(*arguments)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    return compile_without_collecting
 
 
 def helper(function: Callable[..., Any]) -> Any:
