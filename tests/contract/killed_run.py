@@ -32,7 +32,8 @@ from pipelines.pipeline import BY_NAME
 # What a stage imports when it runs.
 _LAZY_IMPORTS = {
     "extract": ["pipelines.algorithms.blocks.model", "pipelines.algorithms.blocks.rendering"],
-    "dedup": ["datasketch"],
+    "filter": ["numba"],
+    "dedup": ["datasketch", "numba"],
     "train-bpe": ["gigatoken", "numba", "tiktoken", "pipelines.stages.train_bpe.report_card"],
     "tokenize": ["gigatoken"],
     "pretrain": ["pipelines.stages.pretrain.training", "torch._dynamo"],
@@ -51,6 +52,12 @@ def main() -> None:
         BY_NAME[stage].load()
         for module in _LAZY_IMPORTS.get(stage, []):
             importlib.import_module(module)
+        if "numba" in sys.modules:  # what numba does before it loads its first kernel, for 0.4 s
+            registry = importlib.import_module("numba.core.registry")
+            registry.cpu_target.typing_context.refresh()
+            registry.cpu_target.target_context.refresh()
+        if stage == "filter":
+            importlib.import_module("pipelines.stages.filter.languages")._load_model()
         print(sum(_is_killed(corpus, stage, Path(output), moment) for moment in moments), flush=True)
 
 

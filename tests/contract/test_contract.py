@@ -24,6 +24,7 @@ import small_web
 from contract_cases import CASES, leftovers, outcome, run_stage, stage_names
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
+from warm_processes import multiprocessing_with_forks
 
 from pipelines.core import storage
 from pipelines.core.config import make_config
@@ -164,6 +165,7 @@ def three_workers(web: dict[str, str]) -> Iterator[LocalExecutor]:
     """Three worker processes, the same for all stages."""
     executor = SharedWorkers(3)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.core.executor.multiprocessing", multiprocessing_with_forks())
         for variable, value in web.items():
             patch.setenv(variable, value)
         with LocalExecutor.persistent_workers(executor):
