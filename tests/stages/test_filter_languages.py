@@ -39,6 +39,7 @@ def test_the_library_finds_the_same_languages_and_probabilities(library, monkeyp
     texts = [form for text in TEXTS.values() for form in (text, text.upper(), unicodedata.normalize("NFD", text))]
     texts += [text[:size] for text in TEXTS.values() for size in (3, 10, 25)]
     texts += [" ".join(TEXTS.values()), "a" * 40, "İstanbul'da bir gün", "\ud55c", "x\0y and z"]
+    texts += ["İSTANBUL'DA BİR GÜN", "ΟΔΟΣ ΤΗΣ ΠΟΛΗΣ"]
     codes, scores = identify(pa.array(texts))
     for text, code, score in zip(texts, codes.to_pylist(), scores.to_pylist(), strict=True):
         expected, probability = library.classify(text[:CHARACTERS])

@@ -7,6 +7,7 @@ in NumPy, with the same result: `CHARACTERS` of a text are read, and languages w
 from __future__ import annotations
 
 import functools
+import unicodedata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,9 +71,9 @@ def _load_model() -> _Model:
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
     """Return the code of the language of each text and its probability; both null for a text without language."""
     texts = pc.utf8_slice_codeunits(texts, 0, CHARACTERS)
-    # As py3langid does: letter case is informative, unless there is only one.
-    texts = pc.if_else(pc.utf8_is_upper(texts), pc.utf8_lower(texts), texts)
-    texts = pc.utf8_normalize(texts, "NFC")
+    # As py3langid does: letter case is informative, unless there is only one. Arrow's is another, as for "ΟΔΟΣ".
+    cased = (text.lower() if text.isupper() else text for text in texts.to_pylist())
+    texts = pa.array([unicodedata.normalize("NFC", text) for text in cased], pa.string())
     codes: list[str] = []
     scores = [np.empty(0, np.float32)]
     for first in range(0, len(texts), _TEXTS):
