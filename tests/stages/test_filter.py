@@ -207,6 +207,8 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         ),
         ("r.py", "def x(:", "cannot be run .SyntaxError"),
         ("r.py", "1 / 0", "cannot be run .ZeroDivisionError"),
+        ("r.py", "raise SystemExit", "cannot be run .SystemExit"),
+        ("r.py", "def x(document):\n    raise SystemExit", "x raised SystemExit: .*for document prose"),
         ("r.py", "x = 3", "defines no function"),
         (
             "r.py",
@@ -217,9 +219,10 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         ("r.py", "def x(document):\n    return float('nan')", "x returned nan for document prose"),
         ("r.py", "def x(document):\n    return 10**400", "x raised OverflowError: .* for document prose"),
         ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
-        ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", r"\[lines\]: .*phrases"),
-        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", r"\[lines\]: .*phrases"),
-        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nmin_words = {2**64}", r"\[lines\]: "),
+        ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", "no profile of rules .*lines.phrases"),
+        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", "lines.phrases"),
+        ("p.toml", f"version = 1\ndescription = ''\n[lines]\nmin_words = {2**64}", "lines.min_words"),
+        ("p.toml", "version = 1\ndescription = ''\n[lines]\nmin_word = 5", "unknown field .min_word. .*lines"),
     ],
 )
 def test_wrong_files_are_named(documents: str, tmp_path: Path, name: str, content: str, problem: str) -> None:
@@ -258,6 +261,16 @@ def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
     config = FilterConfig()
     explanation = explain(DocumentFilter.open(config, None, None), open_configured(path, config, _options()), "2")
     assert (explanation.id, explanation.url, explanation.measured["language"]) == ("b", "2", "de")
+
+
+def test_a_file_of_rules_may_define_dataclasses(documents: str, tmp_path: Path) -> None:
+    own = tmp_path / "r.py"
+    own.write_text(
+        "from __future__ import annotations\nimport dataclasses\n\n\n@dataclasses.dataclass\nclass Limit:\n"
+        "    size: int\n\n\ndef short(document):\n    return len(document.text) < Limit(50).size\n"
+    )
+    _, dropped = _filter(documents, tmp_path, profile=("none",), rules=str(own))
+    assert [*dropped] == ["short"]
 
 
 def test_functions_may_return_numbers_of_numpy(documents: str, tmp_path: Path) -> None:

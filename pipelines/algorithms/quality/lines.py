@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -42,8 +41,7 @@ _Phrase = Annotated[str, msgspec.Meta(min_length=1)]
 _Phrases = Annotated[tuple[_Phrase, ...], msgspec.Meta(max_length=64 - len(_FIXED))]
 
 
-@dataclasses.dataclass(frozen=True)
-class LineRules:
+class LineRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which lines are removed: those that do not end a sentence, have few words, a long word, or a phrase.
 
     Marks such as `[12]` and `[edit]` are removed from lines. The word "javascript" is always one of the phrases.

@@ -12,7 +12,9 @@ import hashlib
 import inspect
 import math
 import numbers
+import sys
 import tomllib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,7 +67,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     description: str
     rule: tuple[Rule, ...] = ()
-    lines: Mapping[str, Any] | None = None
+    lines: LineRules | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +113,7 @@ class RuleSet:
     @property
     def fingerprint(self) -> str:
         """Hash of all that decides."""
-        steps = [[dataclasses.asdict(lines) if lines else None, rules] for lines, rules in self.steps]
-        return hashlib.sha256(msgspec.json.encode(steps) + self.own_source).hexdigest()
+        return hashlib.sha256(msgspec.json.encode(self.steps) + self.own_source).hexdigest()
 
     @property
     def rules(self) -> list[Rule]:
@@ -156,7 +157,7 @@ class RuleSet:
             try:
                 value = function(document)
                 values[number] = value if isinstance(value, numbers.Real | np.bool_) else math.nan
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise InputError(f"{self.own_file}: {name} raised {problem} {where}") from error
             if math.isnan(values[number]):
@@ -176,7 +177,7 @@ def load_rules(
     chosen = {name: read_profile(name) for name in profiles}
     if len(chosen) < len(profiles):
         raise UsageError(f"--profile: one of {', '.join(profiles)} is named twice")
-    steps = [(_line_rules(profile, name), profile.rule) for name, profile in chosen.items()]
+    steps = [(profile.lines, profile.rule) for profile in chosen.values()]
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
@@ -221,27 +222,20 @@ def read_profile(name: str) -> Profile:
     return profile
 
 
-def _line_rules(profile: Profile, name: str) -> LineRules | None:
-    if profile.lines is None:
-        return None
-    try:
-        return msgspec.convert(profile.lines, LineRules)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{name}: [lines]: {error}") from error
-
-
 @functools.cache
 def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document], Any]]:
     """Return the public functions that a Python file defines; raise InputError if it cannot be run."""
-    names: dict[str, Any] = {"__name__": "<rules>", "__file__": path}
+    module = types.ModuleType("<rules>")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses look for it
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), names)
-    except Exception as error:
+        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit) as error:
         raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
     functions = {
         name: value
-        for name, value in names.items()
-        if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == names["__name__"]
+        for name, value in vars(module).items()
+        if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__
     }
     if not functions:
         raise InputError(f"{path}: defines no function")
