@@ -38,6 +38,7 @@ def filter_shard(
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
 
     `prepare` changes the texts of a batch before it is filtered; with other columns, `schema` is that of its results.
+    A column of numbers `words` is counted again if texts change.
     """
     schema = schema or inputs.document_schema(shard)
     with (
@@ -46,7 +47,7 @@ def filter_shard(
     ):
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(shard, drops):
-            batch = prepare(batch) if prepare else batch
+            batch = _prepared(batch, prepare) if prepare else batch
             reasons = filter_batch(batch)
             for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
                 if reason is not None:
@@ -54,6 +55,15 @@ def filter_shard(
             kept.writer.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
             progress.advance(batch.num_rows)
     return drops.task_result(kept.writer.records, (kept.entry, dropped.entry))
+
+
+def _prepared(batch: pa.RecordBatch, prepare: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.RecordBatch:
+    texts, batch = batch.column("text"), prepare(batch)
+    index = batch.schema.get_field_index("words")
+    if index < 0 or not pa.types.is_integer(batch.schema.field(index).type) or texts.equals(batch.column("text")):
+        return batch
+    words = [len(text.split()) for text in batch.column("text").to_pylist()]
+    return batch.set_column(index, batch.schema.field(index), pa.array(words, batch.schema.field(index).type))
 
 
 def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:

@@ -240,7 +240,7 @@ def test_a_threshold_of_a_function_is_a_number(documents: str, tmp_path: Path) -
         _filter(documents, tmp_path, rules=str(own))
 
 
-@pytest.mark.parametrize("name", ["too_short", "language", "low_quality"])
+@pytest.mark.parametrize("name", ["too_short", "language", "low_quality", "empty_text"])
 def test_a_function_has_a_name_of_its_own(documents: str, tmp_path: Path, name: str) -> None:
     own = tmp_path / "r.py"
     own.write_text(f"def {name}(document):\n    return 1\n")
@@ -271,6 +271,18 @@ def test_a_file_of_rules_may_define_dataclasses(documents: str, tmp_path: Path) 
     )
     _, dropped = _filter(documents, tmp_path, profile=("none",), rules=str(own))
     assert [*dropped] == ["short"]
+
+
+def test_documents_are_counted_and_dropped_by_what_is_left_of_their_text(tmp_path: Path) -> None:
+    texts = [f"{_PROSE}\nHome | About us", _PROSE, "Home\nAbout us"]
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "text": texts, "words": [71, 68, 3]}), tmp_path / "docs.parquet")
+    source, settings = str(tmp_path / "docs.parquet"), {"profile": ("c4",), "set": ("too_few_sentences=off",)}
+    kept, dropped = _filter(source, tmp_path, **settings)
+    assert {id: row["words"] for id, row in kept.items()} == {id: len(_PROSE.split()) for id in ("a", "b")}
+    assert dropped == {"c": "empty_text: None"}
+    config = FilterConfig(**settings)
+    funnel = sample_funnel(DocumentFilter.open(config, None, None), open_configured(source, config, _options()), 3)
+    assert funnel.dropped == {"empty_text": 1}
 
 
 def test_functions_may_return_numbers_of_numpy(documents: str, tmp_path: Path) -> None:

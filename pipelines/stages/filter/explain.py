@@ -12,7 +12,7 @@ from pipelines.core import inputs
 from pipelines.core.document_filter import urls_of
 from pipelines.core.drops import Drops
 from pipelines.core.errors import InputError
-from pipelines.stages.filter.rules import Rule
+from pipelines.stages.filter.rules import OTHER_REASONS, Rule
 from pipelines.stages.filter.stage import DocumentFilter
 
 
@@ -80,5 +80,5 @@ def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput,
                 break
     if not total:
         raise InputError("the input has no documents")
-    order = [rule.name for rule in document_filter.rules.rules] + ["language", "low_quality"]
+    order = [*(rule.name for rule in document_filter.rules.rules), *OTHER_REASONS]
     return Funnel(total, size, kept, {name: dropped[name] for name in dict.fromkeys(order) if dropped[name]})

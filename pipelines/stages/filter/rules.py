@@ -33,6 +33,8 @@ from pipelines.core.resources import data_names, data_path
 
 # What stands before the name of a user's function, which may be that of a statistic.
 _OWN = "own."
+# Why documents are dropped that pass all rules, in this order.
+OTHER_REASONS = ("empty_text", "language", "low_quality")
 _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 
 
@@ -182,7 +184,7 @@ def load_rules(
     own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
     for name in own:
-        if name in (*published, "language", "low_quality"):
+        if name in (*published, *OTHER_REASONS):
             raise UsageError(f"{own_file}: {name} is the name of a rule or reason already; rename the function")
     added = []
     for name in further:

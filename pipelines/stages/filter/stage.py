@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.core import inputs
 from pipelines.core.config import check_known
@@ -67,6 +68,9 @@ class DocumentFilter:
         texts = judgement.texts.cast(pa.string())
         languages, scores = identify(texts)
         reasons = judgement.reasons()
+        emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (judgement.removed_lines > 0)
+        for row in np.flatnonzero(emptied).tolist():
+            reasons[row] = reasons[row] or DropReason("empty_text")
         columns: dict[str, pa.Array] = {
             "text": texts.cast(batch.schema.field("text").type),
             "removed_lines": pa.array(judgement.removed_lines),
@@ -76,7 +80,7 @@ class DocumentFilter:
         if self.config.language:
             for row, (language, score) in enumerate(zip(languages.to_pylist(), scores.to_pylist(), strict=True)):
                 if language not in self.config.language or score < self.config.language_score:
-                    reasons[row] = reasons[row] or DropReason("language", f"{language or 'unknown'} {score or 0:.2f}")
+                    reasons[row] = reasons[row] or DropReason("language", f"{language or 'unknown'} {score or 0:.3f}")
         if self.quality_model:
             quality = self.quality_model.scores(texts)
             columns["quality"] = pa.array(quality)
