@@ -170,6 +170,8 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
     assert rules["too_short"]["fails"] == 2
     page = (tmp_path / "filter" / "report.html").read_text()
     assert "Die Katze des Hauses" in page
+    _filter(documents, tmp_path / "none", profile=("none",))
+    assert "0 documents" not in (tmp_path / "none" / "filter" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -283,6 +285,12 @@ def test_documents_are_counted_and_dropped_by_what_is_left_of_their_text(tmp_pat
     config = FilterConfig(**settings)
     funnel = sample_funnel(DocumentFilter.open(config, None, None), open_configured(source, config, _options()), 3)
     assert funnel.dropped == {"empty_text": 1}
+
+
+def test_a_detail_tells_a_value_from_the_threshold(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a", "b"], "text": [_PROSE, "word " * 100_002]}), tmp_path / "docs.parquet")
+    _, dropped = _filter(str(tmp_path / "docs.parquet"), tmp_path, profile=("gopher-quality",))
+    assert dropped == {"b": "too_many_words: words 100002 is above 100000"}
 
 
 def test_functions_may_return_numbers_of_numpy(documents: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def print_explanation(explanation: Explanation, as_json: bool) -> None:
         [
             rule.name,
             rule.statistic,
-            f"{value:.4g}",
+            f"{value:g}",
             f"{'at most' if rule.min is None else 'at least'} {rule.bound:g}",
             "drops it" if fails else "",
         ]

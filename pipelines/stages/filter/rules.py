@@ -60,7 +60,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def describe(self, value: float) -> str:
         """Return a value with the threshold, in words."""
-        return f"{self.statistic} {value:.4g} is {'above' if self.min is None else 'below'} {self.bound:g}"
+        return f"{self.statistic} {value:g} is {'above' if self.min is None else 'below'} {self.bound:g}"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
