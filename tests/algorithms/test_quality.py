@@ -217,6 +217,10 @@ def test_only_the_beginning_of_a_long_text_is_described(character: str) -> None:
     assert long.tolist() == short.tolist()
 
 
+def test_apostrophes_in_a_long_chunk_take_linear_time() -> None:
+    assert _tokens("x'y'" * 500_000) == ["x'y'" * 499_999 + "x'y", "'"]
+
+
 def test_a_text_without_words_has_no_statistics_of_words() -> None:
     row = dict(zip(STATISTICS, describe(pa.array([" \n\t\n"]))[0].tolist(), strict=True))
     assert {name for name, value in row.items() if value} == {"characters"}
