@@ -113,6 +113,8 @@ def test_thresholds_rules_and_functions_are_changed_by_options(documents: str, t
     rules = ("few_stop_words", "of_cats")
     _, dropped = _filter(documents, tmp_path / "one", profile=("none",), rule=rules, rules=str(own))
     assert [*dropped] == ["prose", "short", "numbers", "german"]
+    rule_set = load_rules(["none"], ["hashes"], [], str(own))
+    assert [rule.name for rule in rule_set.rules] == ["hashes", "of_cats", "sentences"]
 
 
 def test_only_a_language_is_kept(documents: str, tmp_path: Path) -> None:

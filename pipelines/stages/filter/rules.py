@@ -195,8 +195,8 @@ def load_rules(
         if rule in added or any(rule in rules for _, rules in steps):
             raise UsageError(f"--rule {name}: is a rule of this run already")
         added.append(rule)
-    if own_file and not further:
-        added = [_own_rule(name, function) for name, function in own.items()]
+    if not set(further) & own.keys():
+        added += [_own_rule(name, function) for name, function in own.items()]
     steps.append((None, tuple(added)))
     changed = {}
     for threshold in thresholds:
