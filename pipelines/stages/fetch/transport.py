@@ -7,6 +7,7 @@ is therefore an `Attempt` that knows its socket; `Client.abort_overdue`, called 
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import io
 import logging
@@ -321,10 +322,11 @@ class _Adapter(HTTPAdapter):
         """Leave verification to the shared context; requests would load all CA certificates for each connection."""
 
 
+@functools.lru_cache(maxsize=4)
 def _tls_context(bundle: str | bool | None) -> ssl.SSLContext:
     """Return the context of every TLS connection, which requires a valid certificate for the host.
 
-    There is one context because loading the CA certificates takes longer than fetching a page.
+    There is one context per process because loading the CA certificates takes longer than fetching a page.
     """
     path = bundle if isinstance(bundle, str) else DEFAULT_CA_BUNDLE_PATH
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
