@@ -53,6 +53,8 @@ def _die(task: _Task) -> int:
 
 
 _BOTH = pytest.mark.parametrize("executor", [SerialExecutor(), LocalExecutor(3)], ids=["serial", "local"])
+# Spawned workers take a second of a core to start, which most tests are not about. The output of forks is not captured.
+_FORKED = pytest.mark.usefixtures("warm_processes")
 _TASKS = [_Task(number) for number in range(8)]
 
 
@@ -70,17 +72,20 @@ def test_no_items_are_not_an_error(executor: Executor) -> None:
 
 
 @_BOTH
+@_FORKED
 def test_a_webtext_error_arrives_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(InputError, match=r"^the third file is bad$"):
         list(executor.map(_refuse_third, _TASKS, None, lambda _: None, item_name))
 
 
 @_BOTH
+@_FORKED
 def test_any_other_error_carries_the_name_of_the_task(executor: Executor) -> None:
     with pytest.raises(TaskError, match=r"^task-3: ZeroDivisionError"):
         list(executor.map(_crash, _TASKS, None, lambda _: None, item_name))
 
 
+@_FORKED
 def test_a_worker_that_is_killed_names_its_task() -> None:
     with pytest.raises(TaskError, match=r"^task-3: its worker was killed \(out of memory\?\)"):
         list(LocalExecutor(2).map(_die, _TASKS, None, lambda _: None, item_name))
@@ -187,6 +192,7 @@ def _work_on(task: _Task) -> int:
     return task.number
 
 
+@_FORKED
 def test_closing_a_map_ends_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARTED", str(tmp_path))
     running = LocalExecutor(2).map(_work_on, [_Task(0), _Task(1), _Task(2)], None, lambda _: None, item_name)
@@ -230,6 +236,7 @@ def _initialize() -> None:
     Path(os.environ["STARTED"], str(os.getpid())).touch()
 
 
+@_FORKED
 def test_persistent_workers_serve_several_maps_and_end_with_the_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +254,7 @@ def test_persistent_workers_serve_several_maps_and_end_with_the_block(
     assert all(_gone(worker) for worker in first)
 
 
+@_FORKED
 @pytest.mark.parametrize("ends_early", [_refuse_third, _die, _crash])
 def test_after_an_error_persistent_workers_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: Callable[[_Task], int]
@@ -293,6 +301,7 @@ def test_an_error_of_the_initializer_is_raised_as_the_error_of_a_task(
     assert capfd.readouterr().err == ""
 
 
+@_FORKED
 def test_with_debug_an_error_of_the_initializer_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBTEXT_DEBUG", "1")
     executor = LocalExecutor(2)

@@ -56,6 +56,7 @@ def test_the_real_submissions_of_2013_pass_the_default_profile(
     assert {"self_post", "low_score"} <= set(summary["dropped"])
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_sixty_real_pages_pass_fetch_and_extract(
     shared_data: Path, tmp_path: Path, webtext: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
             assert fetched.record(row["url"]).content_stream().read() == Archived("", "").body
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_archived_pages_are_extracted(tmp_path: Path, web: LocalWeb) -> None:
     text = (
         b"<html><body><article>" + b"<p>An archived paragraph with several words in it.</p>" * 20 + b"</article></body>"

@@ -70,6 +70,7 @@ def test_each_links_shard_becomes_a_pages_shard(tmp_path: Path) -> None:
     assert read_manifest(str(tmp_path / "fetch")).identity.inputs == {"links": open_links(str(source)).fingerprint}
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     pages = {f"http://site-{number % 13}.example/{number}": b"<p>%d</p>" % number for number in range(60)}
     pages |= {f"http://site-{number}.example/gone": Answer(b"", 410) for number in range(13)}

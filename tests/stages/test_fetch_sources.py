@@ -250,6 +250,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     assert list(outcomes_by_path(fetched).values()).count(MISS) == 1
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("bucket_bytes", [1 << 30, 200, 1])
 def test_an_index_in_many_buckets_gives_the_same_with_several_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_bytes: int
@@ -265,6 +266,7 @@ def test_an_index_in_many_buckets_gives_the_same_with_several_workers(
     assert outcomes_by_path(fetched) == expected
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_the_pages_of_an_earlier_fetch_are_taken_and_extracted(tmp_path: Path) -> None:
     text = b"<html><body><article>" + b"<p>A paragraph with several words in it.</p>" * 20 + b"</article></body>"
     _write(tmp_path / "a.warc.gz", [_page("/a", body=text)])
