@@ -7,8 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(VENV)/.ready-pip
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
+EXTRAS := train,evaluate,sql,wikipedia,object-stores
 DEMO_CORPUS ?= demo-corpus
 SECONDS ?= 60
 
@@ -33,17 +35,20 @@ setup: $(DEV)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # Install the pinned pip first: older versions (23.2) fail on the extras of newspaper4k and trafilatura.
-$(READY): pyproject.toml constraints.txt
+$(PIP): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; use another one with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) pip
-	$(INSTALL) --editable '.[train,evaluate,sql,wikipedia,object-stores]'
+	@touch $(PIP)
+
+$(READY): $(PIP) pyproject.toml
+	$(INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $(READY)
 
 # What tests and lint need besides, which the demo does not wait for.
-$(DEV): $(READY)
-	$(INSTALL) --editable '.[dev]'
-	@touch $(DEV)
+$(DEV): $(PIP) pyproject.toml
+	$(INSTALL) --editable '.[$(EXTRAS),dev]'
+	@touch $(READY) $(DEV)
 
 demo: $(READY)
 	$(BIN)/webtext demo --corpus $(DEMO_CORPUS)
