@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +97,8 @@ def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
     rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
     for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
         if names[row] is None:
-            names[row] = _group_in(value, field)
+            name = json_fields(value).get(field)
+            names[row] = None if name is None else str(name)
     return names
 
 
@@ -104,10 +106,13 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _group_in(metadata: str, field: str) -> str | None:
+def json_fields(metadata: Any) -> dict[str, Any]:
+    """Return the further fields of a record of JSONL, which the column `metadata` contains as JSON.
+
+    None if a foreign file has another column of this name.
+    """
     try:
-        values = json.loads(metadata)
-    except (ValueError, RecursionError):  # a foreign file with a column of this name
-        return None
-    value = values.get(field) if isinstance(values, dict) else None
-    return None if value is None else str(value)
+        fields = json.loads(metadata)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -12,8 +12,8 @@ from pipelines.reports.overlap import document_text, is_web_url
 from pipelines.reports.render import render
 
 
-def render_filter_report(rules: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page; `rules` are those of `report.json`."""
+def render_filter_report(report: Mapping[str, Any]) -> str:
+    """Return the page of `report.json`."""
     meanings = {**STATISTICS, **LINE_STATISTICS}
     shown = [
         {
@@ -22,10 +22,22 @@ def render_filter_report(rules: Sequence[Mapping[str, Any]]) -> str:
             "meaning": meanings.get(rule["statistic"], "a function of the user"),
             "chart": _distribution(rule),
         }
-        for rule in rules
+        for rule in report["rules"]
     ]
-    documents = sum(rules[0]["bins"]) if rules else 0
-    return render("filter.html", rules=shown, documents=documents, is_web_url=is_web_url, document_text=document_text)
+    return render(
+        "filter.html",
+        rules=shown,
+        documents=sum(report["reasons"].values()),
+        counts=[("Outcome", report["reasons"]), ("Language of what is kept", report["languages"])],
+        quality=_qualities(report["qualities"]) if any(report["qualities"]) else None,
+        is_web_url=is_web_url,
+        document_text=document_text,
+    )
+
+
+def _qualities(bins: Sequence[int]) -> Chart:
+    points = [((number + 0.5) / len(bins), count) for number, count in enumerate(bins)]
+    return line_chart("quality", "Documents by quality.", [Series("documents", points)], Axis(), Axis())
 
 
 def _bound(rule: Mapping[str, Any]) -> float:

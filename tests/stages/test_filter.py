@@ -46,6 +46,9 @@ _TEXTS = {
 }
 
 
+_RULE = '[[rule]]\nname = "{}"\nstatistic = "words"\nmin = 1\n'
+
+
 @pytest.fixture
 def documents(tmp_path: Path) -> str:
     path = tmp_path / "docs.parquet"
@@ -142,7 +145,7 @@ def test_a_quality_model_keeps_what_resembles_the_good(documents: str, tmp_path:
     assert _filter(sides[0][0], tmp_path / "alone", **settings)[0].keys() == {
         id for id in kept if id.startswith("good")
     }
-    train_quality(*sides[::-1], model, FilterConfig(), _options())
+    train_quality(*sides[::-1], model, FilterConfig(), RunOptions(overwrite=True))
     kept, _ = _filter([side[0] for side in sides], tmp_path / "reversed", **settings)
     assert len(kept) < 20  # of the first shard, which has the good ones
 
@@ -165,7 +168,13 @@ def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents
 
 def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_path: Path) -> None:
     _filter(documents, tmp_path, set=(f"too_short={len(_GERMAN) + 5}",))
-    rules = {rule["rule"]: rule for rule in json.loads((tmp_path / "filter" / "report.json").read_text())}
+    report = json.loads((tmp_path / "filter" / "report.json").read_text())
+    assert report["reasons"] == {
+        "kept": 3, "too_short": 2, "few_letters": 1, "damaged": 1, "mostly_repeated_lines": 1,
+    }  # fmt: skip
+    assert report["languages"] == {"en": 3}
+    assert not any(report["qualities"])
+    rules = {rule["rule"]: rule for rule in report["rules"]}
     _, dropped = rules["too_short"]["near"]
     assert [document["id"] for document in dropped] == ["german"]
     assert sum(rules["too_short"]["bins"]) == len(_TEXTS)
@@ -183,13 +192,15 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"set": ("too_shrt=3",)}, "--set: unknown rule 'too_shrt'; did you mean too_short"),
         ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
         ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
-        ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is about removed lines; name its profile"),
+        ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is counted while lines are removed; name its profile"),
         ({"language": ("english",)}, "--language: unknown language 'english'"),
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
         ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
         ({"language_score": 0.5}, "--language-score needs --language"),
         ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),
-        ({"profile": ("c4", "c4")}, "--profile: one of c4, c4 is named twice"),
+        ({"profile": ("c4", "webtext", "c4")}, "--profile: c4 is named twice"),
+        ({"set": ("too_short=1", "too_short=2")}, "--set too_short=2: too_short is set twice"),
+        ({"set": ("hashes=1",)}, "--set hashes=1: the profiles of this run have no rule hashes; add it with --rule"),
         ({"rule": ("too_short",)}, "--rule too_short: is a rule of this run already"),
         ({"rule": ("hashes", "hashes")}, "--rule hashes: is a rule of this run already"),
     ],
@@ -217,12 +228,22 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         (
             "r.py",
             "def x(document):\n    return 'a'",
-            "x returned 'a' for document prose, which is neither a number nor",
+            "x returned 'a' for document prose, which is neither a finite number nor",
         ),
         ("r.py", "def x(document):\n    return None", "x returned None for document prose"),
         ("r.py", "def x(document):\n    return float('nan')", "x returned nan for document prose"),
+        ("r.py", "def x(document):\n    return float('inf')", "x returned inf for document prose"),
+        ("r.py", "def x(document):\n    return 0.7", "x returned 0.7 .* a number, but there is no x.max or x.min"),
         ("r.py", "def x(document):\n    return 10**400", "x raised OverflowError: .* for document prose"),
         ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
+        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('language')}", "language is the name of another"),
+        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('a') * 2}", "a is the name of another rule"),
+        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('too short!')}", "is no profile of rules .*name"),
+        (
+            "p.toml",
+            f"version = 1\ndescription = ''\n{_RULE.format('a').replace('words', 'sentences')}",
+            r"rule a: sentences needs a table \[lines\]",
+        ),
         ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", "no profile of rules .*lines.phrases"),
         ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", "lines.phrases"),
         ("p.toml", f"version = 1\ndescription = ''\n[lines]\nmin_words = {2**64}", "lines.min_words"),
@@ -312,7 +333,7 @@ def test_documents_with_the_same_id_can_be_near_a_threshold(tmp_path: Path) -> N
     kept, dropped = _filter(str(tmp_path / "docs.parquet"), tmp_path)
     assert [*kept] == [*dropped] == ["same"]
     report = json.loads((tmp_path / "filter" / "report.json").read_text())
-    assert [len(side) for side in report[0]["near"]] == [10, 10]
+    assert [len(side) for side in report["rules"][0]["near"]] == [10, 10]
 
 
 def test_files_that_change_between_runs_of_a_process_are_read_again(documents: str, tmp_path: Path) -> None:
@@ -377,3 +398,29 @@ def test_options_that_would_be_ignored_are_refused(
     assert main(["filter", *options]) == 2
     assert problem in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
+
+
+def test_functions_see_further_fields_of_jsonl_and_print_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": str(number), "text": _PROSE, "likes": number} for number in range(3)]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = tmp_path / "r.py"
+    own.write_text("print('loaded')\ndef liked(document):\n    return document.metadata['likes']\nliked.min = 2\n")
+    _, dropped = _filter(str(tmp_path / "docs.jsonl"), tmp_path, rules=str(own))
+    assert [*dropped] == ["0", "1"]
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "loaded\n")
+
+
+def test_removed_lines_are_those_of_documents_that_are_kept(documents: str, tmp_path: Path) -> None:
+    kept, _ = _filter(documents, tmp_path, profile=("c4",))
+    manifest = json.loads((tmp_path / "filter" / "manifest.json").read_text())
+    assert manifest["counts"]["removed_lines"] == sum(row["removed_lines"] for row in kept.values()) > 0
+
+
+def test_rules_of_one_name_are_about_one_statistic(documents: str, tmp_path: Path) -> None:
+    profile = tmp_path / "p.toml"
+    profile.write_text(f"version = 1\ndescription = ''\n{_RULE.format('hashes')}")
+    with pytest.raises(UsageError, match="rule hashes: two profiles have rules of this name, about words and"):
+        _filter(documents, tmp_path, profile=(str(profile), "gopher-quality"))

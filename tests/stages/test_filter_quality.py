@@ -13,7 +13,7 @@ import pytest
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.stage import RunOptions
 from pipelines.stages.filter import quality
-from pipelines.stages.filter.quality import QualityModel, keeps, train_quality
+from pipelines.stages.filter.quality import QualityModel, draw_thresholds, train_quality
 
 GOOD = "library harbour evening teacher river history music letter garden winter".split()
 BAD = "click subscribe cookie login cart offer banner menu newsletter checkout".split()
@@ -31,9 +31,9 @@ def write_side(path, words, documents=200, seed=1, order=1, share=0.3):
     return str(path)
 
 
-def train(folder, good, against, **options):
+def train(folder, good, against, overwrite=False, **options):
     config = SimpleNamespace(text_field="text", id_field=None, document="file", max_document_mb=None)
-    return train_quality([good], [against], str(folder), config, RunOptions(), **options)
+    return train_quality([good], [against], str(folder), config, RunOptions(overwrite=overwrite), **options)
 
 
 def files_of(folder):
@@ -121,7 +121,7 @@ def test_documents_are_kept_as_often_as_the_pareto_distribution_says():
     draw = np.random.default_rng(1)
     for score in (0.0, 0.3, 0.6, 0.9, 1.0):
         scores = np.full(len(ids), score, np.float32)
-        kept = keeps(scores, ids, seed=3)
+        kept = scores > draw_thresholds(ids, seed=3)
         reference = draw.pareto(9, 200_000) > 1 - score
         assert kept.mean() == pytest.approx(reference.mean(), abs=0.006)
         assert kept.mean() == pytest.approx((2 - score) ** -9.0, abs=0.006)
@@ -131,13 +131,11 @@ def test_documents_are_kept_as_often_as_the_pareto_distribution_says():
 def test_a_draw_depends_on_seed_and_id_alone():
     ids = [f"document {number}" for number in range(5_000)]
     scores = np.linspace(0, 1, len(ids), dtype=np.float32)
-    kept = keeps(scores, ids, seed=3)
-    assert keeps(scores[::-1], ids[::-1], seed=3).tolist() == kept[::-1].tolist()
-    assert keeps(scores[:7], ids[:7], seed=3).tolist() == kept[:7].tolist()
-    assert keeps(scores, ids, seed=4).tolist() != kept.tolist()
-    assert keeps(scores, ids, seed=3, alpha=1).mean() > kept.mean() + 0.1
-    # A higher score never drops a document that a lower one keeps.
-    assert (keeps(np.minimum(scores + 0.1, 1), ids, seed=3) >= kept).all()
+    least = draw_thresholds(ids, seed=3)
+    assert draw_thresholds(ids[::-1], seed=3).tolist() == least[::-1].tolist()
+    assert draw_thresholds(ids[:7], seed=3).tolist() == least[:7].tolist()
+    assert draw_thresholds(ids, seed=4).tolist() != least.tolist()
+    assert (scores > draw_thresholds(ids, seed=3, alpha=1)).mean() > (scores > least).mean() + 0.1
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -186,7 +184,10 @@ def test_a_model_is_not_written_among_other_files(sides, tmp_path):
         train(tmp_path / "model", *sides)
     (tmp_path / "model" / "notes.txt").unlink()
     train(tmp_path / "model", *sides)
-    train(tmp_path / "model", *sides, seed=2)
+    with pytest.raises(UsageError, match="model: has a model already; --overwrite replaces it"):
+        train(tmp_path / "model", *sides, seed=2)
+    card = train(tmp_path / "model", *sides, seed=2, overwrite=True)
+    assert QualityModel.load(str(tmp_path / "model")).card == card
     assert files_of(tmp_path / "model").keys() == {"card.json", "weights.npy"}
 
 

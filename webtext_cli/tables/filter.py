@@ -62,7 +62,8 @@ def print_card(output: str, card: dict[str, Any], as_json: bool) -> None:
     for side in ("good", "against"):
         say(f"{side}: {card[side]['sampled']:,} of {card[side]['documents']:,} documents")
     held_out = card["held_out"]
-    say(f"held out: ROC AUC {held_out['roc_auc']:.4f}")
+    sizes = f"{held_out['good']:,} good documents, {held_out['against']:,} others"
+    say(f"held out: ROC AUC {held_out['roc_auc']:.4f} ({sizes})")
     rows = [
         [f"{row['score']:g}", *(format_percent(row[side]) for side in ("good", "against"))] for row in held_out["curve"]
     ]

@@ -11,7 +11,7 @@ A model is a folder of `weights.npy` (float32, one weight per bucket and last th
   were `sampled`
 - `options`: `seed`, and `documents`, the largest sample per side
 - `held_out`, of a tenth of each sample, chosen by id and not trained on: the number of documents of each side,
-  `roc_auc`, the shares of each side with at least a `score` (`curve`), and the expected shares that `keeps` keeps with
+  `roc_auc`, the shares of each side with at least a `score` (`curve`), and the expected shares that are kept with
   alpha 9 (`kept`)
 - `weights_sha256`
 
@@ -97,13 +97,14 @@ class QualityModel:
         return np.concatenate(scores).astype(np.float32)
 
 
-def keeps(
-    scores: npt.NDArray[np.floating], ids: Sequence[str], seed: int, alpha: float = ALPHA
-) -> npt.NDArray[np.bool_]:
-    """Return which documents GPT-3's rule keeps: `np.random.pareto(alpha) > 1 - score`, drawn by seed and id."""
+def draw_thresholds(ids: Sequence[str], seed: int, alpha: float = ALPHA) -> _Floats:
+    """Return for each document what its score must be above: 1 minus a draw of the Pareto distribution, by seed and id.
+
+    So GPT-3's rule keeps a document if `np.random.pareto(alpha) > 1 - score`.
+    """
     hashes = hash_keys(ids, f"quality {seed}")
     uniform = ((hashes >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-    return np.asarray(uniform ** (-1 / alpha) - 1 > 1 - scores)
+    return np.asarray(2 - uniform ** (-1 / alpha))
 
 
 def train_quality(
@@ -119,12 +120,14 @@ def train_quality(
     """Train a model on two inputs of documents, write it into the folder `output`, and return its card.
 
     `config` has the options of `inputs.open_configured`. At most `documents` of each side are sampled, by their ids;
-    they take ~4 bytes per word. Raises UsageError if the folder has other files or both sides are the same, InputError
-    if a side has fewer than 100 documents with words.
+    they take ~4 bytes per word. Raises UsageError if the folder has other files, or a model that is not to be
+    overwritten, or both sides are the same; InputError if a side has fewer than 100 documents with words.
     """
-    others = set(storage.list_folder(output) if storage.is_folder(output) else ()) - {_WEIGHTS, _CARD}
-    if others:
+    files = set(storage.list_folder(output) if storage.is_folder(output) else ())
+    if others := files - {_WEIGHTS, _CARD}:
         raise UsageError(f"{output}: has other files, such as {min(others)}; name a folder of its own for the model")
+    if files and not options.overwrite:
+        raise UsageError(f"{output}: has a model already; --overwrite replaces it")
     sources = [inputs.open_configured(paths, config, options) for paths in (good, against)]
     if sources[0].fingerprint == sources[1].fingerprint:
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")

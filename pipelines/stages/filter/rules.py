@@ -6,6 +6,7 @@ user's own file. A profile may begin with rules of lines, which edit the text th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -16,7 +17,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_
 from pipelines.algorithms.quality.statistics import STATISTICS, describe
 from pipelines.core import storage
 from pipelines.core.config import check_known
-from pipelines.core.document_filter import DropReason
+from pipelines.core.document_filter import DropReason, json_fields
 from pipelines.core.errors import InputError, UsageError
 from pipelines.core.resources import data_names, data_path
 
@@ -41,7 +42,7 @@ _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A document is dropped for the reason `name` if its statistic is below `min` or above `max`."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
     statistic: str
     min: float | None = None
     max: float | None = None
@@ -74,7 +75,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """What a rule of the user's own is called with: the text, its statistics, and the other columns."""
+    """What a rule of the user's own is called with: the text, its statistics, and the other columns and fields."""
 
     text: str
     statistics: Mapping[str, float]
@@ -151,19 +152,25 @@ class RuleSet:
         assert self.own_file is not None
         name = name.removeprefix(_OWN)
         function = own_functions(self.own_file, self.own_source)[name]
+        is_bounded = hasattr(function, "min") or hasattr(function, "max")
         rows = batch.drop_columns(["text"]).to_pylist()
         values = np.empty(len(texts))
         for number, (text, row) in enumerate(zip(texts.to_pylist(), rows, strict=True)):
-            document = Document(text, dict(zip(_NAMES, table[number].tolist(), strict=True)), row)
+            metadata = {**json_fields(row.get("metadata")), **row}
+            document = Document(text, dict(zip(_NAMES, table[number].tolist(), strict=True)), metadata)
             where = f"for document {row['id']}"
             try:
-                value = function(document)
+                with contextlib.redirect_stdout(sys.stderr):
+                    value = function(document)
                 values[number] = value if isinstance(value, numbers.Real | np.bool_) else math.nan
             except (Exception, SystemExit) as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise InputError(f"{self.own_file}: {name} raised {problem} {where}") from error
-            if math.isnan(values[number]):
-                what = "neither a number nor a bool"
+            if not math.isfinite(values[number]):
+                what = "neither a finite number nor a bool"
+                raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
+            if not is_bounded and not isinstance(value, bool | np.bool_):
+                what = f"a number, but there is no {name}.max or {name}.min"
                 raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
         return values
 
@@ -178,7 +185,8 @@ def load_rules(
     """
     chosen = {name: read_profile(name) for name in profiles}
     if len(chosen) < len(profiles):
-        raise UsageError(f"--profile: one of {', '.join(profiles)} is named twice")
+        twice = next(name for name in profiles if profiles.count(name) > 1)
+        raise UsageError(f"--profile: {twice} is named twice")
     steps = [(profile.lines, profile.rule) for profile in chosen.values()]
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
@@ -191,17 +199,26 @@ def load_rules(
         check_known(name, [*own, *published], "rule", "--rule")
         rule = _own_rule(name, own[name]) if name in own else published[name]
         if rule.statistic in LINE_STATISTICS:
-            raise UsageError(f"--rule {name}: is about removed lines; name its profile with --profile")
+            raise UsageError(f"--rule {name}: is counted while lines are removed; name its profile with --profile")
         if rule in added or any(rule in rules for _, rules in steps):
             raise UsageError(f"--rule {name}: is a rule of this run already")
         added.append(rule)
     if not set(further) & own.keys():
         added += [_own_rule(name, function) for name, function in own.items()]
     steps.append((None, tuple(added)))
-    changed = {}
+    statistics: dict[str, str] = {}
+    for rule in (rule for _, rules in steps for rule in rules):
+        if (other := statistics.setdefault(rule.name, rule.statistic)) != rule.statistic:
+            both = f"{other} and {rule.statistic}"
+            raise UsageError(f"rule {rule.name}: two profiles have rules of this name, about {both}; rename one")
+    changed: dict[str, float | None] = {}
     for threshold in thresholds:
         name, _, value = threshold.partition("=")
-        check_known(name, [rule.name for _, rules in steps for rule in rules], "rule", "--set")
+        if name in published and name not in statistics:
+            raise UsageError(f"--set {threshold}: the profiles of this run have no rule {name}; add it with --rule")
+        check_known(name, list(statistics), "rule", "--set")
+        if name in changed:
+            raise UsageError(f"--set {threshold}: {name} is set twice")
         changed[name] = _threshold(threshold, value)
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
     return RuleSet(tuple(steps), own_file, own_source)
@@ -216,11 +233,15 @@ def read_profile(name: str) -> Profile:
         profile = msgspec.convert(tomllib.loads(storage.read_bytes(path).decode()), Profile)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InputError(f"{path}: is no profile of rules ({error})") from error
+    names = [*OTHER_REASONS, *(rule.name for rule in profile.rule)]
     for rule in profile.rule:
+        if names.count(rule.name) > 1:
+            raise InputError(f"{path}: {rule.name} is the name of another rule or reason; rename the rule")
+        if rule.statistic in LINE_STATISTICS and profile.lines is None:
+            raise InputError(f"{path}: rule {rule.name}: {rule.statistic} needs a table [lines]")
         if (rule.min is None) == (rule.max is None):
             raise InputError(f"{path}: rule {rule.name} needs either min or max")
-        known = [*STATISTICS, *(LINE_STATISTICS if profile.lines is not None else ())]
-        check_known(rule.statistic, known, "statistic", f"{path}: rule {rule.name}")
+        check_known(rule.statistic, [*STATISTICS, *LINE_STATISTICS], "statistic", f"{path}: rule {rule.name}")
     return profile
 
 
@@ -231,7 +252,8 @@ def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document],
     module.__file__ = path
     sys.modules[module.__name__] = module  # where dataclasses look for it
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+            exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
     functions = {

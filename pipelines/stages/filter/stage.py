@@ -19,7 +19,7 @@ from pipelines.core.errors import UsageError
 from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
-from pipelines.stages.filter.quality import ALPHA, QualityModel, keeps
+from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import Tally, write_report
 from pipelines.stages.filter.rules import Judgement, RuleSet, load_rules
 
@@ -84,9 +84,10 @@ class DocumentFilter:
         if self.quality_model:
             quality = self.quality_model.scores(texts)
             columns["quality"] = pa.array(quality)
-            kept = keeps(quality, document_keys(batch, shard), self.config.seed, self.config.quality_alpha)
-            for row in np.flatnonzero(~kept).tolist():
-                reasons[row] = reasons[row] or DropReason("low_quality", f"quality {quality[row]:.3f}")
+            least = draw_thresholds(document_keys(batch, shard), self.config.seed, self.config.quality_alpha)
+            for row in np.flatnonzero(quality <= least).tolist():
+                detail = f"quality {quality[row]:.4f} is not above the draw {least[row]:.4f}"
+                reasons[row] = reasons[row] or DropReason("low_quality", detail)
         return Decisions(with_columns(batch, columns), reasons, judgement)
 
 
@@ -135,8 +136,9 @@ def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, st
     def prepare(batch: pa.RecordBatch) -> pa.RecordBatch:
         nonlocal reasons, removed
         decided, reasons, judgement = document_filter.decide(batch, shard)
-        removed += int(judgement.removed_lines.sum())
-        tally.add(batch, judgement.values)
+        is_kept = np.array([reason is None for reason in reasons], np.bool_)
+        removed += int(judgement.removed_lines[is_kept].sum())
+        tally.add(batch, judgement.values, decided, reasons)
         return decided
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
