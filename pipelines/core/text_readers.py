@@ -156,16 +156,16 @@ def _json_rows(
     first = b""
     for number, line in records:
         count += 1
-        first = first or line
         id = f"{name}:{number}"
         if _is_too_long(line, id, drops, options):
             continue
+        first = first or line
         row = json_row(line, id, drops, options)
         if row is not None:
             kept += 1
             ids += row["id"] != id
             yield row, len(line)
-    if count and not kept:
+    if first and not kept:
         raise InputError(
             f"{path}: none of its {count:,} records has a text in the field {options.text_field!r}; the first "
             f"{_describe_record(first, options.text_field)} (--text-field chooses another field)"

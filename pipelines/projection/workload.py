@@ -90,39 +90,55 @@ def of_documents(paths: Sequence[str]) -> Workload:
 
 
 def of_corpus(corpus: str) -> Workload:
-    """Return the workload of a corpus whose stages down to extract, at least, are finished.
+    """Return the workload of a corpus with texts of its own, or whose stages down to extract are finished.
 
     What later stages keep is taken from those that are finished; without any, everything is kept.
     """
-    scrape, fetch, extract = (_manifest(corpus, stage) for stage in ("scrape", "fetch", "extract"))
-    if not (scrape and fetch and extract):
-        raise InputError(
-            f"{corpus}: scrape, fetch and extract are not finished; run `webtext build --to extract` first"
-        )
-    estimate = estimate_documents(inputs.open_documents([storage.join(corpus, "extract")]))
-    skipped = CorpusConfig(corpus).skipped()
+    config = CorpusConfig(corpus)
+    skipped = config.skipped()
+    own = [path for stage in ("filter", "dedup") if stage not in skipped for path in config.own_input(stage)]
+    work = of_documents(own) if own else _of_pages(corpus)
     shares = {}
     for stage in ("filter", "dedup", "remove-wikipedia"):
         manifest = None if stage in skipped else _manifest(corpus, stage)
         shares[stage] = manifest.records_out / max(1, manifest.records_in) if manifest else 1.0
     filtered = shares["filter"]
     unique = filtered * shares["dedup"] * shares["remove-wikipedia"]
+    return dataclasses.replace(
+        work,
+        filtered_documents=filtered * work.documents,
+        filtered_bytes=filtered * work.text_bytes,
+        unique_documents=unique * work.documents,
+        unique_bytes=unique * work.text_bytes,
+        basis=f"the corpus {corpus}",
+        skipped=tuple(skipped),
+    )
+
+
+def _of_pages(corpus: str) -> Workload:
+    """Return the workload of a corpus whose stages down to extract are finished, as if all documents were kept."""
+    scrape, fetch, extract = (_manifest(corpus, stage) for stage in ("scrape", "fetch", "extract"))
+    if not (scrape and fetch and extract):
+        raise InputError(
+            f"{corpus}: scrape, fetch and extract are not finished; run `webtext build --to extract` first"
+        )
+    estimate = estimate_documents(inputs.open_documents([storage.join(corpus, "extract")]))
     warc_bytes = sum(file.size_bytes for file in fetch.files if ".warc" in file.name)
+    amounts = (float(extract.records_out), float(estimate.text_bytes)) * 3
     return Workload(
         submissions=scrape.records_in,
         links=scrape.records_out,
         pages=fetch.records_out,
         page_bytes=warc_bytes / max(1, fetch.records_out),
-        documents=extract.records_out,
-        text_bytes=estimate.text_bytes,
-        filtered_documents=filtered * extract.records_out,
-        filtered_bytes=filtered * estimate.text_bytes,
-        unique_documents=unique * extract.records_out,
-        unique_bytes=unique * estimate.text_bytes,
+        documents=amounts[0],
+        text_bytes=amounts[1],
+        filtered_documents=amounts[0],
+        filtered_bytes=amounts[1],
+        unique_documents=amounts[0],
+        unique_bytes=amounts[1],
         shards=len(extract.final_shards),
-        basis=f"the corpus {corpus}",
+        basis="",
         sample=estimate,
-        skipped=tuple(skipped),
     )
 
 

@@ -94,6 +94,11 @@ def test_the_limits_of_lines_and_text_files_are_an_option(tmp_path: Path) -> Non
         assert ([text[0] for text in texts], drops.get("too_large", 0)) == (kept, 3 - len(kept))
 
 
+def test_a_file_of_records_that_are_all_too_large_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": "x" * 3 * _MIB}) + "\n")
+    assert _documents(tmp_path, 1) == ([], {"too_large": 1})
+
+
 def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

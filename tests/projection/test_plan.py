@@ -116,6 +116,14 @@ def test_documents_are_planned_from_filter_on(tmp_path: Path, rates: str, capsys
     assert result["total"]["seconds"] == sum(stage["seconds"] for stage in result["stages"])
 
 
+def test_a_corpus_of_own_texts_is_a_sample(tmp_path: Path, rates: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(9)))
+    (tmp_path / "webtext.toml").write_text('[build]\nskip = ["filter"]\n[dedup]\ninput = ["docs.jsonl"]\n')
+    result = _plan(capsys, "--corpus", str(tmp_path), "--calibration", rates)
+    assert [stage["stage"] for stage in result["stages"]] == list(_STAGES[4:])
+    assert (result["workload"]["unique_documents"], result["workload"]["basis"]) == (9, f"the corpus {tmp_path}")
+
+
 @pytest.mark.parametrize(
     ("toml", "has_result", "filtered", "unplanned"),
     [
