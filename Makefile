@@ -34,6 +34,9 @@ setup: $(DEV)
 # files with the extra `dev`, 79 s of a core).
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
+# Its compilation shows warnings, which would be the user's, or errors of tests, at the first import.
+COMPILE_SURT := $(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/site-packages/surt
+
 # Install the pinned pip first: older versions (23.2) fail on the extras of newspaper4k and trafilatura.
 $(PIP): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; use another one with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
@@ -43,11 +46,13 @@ $(PIP): constraints.txt
 
 $(READY): $(PIP) pyproject.toml
 	$(INSTALL) --editable '.[$(EXTRAS)]'
+	$(COMPILE_SURT)
 	@touch $(READY)
 
 # What tests and lint need besides, which the demo does not wait for.
 $(DEV): $(PIP) pyproject.toml
 	$(INSTALL) --editable '.[$(EXTRAS),dev]'
+	$(COMPILE_SURT)
 	@touch $(READY) $(DEV)
 
 demo: $(READY)

@@ -38,8 +38,8 @@ vocab_size = {vocabulary_size}
 
 [pretrain]
 preset = "tiny"
-set = ["steps=600"]
-checkpoint_every = 300
+set = ["steps=480"]
+checkpoint_every = 240
 log_every = 0
 
 [overlap-report.benchmark]
