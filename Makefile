@@ -34,7 +34,7 @@ setup: $(DEV)
 # files with the extra `dev`, 79 s of a core).
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-# Its compilation shows warnings, which would be the user's, or errors of tests, at the first import.
+# The compilation of surt shows warnings, which would otherwise be the user's, or errors of tests, at the first import.
 COMPILE_SURT := $(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/site-packages/surt
 
 # Install the pinned pip first: older versions (23.2) fail on the extras of newspaper4k and trafilatura.
