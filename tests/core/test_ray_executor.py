@@ -27,6 +27,7 @@ def executor() -> Iterator[Executor]:
     ray = pytest.importorskip("ray", reason="needs the package ray: pip install '.[ray]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # as in other tests: Ray reads it once per process
         yield make_executor(2, "ray")
         ray.shutdown()
 

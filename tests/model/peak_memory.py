@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from pathlib import Path
 
 import torch
 from small_training import train_small
 
-from pipelines.core.machine import resident_bytes
+from pipelines.core.machine import peak_bytes, resident_bytes
 
 if __name__ == "__main__":
     tokens, output, *sets = sys.argv[1:]
     torch.set_num_threads(1)
     before = resident_bytes() or 0
     train_small(tokens, Path(output), *sets, checkpoint_every=100)
-    print(json.dumps({"taken_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}))
+    print(json.dumps({"taken_bytes": peak_bytes()["peak_bytes"] - before}))
