@@ -111,7 +111,7 @@ def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
     if name in known:
         return
     abbreviated = [key for key in known if name == "".join(word[:1] for word in key.split("_"))]
-    near = abbreviated or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = abbreviated or difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
 

@@ -193,6 +193,7 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
         ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
         ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is counted while lines are removed; name its profile"),
+        ({"language": ("EN",)}, "--language: unknown language 'EN'; did you mean en"),
         ({"language": ("english",)}, "--language: unknown language 'english'"),
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
         ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
