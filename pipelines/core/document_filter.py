@@ -25,21 +25,21 @@ class DropReason:
     detail: str | None = None
 
 
-# Returns for each row of a batch with `id` and `text` (and other columns) the reason to drop it, or None to keep it.
-DocumentFilter = Callable[[pa.RecordBatch], list[DropReason | None]]
+# Returns a batch with `id` and `text` (and other columns), its texts possibly changed, and for each row the reason to
+# drop it, or None to keep it.
+Decide = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[DropReason | None]]]
 
 
 def filter_shard(
     shard: inputs.DocumentShard,
     output: str,
-    filter_batch: DocumentFilter,
-    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    decide: Decide,
     schema: pa.Schema | None = None,
 ) -> TaskResult:
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
 
-    `prepare` changes the texts of a batch before it is filtered; with other columns, `schema` is that of its results.
-    A column of numbers `words` is counted again if texts change.
+    If `decide` adds columns, `schema` is that of its results. A column of numbers `words` is counted again if it
+    changes texts.
     """
     schema = schema or inputs.document_schema(shard)
     with (
@@ -48,8 +48,9 @@ def filter_shard(
     ):
         drops = Drops(dropped.writer)
         for batch in inputs.read_documents(shard, drops):
-            batch = _prepared(batch, prepare) if prepare else batch
-            reasons = filter_batch(batch)
+            texts = batch.column("text")
+            batch, reasons = decide(batch)
+            batch = _with_words(batch, texts)
             for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
                 if reason is not None:
                     drops.add(reason.reason, id, url, reason.detail)
@@ -58,8 +59,8 @@ def filter_shard(
     return drops.task_result(kept.writer.records, (kept.entry, dropped.entry))
 
 
-def _prepared(batch: pa.RecordBatch, prepare: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.RecordBatch:
-    texts, batch = batch.column("text"), prepare(batch)
+def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
+    """Return a batch whose column `words` is that of its texts, which were `texts` before."""
     index = batch.schema.get_field_index("words")
     if index < 0 or not pa.types.is_integer(batch.schema.field(index).type) or texts.equals(batch.column("text")):
         return batch
@@ -109,7 +110,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def json_fields(metadata: Any) -> dict[str, Any]:
     """Return the further fields of a record of JSONL, which the column `metadata` contains as JSON.
 
-    None if a foreign file has another column of this name.
+    There are none where a foreign file has another column of this name.
     """
     try:
         fields = json.loads(metadata)

@@ -176,24 +176,19 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
     reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
     remover, report = ParagraphRemover(shard, config, corpus.output), ShardReport(corpus, index)
     rows_read = 0
-    is_emptied = np.zeros(0, bool)
 
-    def remove_paragraphs(batch: pa.RecordBatch) -> pa.RecordBatch:
-        nonlocal is_emptied
-        batch, is_emptied = remover(batch)
-        return batch
-
-    def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
+    def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal rows_read
+        batch, is_emptied = remover(batch)
         for row in np.flatnonzero(is_emptied).tolist():
             reasons[rows_read + row] = DropReason("repeated_paragraphs")
         start = rows_read
         rows_read += batch.num_rows
         outcomes = [reasons.get(row) for row in range(start, rows_read)]
         report.add(batch, [reason is not None for reason in outcomes])
-        return outcomes
+        return batch, outcomes
 
-    result = filter_shard(shard.require_documents(), corpus.output, filter_batch, remove_paragraphs)
+    result = filter_shard(shard.require_documents(), corpus.output, decide)
     files, counts = (*report.write(), write_cluster_rows(corpus, index), *result.files), {}
     if config.paragraphs is not None:
         files += (write_examples(remover, index, corpus.output),)

@@ -130,19 +130,18 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBat
 def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, str]) -> TaskResult:
     document_filter, output = context
     tally = Tally(document_filter.rules.rules)
-    reasons: list[DropReason | None] = []
     removed = 0
 
-    def prepare(batch: pa.RecordBatch) -> pa.RecordBatch:
-        nonlocal reasons, removed
+    def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
+        nonlocal removed
         decided, reasons, judgement = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
         removed += int(judgement.removed_lines[is_kept].sum())
         tally.add(batch, judgement.values, decided, reasons)
-        return decided
+        return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
     schema = document_filter.decide(empty, shard).documents.schema
-    result = filter_shard(shard, output, lambda _: reasons, prepare, schema)
+    result = filter_shard(shard, output, decide, schema)
     entry = tally.write(output, shard.index)
     return dataclasses.replace(result, files=(*result.files, entry), counts={**result.counts, "removed_lines": removed})

@@ -123,19 +123,19 @@ def _check_domain(domain: str) -> str:
 def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
     documents = without_url = 0
 
-    def filter_batch(batch: pa.RecordBatch) -> list[DropReason | None]:
+    def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal documents, without_url
         urls = urls_of(batch)
         documents += len(urls)
         without_url += urls.count(None)
         # Only the final URL of a shortened link shows where it leads.
         final_urls = urls_of(batch, "final_url")
-        return [
+        return batch, [
             _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or text_reason
             for url, final_url, text_reason in zip(urls, final_urls, _text_reasons(batch, rules), strict=True)
         ]
 
-    result = filter_shard(shard, rules.output, filter_batch)
+    result = filter_shard(shard, rules.output, decide)
     return dataclasses.replace(result, counts={"judged": documents, "without_url": without_url})
 
 
