@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.core.buckets import read_bucket
-from pipelines.core.executor import LocalExecutor
+from pipelines.engine.executor import LocalExecutor
+from pipelines.records.buckets import read_bucket
 from pipelines.stages.fetch.archive_index import (
     CAPTURE_SCHEMA,
     IndexPart,

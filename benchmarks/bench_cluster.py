@@ -109,7 +109,7 @@ def s3_server() -> Iterator[dict[str, str]]:
 def upload(paths: list[Path], environment: dict[str, str]) -> None:
     """Write files into the folder `in` of the bucket."""
     os.environ.update(environment)
-    from pipelines.core import storage
+    from pipelines import storage
 
     for path in paths:
         with storage.atomic_write(f"s3://bench/in/{path.name}") as writer:
@@ -123,7 +123,7 @@ def nothing(number: int) -> int:
 
 def measure_tasks(count: int) -> None:
     """Print the driver's seconds per task and its memory for tasks that do nothing."""
-    from pipelines.core.executor import make_executor
+    from pipelines.engine.executor import make_executor
 
     executor = make_executor(int(WORKERS), "ray")
     with executor.persistent_workers():

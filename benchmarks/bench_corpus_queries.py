@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.algorithms.web.urls import id_of_url
-from pipelines.core import shards
-from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manifest
-from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
+from pipelines.engine.manifest import Identity, Manifest, ShardEntry, write_manifest
+from pipelines.records import shards
+from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
 
 SHARD_DOCUMENTS, BATCH = 100_000, 10_000
 TOKEN_SCHEMA = pa.schema(

@@ -229,8 +229,8 @@ def measure_files(count: int, folder: Path) -> None:
 
 
 def measure_manifest(count: str, folder: str) -> dict[str, list[float]]:
-    from pipelines.core.journal import OutputFolder
-    from pipelines.core.manifest import FileEntry, Identity, Manifest, ShardEntry, read_manifest, write_manifest
+    from pipelines.engine.journal import OutputFolder
+    from pipelines.engine.manifest import FileEntry, Identity, Manifest, ShardEntry, read_manifest, write_manifest
 
     identity = Identity("dedup", 1, {}, {"documents": "0" * 64})
     entries = [
@@ -263,7 +263,8 @@ def measure_inputs(count: str, folder: str) -> dict[str, list[float]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipelines.core import inputs, storage
+    from pipelines import storage
+    from pipelines.records import inputs
 
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": ["1"], "text": ["a text"]}), sink)

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from process_tree import proportional_set_mb, tree
 
 from pipelines.algorithms.ngrams.words import ngrams, words
-from pipelines.core import inputs
-from pipelines.core.drops import Drops
+from pipelines.records import inputs
+from pipelines.records.drops import Drops
 
 _N = 8
 _FILE_BYTES = 160_000_000

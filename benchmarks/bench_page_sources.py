@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pipelines.core.executor import make_executor
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
+from pipelines.engine.executor import make_executor
+from pipelines.engine.run import RunOptions
+from pipelines.progress import Silent
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 

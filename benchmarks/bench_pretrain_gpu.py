@@ -22,11 +22,11 @@ from collections.abc import Sequence
 import torch
 from token_shards import write_tokens
 
-from pipelines.core.format import format_percent
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.format import format_percent
 from pipelines.model.diagnostics.flops import flops_per_token, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
+from pipelines.progress import Silent
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 

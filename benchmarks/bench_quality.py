@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.core.compression import open_decompressed
-from pipelines.core.progress import Silent
+from pipelines.progress import Silent
 from pipelines.stages.filter import quality
+from pipelines.storage.compression import open_decompressed
 
 FOLDS = 5
 COUNT_RATES = (0.001, 0.003, 0.01)

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pipelines.core.compression import open_decompressed
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS
 from pipelines.stages.extract.rejection import find_rejection
+from pipelines.storage.compression import open_decompressed
 
 FOLDER = Path(__file__).parent / "rejection"
 DOCUMENT = "document"

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from process_tree import peak_mb, tree
 
-from pipelines.core import inputs
-from pipelines.core.drops import Drops
+from pipelines.records import inputs
+from pipelines.records.drops import Drops
 
 _PAGES_PER_STREAM = 100
 _LETTERS = "bcdfghjklmnpqrstvwxz"

@@ -30,8 +30,8 @@ from typing import Any
 
 import zstandard
 
-from pipelines.core.executor import LocalExecutor
-from pipelines.core.journal import WORK
+from pipelines.engine.executor import LocalExecutor
+from pipelines.engine.journal import WORK
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.partition import FileToRead, ReadContext, partition_file, read_stats
 from pipelines.stages.scrape.sources import find_files

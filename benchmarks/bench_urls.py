@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.algorithms.web.urls import canonical_url
-from pipelines.core.compression import open_decompressed
+from pipelines.storage.compression import open_decompressed
 
 Canonical = Callable[[str], str | None]
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from pipelines.core import shards
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
+from pipelines.records import shards
 
 END_OF_TEXT = "<|endoftext|>"
 

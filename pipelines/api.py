@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.build import build as build
-    from pipelines.core.executor import make_executor as make_executor
-    from pipelines.core.run import RunOptions as RunOptions
-    from pipelines.core.run import Summary as Summary
+    from pipelines.engine.executor import make_executor as make_executor
+    from pipelines.engine.run import RunOptions as RunOptions
+    from pipelines.engine.run import Summary as Summary
     from pipelines.model.inference.options import SamplingOptions as SamplingOptions
     from pipelines.model.inference.sampling import generate as generate
     from pipelines.stages.dedup.config import DedupConfig as DedupConfig
@@ -47,9 +47,9 @@ _STAGES = (
     "overlap_index", "overlap_report",
 )  # fmt: skip
 _MODULES = {
-    "RunOptions": "pipelines.core.run",
-    "Summary": "pipelines.core.run",
-    "make_executor": "pipelines.core.executor",
+    "RunOptions": "pipelines.engine.run",
+    "Summary": "pipelines.engine.run",
+    "make_executor": "pipelines.engine.executor",
     "build": "pipelines.build",
     "generate": "pipelines.model.inference.sampling",
     "SamplingOptions": "pipelines.model.inference.options",

@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.config import CONFIG_FILE, check_known, make_config, option, read_tables
-from pipelines.core.errors import InputError, UsageError, WebtextError
-from pipelines.core.executor import ENGINES
-from pipelines.core.folder_lock import writer_of
-from pipelines.core.journal import OutputFolder, is_unfinished
-from pipelines.core.manifest import NEXT, check_file, has_manifest, read_manifest
-from pipelines.core.plan import DryRun, RunPlan
-from pipelines.core.run import RunOptions, Summary
-from pipelines.core.run_record import LiveProgress, read_progress
+from pipelines import storage
+from pipelines.engine.config import CONFIG_FILE, check_known, make_config, option, read_tables
+from pipelines.engine.executor import ENGINES
+from pipelines.engine.folder_lock import writer_of
+from pipelines.engine.journal import OutputFolder, is_unfinished
+from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, Summary
+from pipelines.engine.run_decision import DryRun, RunPlan
+from pipelines.engine.run_record import LiveProgress, read_progress
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.

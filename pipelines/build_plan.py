@@ -7,16 +7,16 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines import storage
 from pipelines.build import CorpusConfig, check_corpus, check_stages, plan_stage
-from pipelines.core import storage
-from pipelines.core.config import identity_of
-from pipelines.core.inputs import expand_globs
-from pipelines.core.journal import OutputFolder
-from pipelines.core.manifest import Manifest, has_manifest, read_manifest
-from pipelines.core.plan import RunPlan, plan_run
-from pipelines.core.run import RunOptions
-from pipelines.core.stage import Stage
+from pipelines.engine.config import identity_of
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import Manifest, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.engine.run_decision import RunPlan, plan_run
+from pipelines.engine.stage import Stage
 from pipelines.pipeline import StageSpec
+from pipelines.records.inputs import expand_globs
 
 # For stages without an earlier result in the corpus. Of a link whose page answers: benchmarks/pipeline.md.
 _WARC_BYTES_PER_LINK = 47_000

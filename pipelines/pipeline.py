@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.core.run import Summary
+from pipelines.engine.run import Summary
 
 # The key of a stage's TOML table that lists its own input.
 INPUT = "input"

@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
-from pipelines.core.config import OptionSpec, describe_range, spec_of
+from pipelines.engine.config import OptionSpec, describe_range, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
 _HEAD = """\

@@ -34,38 +34,38 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 _LONGEST_FILES = (
     "contract/test_contract.py",
     "algorithms/test_ngram_hashing.py",
-    "core/test_estimate.py",
+    "records/test_estimate.py",
     "model/test_parallel.py",
-    "stages/test_extract_child.py",
+    "stages/extract/test_extract_child.py",
     "e2e/test_killed_build.py",
     "fuzz/test_fuzz.py",
     "contract/test_two_drivers.py",
     "evaluation/test_detokenizers.py",
-    "core/test_object_store.py",
+    "storage/test_object_store.py",
     "e2e/test_build_in_bucket.py",
     "contract/test_unreliable_store.py",
     "e2e/test_real_inputs.py",
-    "stages/test_scrape_decoding.py",
+    "stages/scrape/test_scrape_decoding.py",
     "tokenizers/test_encoding.py",
     "algorithms/test_long_words.py",
     "cli/test_corpus_queries.py",
     "model/test_pretrain_benchmarks.py",
     "cli/test_main.py",
     "tokenizers/test_formats.py",
-    "core/test_lease.py",
-    "core/test_executor.py",
-    "stages/test_scrape_explain.py",
-    "stages/test_tokenize_shards.py",
-    "stages/test_fetch_hostile.py",
-    "stages/test_fetch_politeness.py",
-    "stages/test_tokenize.py",
-    "stages/test_scrape_damaged.py",
-    "core/test_url_lists.py",
-    "stages/test_fetch_resume.py",
+    "engine/test_lease.py",
+    "engine/test_executor.py",
+    "stages/scrape/test_scrape_explain.py",
+    "stages/tokenize/test_tokenize_shards.py",
+    "stages/fetch/test_fetch_hostile.py",
+    "stages/fetch/test_fetch_politeness.py",
+    "stages/tokenize/test_tokenize.py",
+    "stages/scrape/test_scrape_damaged.py",
+    "records/test_url_lists.py",
+    "stages/fetch/test_fetch_resume.py",
     "e2e/test_example.py",
     "evaluation/test_processes.py",
     "contract/test_additions.py",
-    "stages/test_extract_inputs.py",
+    "stages/extract/test_extract_inputs.py",
     "e2e/test_wheel.py",
     "model/test_pretrain_resume.py",
 )
@@ -127,7 +127,7 @@ def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers, and the children of extract, are forked from a process that has imported what they need."""
     from warm_processes import multiprocessing_with_forks
 
-    for module in ("pipelines.core.executor", "pipelines.stages.extract.child"):
+    for module in ("pipelines.engine.executor", "pipelines.stages.extract.child"):
         monkeypatch.setattr(f"{module}.multiprocessing", multiprocessing_with_forks())
 
 

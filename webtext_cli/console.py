@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import click
 
-from pipelines.core.errors import UsageError
-from pipelines.core.format import format_duration, format_number, format_quantity
-from pipelines.core.progress import Progress, Silent
-from pipelines.core.run import Summary
+from pipelines.engine.run import Summary
+from pipelines.errors import UsageError
+from pipelines.format import format_duration, format_number, format_quantity
+from pipelines.progress import Progress, Silent
 
 _PLAIN_INTERVAL_S = 10.0
 # A phase that counts nothing and ends within this time is not worth a line.

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _explain_usage(error, argv)
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - top level: every failure ends as one line
-        from pipelines.core.errors import exception_chain
+        from pipelines.errors import exception_chain
 
         # An interrupt within a method of C, such as readline, is the cause of a SystemError.
         if not any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in exception_chain(error)):
@@ -143,7 +143,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
 
 
 def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
-    from pipelines.core.errors import WebtextError, shorten_message
+    from pipelines.errors import WebtextError, shorten_message
     from webtext_cli.console import complain
 
     if os.environ.get("WEBTEXT_DEBUG"):

@@ -13,15 +13,14 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.core import local_cache
-from pipelines.core.config import Config, OptionSpec, field_types, spec_of
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.executor import ENGINES, Executor, make_executor
-from pipelines.core.format import format_bytes
-from pipelines.core.run import RunOptions
-from pipelines.core.standard_input import STANDARD_INPUT, spool_standard_input
-from pipelines.core.storage import basename, is_folder, join, local_path, size_bytes, temporary_folder
+from pipelines.engine.config import Config, OptionSpec, field_types, spec_of
+from pipelines.engine.executor import ENGINES, Executor, make_executor
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError, UsageError
+from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME
+from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
+from pipelines.storage import basename, is_folder, join, local_cache, local_path, size_bytes, temporary_folder
 from webtext_cli.console import make_progress, open_log
 
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"

@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from pipelines import storage
 from pipelines.build import finished_stages
-from pipelines.core import storage
-from pipelines.core.errors import LockedError
-from pipelines.core.folder_lock import folder_lock, writer_of
-from pipelines.core.journal import is_unfinished
-from pipelines.core.manifest import NEXT, complete_replacement, has_manifest
+from pipelines.engine.folder_lock import folder_lock, writer_of
+from pipelines.engine.journal import is_unfinished
+from pipelines.engine.manifest import NEXT, complete_replacement, has_manifest
+from pipelines.errors import LockedError
 from pipelines.pipeline import DOCUMENT_STAGES, PIPELINE
 
 # A page may be gone from the web, and a training may have taken weeks.

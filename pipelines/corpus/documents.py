@@ -6,8 +6,8 @@ import dataclasses
 import re
 from typing import Any
 
-from pipelines.core.errors import InputError
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
+from pipelines.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

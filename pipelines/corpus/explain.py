@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.algorithms.web.urls import id_of_url, near_urls
-from pipelines.core.errors import InputError
 from pipelines.corpus.tables import CorpusTables, documents_of, is_url_id, place_of, resolve
+from pipelines.errors import InputError
 
 KEPT, DROPPED, ABSENT = "kept", "dropped", "absent"
 _OK, _DROPPED_OUTCOME = "ok", "dropped."

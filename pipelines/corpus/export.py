@@ -11,14 +11,15 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import zstandard
 
+from pipelines import storage
 from pipelines.build import finished_stages
-from pipelines.core import inputs, storage
-from pipelines.core.compression import strip_compression
-from pipelines.core.document_split import hash_keys
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import plural, to_json
+from pipelines.errors import InputError, UsageError
+from pipelines.format import plural, to_json
 from pipelines.pipeline import DOCUMENT_STAGES
+from pipelines.records import inputs
+from pipelines.records.document_split import hash_keys
+from pipelines.records.drops import Drops
+from pipelines.storage.compression import strip_compression
 
 # Between the texts of a .txt file.
 SEPARATOR = "\n<|endoftext|>\n"

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.core.errors import UsageError
 from pipelines.corpus.tables import CorpusTables
+from pipelines.errors import UsageError
 
 # Name -> the column of documents, and the value by which they are grouped. A document counts once for each of its
 # subreddits; lengths are in powers of two.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url
 from pipelines.build import finished_stages
-from pipelines.core import storage
-from pipelines.core.errors import InputError, UsageError, WebtextError
-from pipelines.core.inputs import StageFolder, open_stage
-from pipelines.core.object_store import ObjectStore, ThreadedObjectStore
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import DOCUMENT_STAGES
+from pipelines.records.inputs import StageFolder, open_stage
+from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
 
 if TYPE_CHECKING:
     import duckdb

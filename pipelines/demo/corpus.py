@@ -6,10 +6,10 @@ import inspect
 import json
 from pydoc_data.topics import topics
 
-from pipelines.core import storage
-from pipelines.core.config import CONFIG_FILE
-from pipelines.core.errors import UsageError
+from pipelines import storage
 from pipelines.demo.submissions import DUMP_NAME, write_dump
+from pipelines.engine.config import CONFIG_FILE
+from pipelines.errors import UsageError
 from pipelines.pipeline import PIPELINE
 
 VOCABULARY_SIZE = 4096

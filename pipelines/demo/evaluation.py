@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.document_split import hash_key
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.documents import Document, DocumentOptions, Documents
 from pipelines.evaluation.protocols import PAPER, parse_tasks
 from pipelines.evaluation.results_page import write_page
 from pipelines.evaluation.stage import evaluate
+from pipelines.records.document_split import hash_key
 
 # About 16,000 tokens in all, which a laptop reads in some seconds.
 _PAGE_CHARACTERS = 1000

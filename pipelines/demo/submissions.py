@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from pipelines.core import storage
+from pipelines import storage
 from pipelines.demo.pages import demo_routes
 
 DUMP_NAME = "RS_2017-11.zst"

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pipelines.core.errors import WebtextError
 from pipelines.demo.pages import demo_routes
+from pipelines.errors import WebtextError
 
 _SERVERS = 2
 # `python -m pydoc -n 127.0.0.1 -p 0`, which exits when its parent process is gone.

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import shards, storage
+from pipelines import storage
 from pipelines.evaluation.task_run import EXAMPLES
 from pipelines.evaluation.uncertainty import PairedDifference, paired_difference
+from pipelines.records import shards
 from pipelines.reports.evaluation import Comparison, metric_title, model_title, result_label
 
 Results = Mapping[str, Mapping[str, Any]]

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.core import inputs, storage
-from pipelines.core.config import option
-from pipelines.core.document_filter import with_text
-from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.manifest import Identity, has_manifest, read_manifest
+from pipelines import storage
+from pipelines.engine.config import option
+from pipelines.engine.manifest import Identity, has_manifest, read_manifest
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.records import Record, read_records
+from pipelines.records import inputs
+from pipelines.records.document_filter import with_text
+from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.records.drops import Drops
 from pipelines.stages.tokenize.config import TokenizeConfig
 
 FILE = "file"

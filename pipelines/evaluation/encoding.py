@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.evaluation.task import Request
 from pipelines.model.io.model_folder import TrainedModel, parse_tokenizer
 from pipelines.model.training.data import token_bytes

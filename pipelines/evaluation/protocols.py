@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pipelines.core import inputs, storage
-from pipelines.core.config import check_known, read_tables
-from pipelines.core.errors import UsageError
-from pipelines.core.manifest import has_manifest
-from pipelines.core.resources import data_names, data_path
+from pipelines import storage
+from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
+from pipelines.benchmark_sets.hub import HubSplit, hub_files
+from pipelines.benchmark_sets.registry import find_entry
+from pipelines.engine.config import check_known, read_tables
+from pipelines.engine.manifest import has_manifest
+from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
-from pipelines.stages.overlap_report.benchmarks import find_split, parse_name, role_of_split
-from pipelines.stages.overlap_report.hub import HubSplit, hub_files
-from pipelines.stages.overlap_report.registry import find_entry
+from pipelines.records import inputs
+from pipelines.storage.resources import data_names, data_path
 
 # Variants are named after whose protocol they follow; the first is the default.
 PAPER = "paper"

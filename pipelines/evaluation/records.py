@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from pipelines.core import shards, storage
-from pipelines.core.bounded import MAX_LINE_BYTES, numbered_lines
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.csv_rows import table_rows
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.table_readers import arrow_batches
+from pipelines import storage
+from pipelines.errors import InputError, UsageError
+from pipelines.records import shards
+from pipelines.records.csv_rows import table_rows
+from pipelines.records.table_readers import arrow_batches
+from pipelines.storage.bounded import MAX_LINE_BYTES, numbered_lines
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tokens", ".raw", "")
 _READ_BYTES = 1 << 20

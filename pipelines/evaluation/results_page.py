@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import has_manifest, read_manifest
+from pipelines import storage
+from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.errors import InputError
 from pipelines.evaluation.compare import compare_folders
 from pipelines.evaluation.task_run import EXAMPLES, RESULTS, STAGE
+from pipelines.records import shards
 from pipelines.reports.evaluation import Comparison, figures_by_step, figures_over_draws, render_evaluation_page
 
 PAGE = "evaluation.html"

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor
 
-from pipelines.core import progress
-from pipelines.core.errors import InputError
+from pipelines import progress
+from pipelines.errors import InputError
 from pipelines.evaluation.task import Request
 from pipelines.model.device import DeviceConfig, derived_seed
 from pipelines.model.network import LOGITS_AT_ONCE

@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.format import format_bytes
-from pipelines.core.manifest import has_manifest
-from pipelines.core.progress import Progress
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine.manifest import has_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError, WebtextError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.encoding import Encoder, ModelFacts, hash_config
 from pipelines.evaluation.protocols import TaskInput
@@ -22,10 +20,12 @@ from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.task import Task
 from pipelines.evaluation.task_run import RESULTS, TOKENIZER, TaskRun
 from pipelines.evaluation.tasks import build_task
+from pipelines.format import format_bytes
 from pipelines.model.device import DeviceConfig, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.io.model_folder import CONFIG_FILE, open_model
 from pipelines.model.training.checkpoint import Checkpoint, find_checkpoints
 from pipelines.model.training.parallel import World, process_group, torchrun_world, translate_connection_errors
+from pipelines.progress import Progress
 from pipelines.reports.evaluation import model_title
 
 # Of the free memory; less is not worth a line.

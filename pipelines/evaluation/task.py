@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.evaluation.metrics import BLEU_COUNTS
 from pipelines.evaluation.records import Record
 

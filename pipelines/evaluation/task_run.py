@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.errors import ChangedRunError, InputError
-from pipelines.core.manifest import ShardEntry, read_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, TaskResult, stage_run
+from pipelines import progress, storage
+from pipelines.engine.manifest import ShardEntry, read_manifest
+from pipelines.engine.run import RunOptions, Stage, StageRun, TaskResult, stage_run
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.protocols import PAPER, TaskInput
 from pipelines.evaluation.results import summarize
 from pipelines.evaluation.scoring import Scorer, common_length, draw_top_k
 from pipelines.evaluation.task import Output, Request, Task, prompt_hash
 from pipelines.model.training.parallel import World
+from pipelines.records import inputs, shards
 
 RESULTS = "results.json"
 TOKENIZER = "tokenizer.json"

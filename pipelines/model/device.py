@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pipelines.core.errors import UsageError, WebtextError
-from pipelines.core.machine import available_memory_bytes
+from pipelines.engine.machine import available_memory_bytes
+from pipelines.errors import UsageError, WebtextError
 from pipelines.model.training.data import Tokens
 
 

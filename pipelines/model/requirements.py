@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 
 
 def require_torch() -> None:

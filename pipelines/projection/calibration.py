@@ -24,16 +24,18 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from pipelines.core import machine, shards, storage
-from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.executor import LocalExecutor, SerialExecutor, default_workers, sigint_blocked
-from pipelines.core.manifest import read_manifest
-from pipelines.core.progress import Progress
-from pipelines.core.run import RunOptions
+from pipelines import storage
 from pipelines.demo.pages import demo_routes
 from pipelines.demo.submissions import demo_submissions
 from pipelines.demo.web import demo_web
+from pipelines.engine import machine
+from pipelines.engine.executor import LocalExecutor, SerialExecutor, default_workers, sigint_blocked
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError, WebtextError
 from pipelines.pipeline import BY_NAME, PIPELINE
+from pipelines.progress import Progress
+from pipelines.records import shards
 
 # The inputs of the runs of a process.
 _SUBMISSIONS, _PAGES = (5_000, 20_000, 100_000), (20, 40, 160)

@@ -13,7 +13,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.format import plural
+from pipelines.format import plural
 
 # Zipf's law as Mandelbrot wrote it: a site of rank r has a share of all links that falls with (r + offset)**exponent.
 # Share and offset are those of 45,792 links of 2013 with 3 karma and more, without image and video hosts; the exponent

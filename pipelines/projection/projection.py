@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.algorithms.bloom.sizing import size_for
-from pipelines.core.format import plural
+from pipelines.format import plural
 from pipelines.projection.calibration import Rate
 from pipelines.projection.crawl import Crawl, CrawlLimits, zipf_sites
 from pipelines.projection.workload import Workload

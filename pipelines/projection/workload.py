@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from pydoc_data.topics import topics
 
+from pipelines import storage
 from pipelines.build import CorpusConfig
-from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
-from pipelines.core.estimate import DocumentsEstimate, estimate_documents
-from pipelines.core.manifest import Manifest, has_manifest, read_manifest
+from pipelines.engine.manifest import Manifest, has_manifest, read_manifest
+from pipelines.errors import InputError
+from pipelines.records import inputs
+from pipelines.records.estimate import DocumentsEstimate, estimate_documents
 from pipelines.stages.scrape.config import ScrapeConfig
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pipelines.core.format import plural
+from pipelines.format import plural
 
 # The plot area within a chart of 540 by 290 pixels.
 _WIDTH, _HEIGHT = 540, 290

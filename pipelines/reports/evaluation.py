@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.core.format import format_count, plural
+from pipelines.format import format_count, plural
 from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 from pipelines.reports.training import is_wide

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pipelines.core.format import escape_unprintable
+from pipelines.format import escape_unprintable
 from pipelines.reports import overlap_text
 from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
 from pipelines.reports.overlap_columns import shown_columns

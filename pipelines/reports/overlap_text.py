@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.core.format import format_bytes, plural
+from pipelines.format import format_bytes, plural
 from pipelines.reports.overlap_columns import shown_columns
 
 # The means of Table 6 of the paper over its six test sets, in percent, by the key of their column.

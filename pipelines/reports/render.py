@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.core.format import (
+from pipelines.format import (
     escape_unprintable,
     format_bytes,
     format_count,

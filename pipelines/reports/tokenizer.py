@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
-from pipelines.core.format import format_bytes, format_count, format_duration
+from pipelines.format import format_bytes, format_count, format_duration
 from pipelines.reports.charts import Axis, Bars, Chart, Series, bar_chart, histogram, line_chart
 from pipelines.reports.render import render
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.format import format_duration, format_percent
+from pipelines.format import format_duration, format_percent
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
 from pipelines.reports.render import render
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.core import machine
-from pipelines.core.errors import InputError
-from pipelines.core.text_columns import slices_within, text_arrays
+from pipelines.engine import machine
+from pipelines.errors import InputError
+from pipelines.records.text_columns import slices_within, text_arrays
 from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
 
 USE_TOKENIZERS = "; use --engine tokenizers"

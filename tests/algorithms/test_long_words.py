@@ -100,7 +100,7 @@ _SCANS = """
     from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_hashes
     from pipelines.algorithms.ngrams.index import scan
     from pipelines.algorithms.ngrams.index_builder import IndexBuilder
-    from pipelines.core.text_columns import text_arrays
+    from pipelines.records.text_columns import text_arrays
 
     texts = ["7" * 140_000 + " " + "ab " * 60_000]
     texts += [" ".join(letter * size for letter in "abcdefghijklmno") for size in (10_000, 65_000, 140_000)]

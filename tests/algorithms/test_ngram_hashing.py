@@ -20,7 +20,7 @@ from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 from pipelines.algorithms.ngrams.hashing import SEED, Words, text_ngram_hashes, word_hashes
 from pipelines.algorithms.ngrams.word_scan import SLACK, room_for
 from pipelines.algorithms.ngrams.words import Normalization, Shingling, segments, text_ngrams, word_spans, words
-from pipelines.core.text_columns import text_arrays
+from pipelines.records.text_columns import text_arrays
 
 _64 = (1 << 64) - 1
 

@@ -20,7 +20,7 @@ from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text, scan, sett
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
 from pipelines.algorithms.ngrams.word_scan import WHOLE_HASH
 from pipelines.algorithms.ngrams.words import Normalization, text_ngrams, word_spans, words
-from pipelines.core.text_columns import text_arrays
+from pipelines.records.text_columns import text_arrays
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.
 _WORDS = st.sampled_from(["a", "b", "A'b", "ΑΣ", "É", "12345678", "a234567890123456", "x" * 17, "’s", "İ", "\n"])

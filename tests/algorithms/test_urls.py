@@ -22,7 +22,7 @@ from pipelines.algorithms.web.urls import (
     public_suffix_version,
     registered_domain,
 )
-from pipelines.core.compression import open_decompressed
+from pipelines.storage.compression import open_decompressed
 
 
 @pytest.mark.parametrize(

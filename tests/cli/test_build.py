@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.build import DEFAULT_STAGES, CorpusConfig
-from pipelines.core.errors import UsageError
-from pipelines.core.folder_lock import folder_lock
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.errors import UsageError
 from webtext_cli.main import main
 
 
@@ -135,7 +135,7 @@ def test_status_shows_a_replacement_that_is_not_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.core.run.replace_result", stop)
+        patch.setattr("pipelines.engine.run.replace_result", stop)
         assert main([*command, "--overwrite", "--min-score", "5"]) == 130
     capsys.readouterr()
     assert main(["status", "--corpus", "corpus", "--json"]) == 0

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.build import CorpusConfig
-from pipelines.core.errors import UsageError
-from pipelines.core.manifest import read_manifest
-from pipelines.core.run import RunOptions
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.stage import filter as filter_documents
 from webtext_cli.main import main
@@ -181,7 +181,7 @@ def test_a_dry_run_shows_an_unfinished_stage(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.core.run.write_manifest", stop)
+        patch.setattr("pipelines.engine.run.write_manifest", stop)
         assert main(["build", *_QUIET]) == 130
     stages = plan(capsys)
     assert stages["dedup"]["action"] == "resume"

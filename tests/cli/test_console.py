@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.run import Summary
+from pipelines.engine.run import Summary
 from webtext_cli import console
 from webtext_cli.console import PlainProgress, print_summary, print_table, shorten
 

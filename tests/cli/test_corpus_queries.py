@@ -17,8 +17,8 @@ import zstandard
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build
-from pipelines.core.run import RunOptions
 from pipelines.corpus.tables import CorpusTables
+from pipelines.engine.run import RunOptions
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from webtext_cli.main import main

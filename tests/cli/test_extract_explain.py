@@ -18,7 +18,7 @@ from pipelines.algorithms.blocks.features import NAMES
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
 from pipelines.algorithms.blocks.values import values_table
 from pipelines.algorithms.web.urls import id_of_url
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.explain import GROUPS, explain, group_of
 from webtext_cli.main import main

@@ -19,9 +19,9 @@ from typing import Any
 import click
 import pytest
 
-from pipelines.core import executor
-from pipelines.core.config import make_config
-from pipelines.core.errors import TaskError
+from pipelines.engine import executor
+from pipelines.engine.config import make_config
+from pipelines.errors import TaskError
 from pipelines.pipeline import PIPELINE, StageSpec
 from pipelines.template import config_template
 from webtext_cli.main import COMMANDS, main, webtext
@@ -365,7 +365,7 @@ def test_tiny_inputs_need_no_worker_processes(tmp_path: Path, monkeypatch: pytes
     assert files == {path.name for path in (tmp_path / "two").iterdir()}
     names = [name for name in sorted(files) if name not in ("report.html", "report.json")]
     assert all((tmp_path / "two" / name).read_bytes() == (tmp_path / "default" / name).read_bytes() for name in names)
-    monkeypatch.setattr("pipelines.core.stage._TINY_BYTES", 10)
+    monkeypatch.setattr("pipelines.engine.stage._TINY_BYTES", 10)
     started.clear()
     assert main([*arguments, str(tmp_path / "large")]) == 0
     assert started

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.build import CorpusConfig
-from pipelines.core import shards
-from pipelines.core.manifest import Identity, Manifest, ShardEntry, read_manifest, write_manifest
+from pipelines.engine.manifest import Identity, Manifest, ShardEntry, read_manifest, write_manifest
+from pipelines.records import shards
 from webtext_cli.main import main
 
 _LISTED = ["scrape", "fetch", "extract", "dedup", "remove-wikipedia"]

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.core import shards
-from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manifest
-from pipelines.core.records import PAGE_SCHEMA
-from pipelines.core.run import RunOptions
 from pipelines.corpus.export import last_documents
+from pipelines.engine.manifest import Identity, Manifest, ShardEntry, write_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.records import shards
+from pipelines.records.schemas import PAGE_SCHEMA
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig

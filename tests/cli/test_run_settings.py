@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core import executor, local_cache
-from pipelines.core.executor import LocalExecutor, SerialExecutor, make_executor
+from pipelines.engine import executor
+from pipelines.engine.executor import LocalExecutor, SerialExecutor, make_executor
+from pipelines.storage import local_cache
 from webtext_cli.main import main
 from webtext_cli.options import Shared
 
@@ -58,7 +59,7 @@ def test_the_executor(
     if environment:
         monkeypatch.setenv("WEBTEXT_EXECUTOR", environment)
     Path("webtext.toml").write_text(f"[run]\n{table}\n")
-    monkeypatch.setattr("pipelines.core.ray_executor.find_spec", lambda _name: None)
+    monkeypatch.setattr("pipelines.engine.ray_executor.find_spec", lambda _name: None)
     code = main(["dedup", "-i", str(documents), "-o", "out", "-q", *flags])
     assert code == (2 if runs_on_ray else 0)
     assert ("needs the package ray; pip install 'webtext[ray]'" in capsys.readouterr().err) == runs_on_ray

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.errors import WebtextError
-from pipelines.core.folder_lock import folder_lock
-from pipelines.core.inputs import expand_paths
-from pipelines.core.manifest import Identity, has_manifest
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
-from pipelines.core.run_record import RecordedProgress, read_progress
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.engine.manifest import Identity, has_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.engine.run_record import RecordedProgress, read_progress
+from pipelines.errors import WebtextError
+from pipelines.progress import Silent
+from pipelines.records.inputs import expand_paths
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from warcio.archiveiterator import ArchiveIterator
 
-from pipelines.core.config import make_config
-from pipelines.core.manifest import read_manifest
-from pipelines.core.run import RunOptions, Summary
+from pipelines.engine.config import make_config
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions, Summary
 from pipelines.pipeline import BY_NAME, PIPELINE
 
 TINY_MODEL = [

@@ -24,9 +24,9 @@ from typing import Any
 
 from contract_cases import CASES, run_stage
 
-from pipelines.core import storage
-from pipelines.core.executor import make_executor
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine.executor import make_executor
+from pipelines.engine.run import RunOptions
 from pipelines.pipeline import BY_NAME
 
 # What a stage imports when it runs.

@@ -13,7 +13,7 @@ import pytest
 import small_web
 from contract_cases import outcome
 
-from pipelines.core.manifest import read_manifest
+from pipelines.engine.manifest import read_manifest
 from webtext_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -115,7 +115,7 @@ def test_the_links_of_an_unfinished_fetch_are_not_changed(
 
     assert _build(corpus, "--to", "scrape") == 0
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.core.run.write_manifest", stop)
+        patch.setattr("pipelines.engine.run.write_manifest", stop)
         assert _build(corpus, "--to", "fetch") == 130
     (tmp_path / second.name).rename(second)
     links = outcome(corpus / "scrape")

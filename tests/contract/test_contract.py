@@ -26,16 +26,16 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 from warm_processes import multiprocessing_with_forks
 
-from pipelines.core import storage
-from pipelines.core.config import make_config
-from pipelines.core.errors import ChangedRunError, DamagedShardError, LockedError
-from pipelines.core.executor import Executor, LocalExecutor, make_executor
-from pipelines.core.folder_lock import folder_lock
-from pipelines.core.manifest import Identity, check_entries, read_manifest
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
-from pipelines.core.storage import join, sha256_of
+from pipelines import storage
+from pipelines.engine.config import make_config
+from pipelines.engine.executor import Executor, LocalExecutor, make_executor
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.engine.manifest import Identity, check_entries, read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.pipeline import BY_NAME
+from pipelines.progress import Silent
+from pipelines.storage import join, sha256_of
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -86,7 +86,7 @@ def test_an_overwrite_leaves_the_old_result_as_it_was_until_the_new_one_is_compl
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.core.run.replace_result", stop)
+        patch.setattr("pipelines.engine.run.replace_result", stop)
         with pytest.raises(KeyboardInterrupt):
             run_stage(corpus, name, out, options, **{key: value})
     old = {path.relative_to(corpus / name): path.read_bytes() for path in (corpus / name).rglob("*") if path.is_file()}
@@ -165,7 +165,7 @@ def three_workers(web: dict[str, str]) -> Iterator[LocalExecutor]:
     """Three worker processes, the same for all stages."""
     executor = SharedWorkers(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.core.executor.multiprocessing", multiprocessing_with_forks())
+        patch.setattr("pipelines.engine.executor.multiprocessing", multiprocessing_with_forks())
         for variable, value in web.items():
             patch.setenv(variable, value)
         with LocalExecutor.persistent_workers(executor):

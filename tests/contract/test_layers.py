@@ -11,12 +11,12 @@ _PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 # The storage layer with object stores and local copies, the package's own data, the system's memory figures, a filter
 # that requests huge pages by an anonymous mapping, and the cache of compiled kernels.
 _ALLOWED = {
-    "core/storage.py",
-    "core/object_files.py",
-    "core/object_store.py",
-    "core/local_cache.py",
-    "core/resources.py",
-    "core/machine.py",
+    "storage/files.py",
+    "storage/object_files.py",
+    "storage/object_store.py",
+    "storage/local_cache.py",
+    "storage/resources.py",
+    "engine/machine.py",
     "algorithms/bloom/blocked.py",
     "algorithms/kernels/compilation.py",
 }

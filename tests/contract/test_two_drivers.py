@@ -17,20 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.core import lease, storage
-from pipelines.core.folder_lock import folder_lock
-from pipelines.core.manifest import check_entries, read_manifest
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine import lease
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.engine.manifest import check_entries, read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.progress import Silent
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 
 # Slow enough to be interrupted: every task waits.
 _DRIVER = """
     import sys, time
-    from pipelines.core import lease, run
-    from pipelines.core.executor import LocalExecutor
-    from pipelines.core.run import RunOptions
+    from pipelines.engine import lease, run
+    from pipelines.engine.executor import LocalExecutor
+    from pipelines.engine.run import RunOptions
     from pipelines.stages.dedup.config import DedupConfig
     from pipelines.stages.dedup.stage import dedup
 

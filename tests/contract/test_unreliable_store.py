@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from unreliable_proxy import unreliable_proxy
 
-from pipelines.core import object_store, storage
-from pipelines.core.executor import LocalExecutor
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine.executor import LocalExecutor
+from pipelines.engine.run import RunOptions
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
@@ -23,6 +23,7 @@ from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
+from pipelines.storage import object_store
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.run import RunOptions
 from pipelines.demo.evaluation import cloze_questions, evaluate_demo
+from pipelines.engine.run import RunOptions
 from pipelines.evaluation.documents import Document
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipelines.core.errors import UsageError
 from pipelines.demo import pages, submissions
 from pipelines.demo.corpus import write_demo_corpus
 from pipelines.demo.web import demo_web
+from pipelines.errors import UsageError
 from webtext_cli.commands.demo import command as demo_command
 
 

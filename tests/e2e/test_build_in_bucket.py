@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core import storage
+from pipelines import storage
 from pipelines.demo.corpus import write_demo_corpus
 from pipelines.demo.pages import MIRROR_HOST, TOPICS_HOST, demo_routes
 from pipelines.demo.web import demo_web

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import api
-from pipelines.core.manifest import read_manifest
 from pipelines.demo.pages import demo_routes
+from pipelines.engine.manifest import read_manifest
 from pipelines.pipeline import PIPELINE, StageSpec
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "webtext.py"

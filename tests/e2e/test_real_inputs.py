@@ -14,7 +14,7 @@ import pytest
 import small_web
 
 from benchmarks.extractor.pages import read_benchmark, word_f1
-from pipelines.core.compression import open_decompressed
+from pipelines.storage.compression import open_decompressed
 from webtext_cli.main import main
 
 Command = Callable[..., dict[str, Any]]

@@ -61,7 +61,7 @@ def test_the_wheel_contains_both_packages_and_the_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert wheel.name.startswith("webtext_kit-")
     assert "webtext_cli/main.py" in names
-    assert "pipelines/core/storage.py" in names
+    assert "pipelines/storage/files.py" in names
     templates = [path for path in (_REPOSITORY / "pipelines" / "reports" / "templates").iterdir() if path.is_file()]
     assert {f"pipelines/reports/templates/{path.name}" for path in templates} <= set(names)
     assert "pipelines/_data/wikipedia-domains.txt" in names

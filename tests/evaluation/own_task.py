@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.stage import evaluate

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from small_model import write_model
 
-from pipelines.core.format import format_count
 from pipelines.evaluation import stage
+from pipelines.format import format_count
 from webtext_cli.main import main
 
 

@@ -16,11 +16,11 @@ import pytest
 from own_task import own_task, run_task, value_of
 from small_model import END, byte_tokenizer, encode, plain_log_probs, write_model
 
-from pipelines.core.document_split import hash_key
-from pipelines.core.errors import ChangedRunError, InputError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.documents import DocumentOptions, Documents
 from pipelines.evaluation.protocols import parse_tasks
+from pipelines.records.document_split import hash_key
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 

@@ -13,8 +13,8 @@ import pytest
 from own_task import run_task
 from small_model import write_model
 
-from pipelines.core.errors import ChangedRunError, InputError, WebtextError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.evaluation import task_run
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from small_model import END, VOCABULARY, byte_tokenizer
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.records import Record, check_template, read_records

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 from pipelines.evaluation import metrics
 from pipelines.evaluation.metrics import (
     Bleu,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.records import Record

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from small_model import write_model
 
-from pipelines.core.errors import InputError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError
 from pipelines.evaluation import task_run
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.encoding import Encoder, ModelFacts

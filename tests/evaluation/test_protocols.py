@@ -11,13 +11,13 @@ import pytest
 from own_task import run_task
 from small_model import write_model
 
-from pipelines.core.errors import InputError, UsageError
+from pipelines.benchmark_sets import hub
+from pipelines.benchmark_sets.registry import Entry, find_entry
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation import protocols
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names
 from pipelines.evaluation.records import read_records
-from pipelines.stages.overlap_report import hub
-from pipelines.stages.overlap_report.registry import Entry, find_entry
 from webtext_cli.main import main
 
 # The texts of these are not on the hub, or are the corpus's own.

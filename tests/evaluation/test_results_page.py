@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_model import write_model
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.evaluation.results_page import read_results
 from pipelines.reports.evaluation import format_figure, metric_title, render_evaluation_page
 from webtext_cli.main import main

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.evaluation.scoring import Request, Scorer
 from pipelines.model.device import device_config
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize

@@ -14,7 +14,7 @@ import pytest
 from own_task import own_task, run_task, value_of
 from small_model import byte_tokenizer, encode, plain_log_probs, plain_next_token, write_model
 
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.evaluation.metrics import best_threshold, roc_area, rouge_scores
 from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.records import Record

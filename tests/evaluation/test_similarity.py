@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from own_task import own_task, run_task, value_of
 from small_model import END, VOCABULARY, encode, write_model
 
-from pipelines.core.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.protocols import read_protocol
 from pipelines.evaluation.scoring import Scorer
 from pipelines.model.device import device_config

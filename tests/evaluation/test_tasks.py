@@ -24,7 +24,7 @@ from small_model import (
     write_model,
 )
 
-from pipelines.core.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.tasks.perplexity import Perplexity, PerplexityOptions

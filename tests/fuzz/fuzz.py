@@ -102,7 +102,7 @@ def fixed_inputs(target: Target) -> list[bytes]:
 
 def check(target: Target, data: bytes, folder: Path, must_accept: bool = False) -> None:
     """Run a target on an input; raise if the outcome is not acceptable."""
-    from pipelines.core.errors import TaskError, WebtextError
+    from pipelines.errors import TaskError, WebtextError
 
     written, memory = os.fstat(2).st_size, _peak_memory()
     faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)

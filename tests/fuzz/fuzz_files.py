@@ -42,7 +42,7 @@ def _add_parquet(name: str, read: Callable[[str], object], changed: str, columns
 
 
 def _scrape(path: str) -> None:
-    from pipelines.core.run import RunOptions
+    from pipelines.engine.run import RunOptions
     from pipelines.stages.scrape.config import ScrapeConfig
     from pipelines.stages.scrape.stage import scrape
 
@@ -53,14 +53,14 @@ def _scrape(path: str) -> None:
 
 
 def _read_urls(path: str) -> None:
-    from pipelines.core.url_lists import read_urls
+    from pipelines.records.url_lists import read_urls
 
     for row in read_urls(path):
         assert row is None or isinstance(row, str) or row.line
 
 
 def _read_archive(path: str) -> None:
-    from pipelines.core.inputs import InputFile
+    from pipelines.records.inputs import InputFile
     from pipelines.stages.extract.pages import read_pages
 
     for page in read_pages(InputFile(path, os.path.getsize(path))):
@@ -68,8 +68,8 @@ def _read_archive(path: str) -> None:
 
 
 def _read_documents(path: str) -> None:
-    from pipelines.core import inputs
-    from pipelines.core.drops import Drops
+    from pipelines.records import inputs
+    from pipelines.records.drops import Drops
 
     for shard in inputs.open_documents(path).shards:
         inputs.document_schema(shard)
@@ -78,7 +78,7 @@ def _read_documents(path: str) -> None:
 
 
 def _read_examples(path: str) -> None:
-    from pipelines.stages.overlap_report.benchmarks import parse_benchmarks, read_example_batches
+    from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
 
     [benchmark] = parse_benchmarks([f"a={path}"])
     for example in ("auto", "line", "paragraph", "document"):
@@ -87,14 +87,14 @@ def _read_examples(path: str) -> None:
 
 
 def _read_scores(path: str) -> None:
-    from pipelines.stages.overlap_report.benchmarks import Benchmark
+    from pipelines.benchmark_sets.benchmarks import Benchmark
     from pipelines.stages.overlap_report.scores import parse_scores, read_scores
 
     read_scores(parse_scores([f"a={path}"], [Benchmark("a", None, "text", ())]), {"a": 4})
 
 
 def _add_up_counts(path: str) -> None:
-    from pipelines.core.run import RunOptions
+    from pipelines.engine.run import RunOptions
     from pipelines.stages.train_bpe.config import TrainBpeConfig
     from pipelines.stages.train_bpe.stage import train_bpe
 

@@ -53,7 +53,7 @@ def _new_folder() -> Path:
 
 
 def _options() -> Any:
-    from pipelines.core.run import RunOptions
+    from pipelines.engine.run import RunOptions
 
     return RunOptions()
 
@@ -64,8 +64,9 @@ def _options() -> Any:
 @functools.cache
 def _corpus() -> Path:
     """Return a corpus with a finished `extract`, as another stage reads it, and an unfinished run of `dedup`."""
-    from pipelines.core import manifest, shards
-    from pipelines.core.records import DOCUMENT_SCHEMA
+    from pipelines.engine import manifest
+    from pipelines.records import shards
+    from pipelines.records.schemas import DOCUMENT_SCHEMA
 
     corpus = _new_folder()
     with shards.write_shard(str(corpus / "extract"), "documents-00000.parquet", DOCUMENT_SCHEMA) as shard:
@@ -80,8 +81,8 @@ def _corpus() -> Path:
 
 def _read_corpus(corpus: str) -> None:
     from pipelines.build import status
-    from pipelines.core import inputs
-    from pipelines.core.drops import Drops
+    from pipelines.records import inputs
+    from pipelines.records.drops import Drops
 
     status(corpus, verify=True)
     for shard in inputs.open_documents(f"{corpus}/extract").shards:
@@ -103,8 +104,8 @@ def _resume(folder: str, stop: bool = False) -> None:
     """Run a stage of two tasks, or resume it; with `stop`, interrupt it after the first."""
     import dataclasses
 
-    from pipelines.core import shards
-    from pipelines.core.run import Stage, TaskResult, stage_run
+    from pipelines.engine.run import Stage, TaskResult, stage_run
+    from pipelines.records import shards
 
     @dataclasses.dataclass(frozen=True)
     class NoOptions:
@@ -133,8 +134,9 @@ def _fetched() -> Path:
     """Return the folder of a finished `fetch` with one page."""
     import datetime as dt
 
-    from pipelines.core import manifest, shards
-    from pipelines.core.records import PAGE_SCHEMA
+    from pipelines.engine import manifest
+    from pipelines.records import shards
+    from pipelines.records.schemas import PAGE_SCHEMA
 
     folder = _new_folder()
     row = {
@@ -154,7 +156,7 @@ def _fetched() -> Path:
 
 
 def _read_fetched(folder: str) -> None:
-    from pipelines.core import inputs
+    from pipelines.records import inputs
     from pipelines.stages.extract.pages import read_pages
     from pipelines.stages.extract.sources import FetchedShard
 
@@ -182,7 +184,7 @@ def _form(*names: str) -> Path:
 def _read_tokenizer(folder: str) -> None:
     import pyarrow as pa
 
-    from pipelines.core.errors import InputError
+    from pipelines.errors import InputError
     from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
     from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
 
@@ -252,7 +254,7 @@ def _model() -> Path:
     """Return a GPT-2 of 1 layer as `webtext export` writes it, but without a manifest."""
     import torch
 
-    from pipelines.core import storage
+    from pipelines import storage
     from pipelines.model.io.hugging_face import model_config, to_hugging_face
     from pipelines.model.io.tensor_files import write_tensors
     from pipelines.model.network.gpt2 import GPT2, Architecture
@@ -300,7 +302,7 @@ def _training() -> Path:
     """Return the folder of an unfinished training, with a checkpoint."""
     import torch
 
-    from pipelines.core import storage
+    from pipelines import storage
     from pipelines.model.network.gpt2 import GPT2, Architecture
     from pipelines.model.training.checkpoint import save_checkpoint
 

@@ -56,7 +56,7 @@ _FAILING = """
 import ctypes, pathlib, sys, time
 sys.path.insert(0, {folder!r})
 import fuzz, fuzz_targets
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 
 def raises(data, folder):
     raise KeyError("bug")

@@ -18,7 +18,7 @@ import torch._dynamo  # noqa: F401 - as the training: before the forks, each of 
 from small_training import train_small
 
 import pipelines.stages.pretrain.training  # noqa: F401
-from pipelines.core import storage
+from pipelines import storage
 
 
 def train_and_die(tokens: str, output: str, kind: str, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from small_training import train_small
 
-from pipelines.core.machine import peak_bytes, resident_bytes
+from pipelines.engine.machine import peak_bytes, resident_bytes
 
 if __name__ == "__main__":
     tokens, output, *sets = sys.argv[1:]

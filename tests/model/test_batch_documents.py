@@ -15,11 +15,11 @@ import pytest
 from token_folder import END_OF_TEXT, encode, write_token_folder
 from tokenizers import Tokenizer
 
-from pipelines.core import shards
-from pipelines.core.errors import DamagedShardError, InputError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import DamagedShardError, InputError
 from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, describe_blocks
 from pipelines.model.training.data import TokenFolder, open_tokens
+from pipelines.records import shards
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from webtext_cli.tables.batch import print_batch

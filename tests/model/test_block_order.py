@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 
-from pipelines.core.errors import DamagedShardError, InputError
+from pipelines.errors import DamagedShardError, InputError
 from pipelines.model.training.data import BlockOrder, Split, open_tokens, spread_evenly, token_bytes
 
 

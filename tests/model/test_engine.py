@@ -11,8 +11,8 @@ from small_training import SMALL, train_small
 from tokenizers import Tokenizer
 from training_run import StopsAtStep, contents, metrics
 
-from pipelines.core.errors import ChangedRunError, InputError, UsageError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.device import device_config, select_device
 from pipelines.model.training.engine import run_or_disable_compilation
 from pipelines.model.training.job import is_compiled

@@ -17,9 +17,9 @@ from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from training_run import StopsAtStep
 
-from pipelines.core.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
-from pipelines.core.manifest import read_manifest
-from pipelines.core.run import RunOptions
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, DamagedShardError, InputError, WebtextError
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import generate
 from pipelines.model.io import export as export_module

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.resources import data_path
 from pipelines.model.diagnostics.flops import flops_per_token, peak_flops, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
+from pipelines.storage.resources import data_path
 
 SIZES = [("gpt2", 0.860), ("gpt2-medium", 2.431), ("gpt2-large", 5.210), ("gpt2-xl", 10.289)]
 

@@ -17,8 +17,8 @@ import torch
 from nanogpt_model import SIZES, nanogpt_logits, nanogpt_weights, save_nanogpt
 from tokenizers import Tokenizer
 
-from pipelines.core.errors import DamagedShardError, InputError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import DamagedShardError, InputError
 from pipelines.model.io.export import ExportConfig, export
 from pipelines.model.io.hugging_face import model_config, to_hugging_face
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights

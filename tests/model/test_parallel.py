@@ -13,8 +13,8 @@ import pytest
 import safetensors.numpy
 from two_processes import Stops, config
 
-from pipelines.core.errors import UsageError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.job import is_sharded
 from pipelines.model.training.parallel import World, torchrun_world

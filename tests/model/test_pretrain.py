@@ -17,9 +17,9 @@ from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents, metrics
 
-from pipelines.core.errors import InputError, UsageError, WebtextError
-from pipelines.core.manifest import read_manifest
-from pipelines.core.run import RunOptions
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError, UsageError, WebtextError
 
 
 def test_the_folder_has_the_files_of_the_manifest(trained: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from benchmark_scripts import load_script, run_script
 from tokenizers import Tokenizer
 
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
 from pipelines.model.network.gpt2 import GPT2, Architecture
 from pipelines.model.training.data import open_tokens
 from pipelines.stages.tokenize.config import TokenizeConfig

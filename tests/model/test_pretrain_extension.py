@@ -10,8 +10,8 @@ import pytest
 from small_training import SMALL, train_small
 from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents, metrics
 
-from pipelines.core.errors import ChangedRunError, InputError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.optimizer import learning_rate
 from pipelines.model.training.recipe import make_recipe

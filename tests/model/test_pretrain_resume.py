@@ -14,8 +14,8 @@ from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents
 
-from pipelines.core.errors import ChangedRunError, DamagedShardError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, DamagedShardError
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.model.network.gpt2 import Architecture, empty_model
 from pipelines.model.training.optimizer import learning_rate, make_optimizer
 from pipelines.model.training.recipe import PRESETS, Recipe, make_recipe, read_preset

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.errors import ChangedRunError, DamagedFileError, InputError
-from pipelines.core.run import RunOptions
+from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, DamagedFileError, InputError
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.prompts import read_prompts
 from pipelines.model.inference.samples_file import write_samples
 from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate
-from pipelines.stages.overlap_report.benchmarks import parse_benchmarks, read_example_batches
 from webtext_cli.main import main
 
 PROMPTS = ["the cat", "", "a dog"]

@@ -16,8 +16,8 @@ from small_training import train_small
 from tokenizers import Tokenizer
 from training_run import StopsAtStep
 
-from pipelines.core.errors import DamagedShardError, InputError, UsageError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import DamagedShardError, InputError, UsageError
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import Sample, generate, next_tokens, sample_tokens
 from pipelines.model.io.model_folder import open_model

@@ -10,8 +10,8 @@ import pytest
 from small_training import SMALL, train_small
 from training_run import StopsAtStep, contents, metrics
 
-from pipelines.core.errors import ChangedRunError, UsageError, WebtextError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, UsageError, WebtextError
 from pipelines.model.diagnostics import spikes
 from pipelines.model.diagnostics.spikes import SpikeDetector
 from pipelines.model.training import trainer

@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from pipelines.core.errors import InputError, WebtextError
+from pipelines.errors import InputError, WebtextError
 from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, shard_like, write_tensors
 
 TENSORS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 from pipelines.model.diagnostics import tensorboard
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 

@@ -16,7 +16,7 @@ from small_training import SMALL
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 from pipelines.model.diagnostics.estimate import Estimate, check_resources, describe_estimate, estimate_training
 from pipelines.model.network import LOGITS_AT_ONCE
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize

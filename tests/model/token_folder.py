@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipelines.core import shards
-from pipelines.core.run import RunOptions, Stage, TaskResult, stage_run
+from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
+from pipelines.records import shards
 
 END_OF_TEXT = "<|endoftext|>"
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.progress import Silent
+from pipelines.progress import Silent
 
 BATCH_TOKENS = 64
 

@@ -13,9 +13,9 @@ import torch.distributed.fsdp
 from small_training import SMALL
 from two_ranks import run_ranks
 
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
 from pipelines.model.training.parallel import process_group, torchrun_world
+from pipelines.progress import Silent
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 from pipelines.stages.pretrain.training import run_worker_rank

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.core import shards
-from pipelines.core.manifest import Identity, Manifest, ShardEntry, write_manifest
-from pipelines.core.progress import Silent
+from pipelines.engine.manifest import Identity, Manifest, ShardEntry, write_manifest
+from pipelines.progress import Silent
 from pipelines.projection import calibration
 from pipelines.projection.calibration import Calibration, Rate, calibrate
 from pipelines.projection.projection import Resources, StageProjection, project, simulate_crawl, total_disk
 from pipelines.projection.workload import Workload, webtext
+from pipelines.records import shards
 from pipelines.stages.fetch.config import FetchConfig
 from webtext_cli.main import main
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pipelines.core import manifest, shards
-from pipelines.core.executor import make_executor
-from pipelines.core.manifest import FileEntry
-from pipelines.core.progress import Silent
-from pipelines.core.records import LINK_SCHEMA, PAGE_SCHEMA
-from pipelines.core.run import RunOptions
+from pipelines.engine import manifest
+from pipelines.engine.executor import make_executor
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import RunOptions
+from pipelines.progress import Silent
+from pipelines.records import shards
+from pipelines.records.schemas import LINK_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.core import machine
-from pipelines.core.errors import InputError
+from pipelines.engine import machine
+from pipelines.errors import InputError
 from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
 from pipelines.tokenizers.formats import parse_tokenizer, read_tokenizer
 

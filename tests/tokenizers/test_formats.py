@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
 from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.tokenizers.formats import (
     end_of_text_id,
     parse_tokenizer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pipelines.core.format import format_bytes
+from pipelines.format import format_bytes
 from webtext_cli.console import print_table, say
 from webtext_cli.options import corpus_option, debug_option
 

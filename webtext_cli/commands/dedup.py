@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.dedup.config import DedupConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from pipelines.core.format import format_duration
-from pipelines.core.run import Summary
+from pipelines.engine.run import Summary
+from pipelines.format import format_duration
 from webtext_cli.console import make_progress, say
 from webtext_cli.options import Shared, stage_options
 
@@ -36,8 +36,8 @@ def command(shared: Shared) -> None:
       webtext demo
       webtext demo --corpus my-demo
     """
+    from pipelines import storage
     from pipelines.build import CorpusConfig, build
-    from pipelines.core import storage
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
     from pipelines.model.requirements import require_torch

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from pipelines.core.config import make_config
-from pipelines.core.errors import InputError
-from pipelines.core.progress import Silent
-from pipelines.core.run import RunOptions
-from pipelines.core.storage import join
+from pipelines.engine.config import make_config
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError
 from pipelines.evaluation.config import EvaluateConfig
+from pipelines.progress import Silent
+from pipelines.storage import join
 from webtext_cli.console import make_progress, say
 from webtext_cli.options import (
     check_disjoint,

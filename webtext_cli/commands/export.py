@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pipelines.core.run import RunOptions
-from pipelines.core.storage import join
+from pipelines.engine.run import RunOptions
+from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import corpus_option, debug_option, json_option
 

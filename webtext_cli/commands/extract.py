@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from pipelines import storage
 from pipelines.build import CorpusConfig
-from pipelines.core import storage
 from pipelines.stages.extract.config import ExtractConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_options, stage_config, stage_options

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.filter.config import FilterConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_options, stage_config, stage_options
@@ -86,7 +86,7 @@ def command(
     rules, quality_model = rules or paths.get("rules"), quality_model or paths.get("quality_model")
     documents, options = shared.input_of("filter"), shared.run_options()
     if explain or dry_run:
-        from pipelines.core.inputs import open_configured
+        from pipelines.records.inputs import open_configured
         from pipelines.stages.filter import explain as without_writing
 
         document_filter = DocumentFilter.open(config, rules, quality_model)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.core import storage
-from pipelines.core.config import make_config
-from pipelines.core.run import RunOptions
+from pipelines import storage
+from pipelines.engine.config import make_config
+from pipelines.engine.run import RunOptions
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.prompts import read_prompts
 from webtext_cli.console import make_progress, print_summary

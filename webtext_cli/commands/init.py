@@ -19,9 +19,9 @@ def command(folder: str) -> None:
     Example:
       webtext init my-corpus
     """
-    from pipelines.core import storage
-    from pipelines.core.config import CONFIG_FILE
-    from pipelines.core.errors import UsageError
+    from pipelines import storage
+    from pipelines.engine.config import CONFIG_FILE
+    from pipelines.errors import UsageError
     from pipelines.template import config_template
 
     path = storage.join(folder, CONFIG_FILE)

@@ -63,7 +63,7 @@ def command(shared: Shared, merge: tuple[str, ...], **flags: Any) -> None:
 
 def _check_option_conflicts(shared: Shared, flags: dict[str, Any]) -> None:
     """Raise UsageError for --input, and for options that a merge takes from the indexes."""
-    from pipelines.core.errors import UsageError
+    from pipelines.errors import UsageError
 
     if shared.input:
         raise UsageError("--input and --merge exclude each other: merging does not read documents")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
@@ -69,7 +69,7 @@ def command(
       webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity --self-test
       webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """
-    from pipelines.core import storage
+    from pipelines import storage
     from pipelines.stages.overlap_report.layout import REPORT
     from pipelines.stages.overlap_report.stage import overlap_report
 

@@ -103,11 +103,11 @@ def command(
     """
     import dataclasses
 
+    from pipelines import storage
     from pipelines.build import CorpusConfig
-    from pipelines.core import storage
-    from pipelines.core.errors import UsageError
-    from pipelines.core.executor import default_workers
-    from pipelines.core.machine import available_memory_bytes
+    from pipelines.engine.executor import default_workers
+    from pipelines.engine.machine import available_memory_bytes
+    from pipelines.errors import UsageError
     from pipelines.projection import workload
     from pipelines.projection.calibration import calibrated
     from pipelines.projection.projection import Resources, project, simulate_crawl

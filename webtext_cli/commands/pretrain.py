@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.model.requirements import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, config_options, stage_config, stage_options

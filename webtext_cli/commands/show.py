@@ -41,9 +41,9 @@ def command(
       webtext show --dropped near_duplicate --random 5 --seed 7
       webtext show --domain nytimes.com --where "words > 5000" --limit 2
     """
-    from pipelines.core.errors import UsageError
     from pipelines.corpus.documents import Choice, choose_documents
     from pipelines.corpus.tables import CorpusTables
+    from pipelines.errors import UsageError
     from webtext_cli.tables.corpus import print_documents
 
     if documents and (random or domain or where or dropped):

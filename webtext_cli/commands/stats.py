@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pipelines.core import storage
+from pipelines import storage
 from webtext_cli.console import say
 from webtext_cli.options import corpus_option, debug_option, json_option
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import click
 
+from pipelines import storage
 from pipelines.build import StageStatus, status
-from pipelines.core import storage
-from pipelines.core.format import format_bytes, format_count, format_duration, format_quantity
-from pipelines.core.run_record import LiveProgress
+from pipelines.engine.run_record import LiveProgress
+from pipelines.format import format_bytes, format_count, format_duration, format_quantity
 from webtext_cli.console import format_done, print_table, say
 from webtext_cli.options import corpus_option, debug_option, json_option
 

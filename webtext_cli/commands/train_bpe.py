@@ -47,7 +47,7 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
       webtext train-bpe -i docs.jsonl.zst -o my-tokenizer --vocab-size 8192
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
-    from pipelines.core.errors import UsageError
+    from pipelines.errors import UsageError
     from pipelines.stages.train_bpe.stage import report_card, train_bpe
     from webtext_cli.tables.tokenizer import print_report_card
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.core.format import escape_unprintable
+from pipelines.format import escape_unprintable
 from webtext_cli.console import say
 
 if TYPE_CHECKING:

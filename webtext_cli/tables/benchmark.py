@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.stages.overlap_report.registry import known_benchmarks
+from pipelines.benchmark_sets.registry import known_benchmarks
 from webtext_cli.console import say, say_wrapped
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from pipelines import storage
 from pipelines.build_plan import StagePlan
-from pipelines.core import storage
-from pipelines.core.format import format_bytes
+from pipelines.format import format_bytes
 from webtext_cli.console import say
 
 

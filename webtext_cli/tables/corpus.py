@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.format import format_bytes, format_count, format_percent, to_json
 from pipelines.corpus.explain import ABSENT, History
 from pipelines.corpus.statistics import Counts, Statistics
+from pipelines.format import format_bytes, format_count, format_percent, to_json
 from webtext_cli.console import print_table, say, shorten
 
 _INDENT = "  "

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.core.errors import WebtextError
-from pipelines.core.format import format_count, format_decimal, format_percent, plural
+from pipelines.errors import WebtextError
+from pipelines.format import format_count, format_decimal, format_percent, plural
 from webtext_cli.console import print_table, say, say_wrapped
 
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import format_count, format_number, plural
 from pipelines.evaluation.protocols import Protocol
+from pipelines.format import format_count, format_number, plural
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
     Comparison,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from pipelines.core.format import escape_unprintable, format_decimal, plural
+from pipelines.format import escape_unprintable, format_decimal, plural
 from pipelines.stages.extract.explain import ExplainedBlock, Explanation
 from webtext_cli.console import print_table, say
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipelines.core.format import escape_unprintable, format_bytes, format_percent
+from pipelines.format import escape_unprintable, format_bytes, format_percent
 from pipelines.stages.filter.explain import Explanation, Funnel
 from webtext_cli.console import print_table, say, say_wrapped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core.format import escape_unprintable, format_count, format_decimal, format_number, plural
+from pipelines.format import escape_unprintable, format_count, format_decimal, format_number, plural
 from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
     PAPER_MEAN,

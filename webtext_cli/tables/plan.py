@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from pipelines.core.format import format_bytes, format_duration, format_quantity, plural
+from pipelines.format import format_bytes, format_duration, format_quantity, plural
 from pipelines.projection.calibration import Calibration
 from pipelines.projection.crawl import Crawl
 from pipelines.projection.projection import Resources, StageProjection, total_disk

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Sequence
 
-from pipelines.core.format import escape_unprintable, plural
+from pipelines.format import escape_unprintable, plural
 from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, outcome_counts
 from pipelines.stages.scrape.link_lookup import LinkInResult
 from pipelines.stages.scrape.lint import FileReport, LintReport

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
-from pipelines.core.format import escape_unprintable, format_decimal, format_percent
+from pipelines.format import escape_unprintable, format_decimal, format_percent
 from pipelines.reports.tokenizer import describe_run
 from webtext_cli.console import print_table, say_wrapped, shorten
 

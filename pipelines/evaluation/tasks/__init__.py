@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.core.config import make_config
-from pipelines.core.errors import UsageError
+from pipelines.engine.config import make_config
+from pipelines.errors import UsageError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.protocols import TaskInput
 from pipelines.evaluation.records import check_template

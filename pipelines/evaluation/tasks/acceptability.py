@@ -6,8 +6,8 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipelines.core.config import option
-from pipelines.core.errors import InputError, UsageError
+from pipelines.engine.config import option
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.metrics import best_threshold
 from pipelines.evaluation.records import Record

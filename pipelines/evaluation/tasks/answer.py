@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pipelines.core.config import option
-from pipelines.core.errors import InputError
+from pipelines.engine.config import option
+from pipelines.errors import InputError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,

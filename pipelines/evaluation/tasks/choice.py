@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.config import option
-from pipelines.core.errors import InputError, UsageError
+from pipelines.engine.config import option
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.records import Record

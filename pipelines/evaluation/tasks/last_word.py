@@ -7,8 +7,8 @@ import functools
 import string
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.core.config import option
-from pipelines.core.errors import InputError
+from pipelines.engine.config import option
+from pipelines.errors import InputError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.records import read_records
 from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request, total

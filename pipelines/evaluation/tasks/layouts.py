@@ -9,12 +9,12 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.core import storage
-from pipelines.core.bounded import numbered_lines
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
+from pipelines import storage
+from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import Detokenizer
 from pipelines.evaluation.records import Record, is_text, read_lines, read_records
+from pipelines.storage.bounded import numbered_lines
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
 _BLANK = "XXXXX"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import storage
-from pipelines.core.config import option
-from pipelines.core.errors import InputError, UsageError
+from pipelines import storage
+from pipelines.engine.config import option
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.documents import FILE, Document, DocumentOptions, Documents, record_text
 from pipelines.evaluation.encoding import Encoder

@@ -7,8 +7,8 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.core.config import option
-from pipelines.core.errors import UsageError
+from pipelines.engine.config import option
+from pipelines.errors import UsageError
 from pipelines.evaluation.documents import DocumentOptions, Documents
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.core.config import option
-from pipelines.core.errors import UsageError
+from pipelines.engine.config import option
+from pipelines.errors import UsageError
 from pipelines.evaluation.encoding import Encoder
 from pipelines.evaluation.task import Example, ExampleTask, Metric, Output, Request
 from pipelines.evaluation.tasks.layouts import LAYOUTS, gold_number

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import InputError, translate_format_errors
+from pipelines import storage
+from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
+from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import parse_tokenizer
 
 _COLUMNS = ["id", "url", "offset", "tokens", "document_offset"]

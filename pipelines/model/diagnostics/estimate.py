@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.core.errors import WebtextError
-from pipelines.core.format import format_bytes, format_duration, format_rounded
+from pipelines.errors import WebtextError
+from pipelines.format import format_bytes, format_duration, format_rounded
 from pipelines.model.diagnostics.flops import flops_per_token, peak_flops
 from pipelines.model.network import LOGITS_AT_ONCE
 from pipelines.model.training.recipe import Recipe, parameter_count

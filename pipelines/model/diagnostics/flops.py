@@ -10,8 +10,8 @@ import functools
 import re
 import tomllib
 
-from pipelines.core import storage
-from pipelines.core.resources import data_path
+from pipelines import storage
+from pipelines.storage.resources import data_path
 
 
 def flops_per_token(parameters: int, layers: int, width: int, context: int) -> int:

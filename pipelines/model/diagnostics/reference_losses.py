@@ -7,9 +7,9 @@ import functools
 import math
 import tomllib
 
-from pipelines.core import storage
-from pipelines.core.format import format_rounded
-from pipelines.core.resources import data_path
+from pipelines import storage
+from pipelines.format import format_rounded
+from pipelines.storage.resources import data_path
 
 # Models within this ratio of parameters count as the same size: their losses differ less than those on two texts.
 _SAME_SIZE_RATIO = 1.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.errors import WebtextError
+from pipelines import storage
+from pipelines.errors import WebtextError
 
 # How TensorBoard groups the columns of `metrics.jsonl` and `timing.jsonl`.
 _TAGS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pipelines.core.bounded import MAX_LINE_BYTES, numbered_lines
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
-from pipelines.core.text_readers import replace_surrogates
+from pipelines.errors import InputError
+from pipelines.records.text_readers import replace_surrogates
+from pipelines.storage.bounded import MAX_LINE_BYTES, numbered_lines
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 _FIELDS = ("prompt", "text")
 

@@ -11,12 +11,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import read_manifest
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines import storage
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import InputError
 from pipelines.model.inference.options import SamplesConfig
 from pipelines.model.inference.sampling import Batch, Sample, Sampler
+from pipelines.records import shards
 
 _STAGE = Stage("generate", 1)
 # A part takes seconds with a small model on a CPU, minutes with the smallest GPT-2.

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipelines.core import progress
-from pipelines.core.errors import InputError, UsageError
+from pipelines import progress
+from pipelines.errors import InputError, UsageError
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import Decoder, batch_rows
 from pipelines.model.inference.options import SamplingOptions

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 
 import torch
 
-from pipelines.core import progress, shards
-from pipelines.core.config import option
-from pipelines.core.errors import InputError, WebtextError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines import progress
+from pipelines.engine.config import option
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import InputError, WebtextError
 from pipelines.model.device import reproducible
 from pipelines.model.io.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
 from pipelines.model.io.model_card import model_card
 from pipelines.model.io.model_folder import TrainedModel, is_exported, open_model
 from pipelines.model.io.tensor_files import write_tensors
 from pipelines.model.network.gpt2 import GPT2
+from pipelines.records import shards
 
 STAGE = Stage(
     "export",

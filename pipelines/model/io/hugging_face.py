@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.model.network.gpt2 import LAYER_NORM_EPSILON, Architecture
 
 _PREFIX = "transformer."

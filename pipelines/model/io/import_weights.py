@@ -15,15 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import has_manifest
+from pipelines import storage
+from pipelines.engine.manifest import has_manifest
+from pipelines.errors import InputError
 from pipelines.model.io.hugging_face import canonical_weights, from_hugging_face, merge_lines, read_config
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE, open_model
 from pipelines.model.io.tensor_files import check_weights, read_tensors
 from pipelines.model.network.gpt2 import Architecture, empty_weights
 from pipelines.model.training.checkpoint import MODEL_FILE
 from pipelines.model.training.recipe import PRESETS, read_preset
+from pipelines.records import inputs
 
 _NANOGPT_FILE = "ckpt.pt"
 _PICKLE_FILE = "pytorch_model.bin"

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from pipelines.core import inputs, storage
-from pipelines.core.errors import DamagedShardError, InputError, translate_format_errors
-from pipelines.core.manifest import has_manifest, read_manifest
+from pipelines import storage
+from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.errors import DamagedShardError, InputError, translate_format_errors
 from pipelines.model.io.hugging_face import from_hugging_face, read_config
 from pipelines.model.io.tensor_files import check_weights, load_weights, read_tensors
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, empty_weights
@@ -24,6 +24,7 @@ from pipelines.model.training.checkpoint import (
     find_checkpoints,
     read_json_lines,
 )
+from pipelines.records import inputs
 
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"

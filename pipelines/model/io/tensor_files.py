@@ -11,9 +11,9 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.errors import InputError
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int64: "I64"}
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.model.network.token_loss import summed_loss
 
 LAYER_NORM_EPSILON = 1e-5

@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 import torch
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError, translate_format_errors
-from pipelines.core.manifest import FileEntry, check_file
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry, check_file
+from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, write_tensors
 from pipelines.model.network.gpt2 import GPT2
 from pipelines.model.training.optimizer import load_optimizer, optimizer_tensors
+from pipelines.records import shards
 
 FOLDER = "checkpoints"
 MODEL_FILE = "model.safetensors"

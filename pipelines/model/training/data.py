@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
-from pipelines.core.token_description import read_token_description
+from pipelines import storage
+from pipelines.errors import InputError
+from pipelines.records import inputs
+from pipelines.tokenizers.token_description import read_token_description
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pipelines.core import progress
+from pipelines import progress
 from pipelines.model.device import accumulator_dtype
 from pipelines.model.training.data import Split, spread_evenly, token_bytes
 from pipelines.model.training.job import TrainingJob

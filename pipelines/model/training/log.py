@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.format import format_bytes, format_duration, format_percent
+from pipelines import storage
+from pipelines.errors import InputError
+from pipelines.format import format_bytes, format_duration, format_percent
 from pipelines.model.diagnostics.flops import flops_per_token, utilization
 from pipelines.model.diagnostics.reference_losses import compare_loss, nearest_references
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
+from pipelines.records import shards
 from pipelines.reports.training import render_training_page
 
 TENSORBOARD_FOLDER = "tensorboard"

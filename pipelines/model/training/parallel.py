@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.core.errors import InputError, UsageError, WebtextError
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.model.training.recipe import Recipe
 
 # Rank 0 may verify the token files, or write a checkpoint to a slow disk, while the others wait.

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.config import check_known, make_config, option
-from pipelines.core.errors import UsageError
-from pipelines.core.resources import data_names, data_path
+from pipelines import storage
+from pipelines.engine.config import check_known, make_config, option
+from pipelines.errors import UsageError
+from pipelines.storage.resources import data_names, data_path
 
 PRESETS = data_names("presets")
 _NOT_SETTABLE = ("preset", "seed", "extended_from")

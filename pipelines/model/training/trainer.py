@@ -16,10 +16,10 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.errors import WebtextError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import WebtextError
 from pipelines.model.device import reproducible, translate_memory_errors
 from pipelines.model.diagnostics.batch_documents import describe_blocks
 from pipelines.model.diagnostics.layer_norms import layer_norms
@@ -52,6 +52,7 @@ from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
 from pipelines.model.training.optimizer import learning_rate
 from pipelines.model.training.stop_signals import StopSignals
+from pipelines.records import shards
 
 _MEMORY_ADVICE = (
     "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADER, NEW, near_pairs
-from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.journal import WORK
-from pipelines.core.run import TaskResult
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
+from pipelines.records.buckets import write_buckets
 from pipelines.stages.dedup.records import (
     Corpus,
     Numbers,

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
-from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import read_bucket, write_buckets
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
+from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
 from pipelines.stages.dedup.records import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
 from pipelines.stages.dedup.report import tally_clusters

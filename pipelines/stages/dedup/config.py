@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.core.config import option
-from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.engine.config import option
+from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,17 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.shingles import SHINGLING
 from pipelines.algorithms.ngrams.hashing import word_hashes
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import write_buckets
+from pipelines.records.drops import Drops
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.records import bucket_batch, buckets_of, part_of, read_columns, work_name
 from pipelines.stages.dedup.sources import SourceShard

@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import storage
 from pipelines.algorithms.minhash.pairing import estimated_jaccard
-from pipelines.core import shards, storage
-from pipelines.core.buckets import read_bucket
-from pipelines.core.journal import WORK
+from pipelines.engine.journal import WORK
+from pipelines.records import shards
+from pipelines.records.buckets import read_bucket
 
 Numbers = npt.NDArray[np.int64]
 

@@ -17,14 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import inputs, shards, storage
-from pipelines.core.buckets import read_bucket, write_buckets
-from pipelines.core.document_filter import urls_of
-from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.run import TaskResult
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.document_filter import urls_of
+from pipelines.records.drops import Drops
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.records import Corpus, Numbers, Records, work_name
 from pipelines.stages.dedup.sources import SourceShard

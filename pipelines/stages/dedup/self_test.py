@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import storage
 from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
 from pipelines.algorithms.minhash.normal_text import text_hashes
 from pipelines.algorithms.ngrams.words import Shingling, text_ngrams, word_spans
-from pipelines.core import inputs, shards, storage
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.progress import show_progress
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError
+from pipelines.progress import show_progress
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
 from pipelines.stages.dedup.clusters import CLUSTERS
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup

@@ -14,14 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import progress, storage
 from pipelines.algorithms.minhash.bands import band_keys, choose_bands
 from pipelines.algorithms.minhash.signing import check_sample, sign
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.document_filter import group_names
-from pipelines.core.drops import Drops
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import write_buckets
+from pipelines.records.document_filter import group_names
+from pipelines.records.drops import Drops
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.paragraphs import ParagraphRemover
 from pipelines.stages.dedup.records import (

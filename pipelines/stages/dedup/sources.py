@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.inputs import DocumentShard, InputFile
-from pipelines.core.manifest import has_manifest, read_manifest
-from pipelines.core.stage import RunOptions
+from pipelines import storage
+from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.engine.stage import RunOptions
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.inputs import DocumentShard, InputFile
 from pipelines.stages.dedup.config import DedupConfig
 
 SIGNATURES = "signatures"

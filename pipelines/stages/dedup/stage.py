@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.data_card import DATA_CARD, write_data_card
-from pipelines.core.document_filter import DropReason, filter_shard
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import ShardEntry
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines import storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import ShardEntry
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines.records import inputs, shards
+from pipelines.records.data_card import DATA_CARD, write_data_card
+from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.stages.dedup.candidates import (
     count_new,
     find_candidates,

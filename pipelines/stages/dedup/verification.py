@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.minhash.pairing import jaccard_of_pairs
 from pipelines.algorithms.minhash.shingles import shingle_hashes_of, sorted_sets
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.drops import Drops
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import write_buckets
+from pipelines.records.drops import Drops
 from pipelines.stages.dedup.candidates import PAIR_SCHEMA, read_candidates
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.paragraphs import ParagraphRemover

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.inputs import StageFolder, open_stage
-from pipelines.core.manifest import require_files
+from pipelines import storage
+from pipelines.engine.manifest import require_files
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.inputs import StageFolder, open_stage
 from pipelines.stages.extract.sources import FetchedShard, Row, Source
 
 # A document's fields that come from its link. Its title may, too: if the link has changed, the page is extracted again.

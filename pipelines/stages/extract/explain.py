@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines import storage
 from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
@@ -18,15 +19,15 @@ from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
 from pipelines.algorithms.web.urls import id_of_url
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.resources import data_path
+from pipelines.errors import InputError, UsageError
+from pipelines.records import shards
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.sources import FetchedShard, Source
 from pipelines.stages.extract.stage import drop_reason, open_input
+from pipelines.storage.resources import data_path
 
 # Groups of features by their names: the first that matches, else "text".
 GROUPS = {

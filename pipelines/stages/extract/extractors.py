@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipelines import storage
 from pipelines.algorithms.web.text_repair import fix_mojibake
-from pipelines.core import storage
-from pipelines.core.resources import data_path
+from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
     from pipelines.algorithms.blocks.model import Choice

@@ -11,15 +11,15 @@ from typing import Any, BinaryIO
 
 from warcio.exceptions import ArchiveLoadFailed
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import id_of_url
-from pipelines.core import storage
-from pipelines.core.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
-from pipelines.core.compression import open_decompressed
-from pipelines.core.errors import InputError
-from pipelines.core.inputs import InputFile
+from pipelines.errors import InputError
+from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
+from pipelines.records.inputs import InputFile
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.stages.extract.earlier import EarlierShard, is_current
 from pipelines.stages.extract.sources import FetchedShard, Row, Source, rows_with_links
+from pipelines.storage.compression import open_decompressed
 
 _NO_CONTENT = PageText()
 _HTML_TYPES = ("text/html", "application/xhtml+xml")

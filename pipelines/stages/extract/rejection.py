@@ -13,9 +13,9 @@ from html import unescape
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import storage
-from pipelines.core.resources import data_path
+from pipelines.storage.resources import data_path
 
 # A title is enough for a text of at most _TINY words. One of fewer than _NEARLY_EMPTY is dropped anyway, and the rest
 # of the page tells why if it has at most _SHORT_PAGE words.

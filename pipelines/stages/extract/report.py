@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from pipelines.core import shards, storage
-from pipelines.core.manifest import FileEntry
-from pipelines.core.stage import TaskResult
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.stage import TaskResult
+from pipelines.records import shards
 from pipelines.stages.extract.child import PageText, RawPage
 from pipelines.stages.extract.extractors import SHOWN_BLOCKS, SHOWN_CHARACTERS
 from pipelines.stages.extract.pages import SourcePage

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core import shards
-from pipelines.core.errors import InputError
-from pipelines.core.inputs import InputFile
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.inputs import InputFile
 
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]

@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.compression import strip_compression
-from pipelines.core.data_card import DATA_CARD, write_data_card
-from pipelines.core.drops import Drops
-from pipelines.core.errors import UsageError
-from pipelines.core.manifest import has_manifest, read_manifest
-from pipelines.core.records import DOCUMENT_SCHEMA, DROPPED_SCHEMA
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import UsageError
+from pipelines.records import inputs, shards
+from pipelines.records.data_card import DATA_CARD, write_data_card
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.earlier import EarlierShard, contain_earlier
@@ -28,6 +28,7 @@ from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import SourcePage, read_pages
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.stages.extract.sources import FetchedShard, Row, Source
+from pipelines.storage.compression import strip_compression
 
 STAGE = Stage("extract", 5, (PAGE, DATA_CARD), grows=("pages", "links"))
 

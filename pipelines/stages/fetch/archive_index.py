@@ -25,13 +25,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import surt
 
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.records import INSTANT
-from pipelines.core.run import TaskResult
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import write_buckets
+from pipelines.records.schemas import INSTANT
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 # A link that an archive is asked for, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
 # page redirected to a `target`, the key is that of the target.

@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.run import StageRun
+from pipelines import storage
+from pipelines.engine.run import StageRun
+from pipelines.errors import InputError, UsageError
 from pipelines.stages.fetch.archive_index import open_index, surt_key
 from pipelines.stages.fetch.captures import Capture, read_record
 from pipelines.stages.fetch.config import FetchConfig

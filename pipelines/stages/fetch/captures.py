@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from warcio.bufferedreaders import ChunkedDataReader
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url
-from pipelines.core import shards, storage
-from pipelines.core.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
-from pipelines.core.errors import InputError
-from pipelines.core.text_readers import parse_instant
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
+from pipelines.records.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
 from pipelines.stages.fetch.exchange import Response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.core.config import option
+from pipelines.engine.config import option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import zlib
 
 from isal import isal_zlib
 
-from pipelines.core.archives import ISAL_ERROR
+from pipelines.records.archives import ISAL_ERROR
 from pipelines.stages.fetch.outcomes import Failure
 
 ACCEPT_ENCODING = "gzip, deflate"

@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import progress, storage
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
 from pipelines.stages.fetch.exchange import Exchange

@@ -18,8 +18,8 @@ from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import LocationValueError
 
-from pipelines.core.errors import exception_chain
-from pipelines.core.retry import is_retryable_status, requested_wait_s
+from pipelines.engine.retry import is_retryable_status, requested_wait_s
+from pipelines.errors import exception_chain
 from pipelines.stages.fetch.addresses import PrivateAddressError
 from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding
 from pipelines.stages.fetch.outcomes import Failure

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import ChangedRunError
-from pipelines.core.format import plural
-from pipelines.core.inputs import StageFolder, open_stage
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, require_files
-from pipelines.core.records import PAGE_SCHEMA
-from pipelines.core.run import StageRun, TaskResult
+from pipelines import storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry, require_files
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import ChangedRunError
+from pipelines.format import plural
+from pipelines.records import shards
+from pipelines.records.inputs import StageFolder, open_stage
+from pipelines.records.schemas import PAGE_SCHEMA
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.links import LinkShard, read_links

@@ -9,14 +9,15 @@ import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
-from pipelines.core import inputs, storage
-from pipelines.core.compression import strip_compression
-from pipelines.core.errors import InputError
-from pipelines.core.inputs import InputFile
-from pipelines.core.journal import is_unfinished
-from pipelines.core.manifest import has_manifest
-from pipelines.core.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
+from pipelines.engine.journal import is_unfinished
+from pipelines.engine.manifest import has_manifest
+from pipelines.errors import InputError
+from pipelines.records import inputs
+from pipelines.records.inputs import InputFile
+from pipelines.records.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
+from pipelines.storage.compression import strip_compression
 
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 1 << 20

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import read_bucket
-from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
-from pipelines.core.run import StageRun, TaskResult
+from pipelines import progress, storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.buckets import read_bucket
 from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, IndexPart, join_index, write_wanted
 from pipelines.stages.fetch.captures import (
     Capture,

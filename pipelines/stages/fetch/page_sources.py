@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs, progress, storage
-from pipelines.core.archives import has_members, read_archive
-from pipelines.core.buckets import read_bucket, write_buckets
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import plural
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import StageRun, TaskResult
-from pipelines.core.text_readers import parse_instant
-from pipelines.core.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
+from pipelines import progress, storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import InputError, UsageError
+from pipelines.format import plural
+from pipelines.records import inputs
+from pipelines.records.archives import has_members, read_archive
+from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.text_readers import parse_instant
+from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
 from pipelines.stages.fetch.archive_index import ROW_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
@@ -41,6 +41,7 @@ from pipelines.stages.fetch.lookups import Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.visit import REDIRECTS, page_failure
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 _BATCH_ROWS = 4096
 # The index has 1, 16 or 256 buckets, by the size of the input.

@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.format import format_bytes
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import NEXT, FileEntry
-from pipelines.core.run import TaskResult
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import NEXT, FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.format import format_bytes
+from pipelines.records import shards
 from pipelines.stages.fetch.outcomes import LIVE, OK
 
 PAGE, TABLES = "report.html", "report.json"

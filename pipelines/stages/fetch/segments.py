@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import storage
-from pipelines.core.errors import WebtextError
-from pipelines.core.records import INSTANT
+from pipelines import storage
+from pipelines.errors import WebtextError
+from pipelines.records.schemas import INSTANT
 from pipelines.stages.fetch.outcomes import Outcome
 
 # A segment ends when any of these is reached. Only then is it safe from a loss of power, or in an object store at all.

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import WebtextError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.records import DROPPED_SCHEMA, PAGE_SCHEMA
-from pipelines.core.run import TaskResult
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import WebtextError
+from pipelines.records import shards
+from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.fetch.outcomes import LIVE, OK
 from pipelines.stages.fetch.report import write_tally
 from pipelines.stages.fetch.segments import SEGMENT_SCHEMA, Segment, latest_outcomes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pipelines.core import progress, storage
-from pipelines.core.config import check_known
-from pipelines.core.errors import InputError, UsageError, WebtextError
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import check_file, has_manifest, read_entry, read_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines import progress, storage
+from pipelines.engine.config import check_known
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import check_file, has_manifest, read_entry, read_manifest
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.stages.fetch.archives import archives_input, ask_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent

@@ -29,8 +29,8 @@ from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConn
 from urllib3.util.connection import allowed_gai_family
 from urllib3.util.ssl_ import create_urllib3_context
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError
+from pipelines import storage
+from pipelines.errors import InputError
 from pipelines.stages.fetch.addresses import PrivateAddressError, is_public, literal_address
 
 _CONNECT_TIMEOUT_S = 10.0

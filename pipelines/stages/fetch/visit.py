@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from requests.cookies import RequestsCookieJar
 
-from pipelines.core.errors import WebtextError
-from pipelines.core.retry import RetryPolicy, is_retryable_status
+from pipelines.engine.retry import RetryPolicy, is_retryable_status
+from pipelines.errors import WebtextError
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary

@@ -17,12 +17,12 @@ from typing import Any
 
 import requests
 
-from pipelines.core import progress
-from pipelines.core.errors import WebtextError, exception_chain
-from pipelines.core.format import plural
-from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
-from pipelines.core.run import StageRun, TaskResult
-from pipelines.core.text_readers import parse_instant
+from pipelines import progress
+from pipelines.engine.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import WebtextError, exception_chain
+from pipelines.format import plural
+from pipelines.records.text_readers import parse_instant
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs
-from pipelines.core.document_filter import urls_of
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
+from pipelines.records import inputs
+from pipelines.records.document_filter import urls_of
+from pipelines.records.drops import Drops
 from pipelines.stages.filter.rules import OTHER_REASONS, Rule
 from pipelines.stages.filter.stage import DocumentFilter
 

@@ -32,14 +32,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import storage
 from pipelines.algorithms.ngrams import hashing
-from pipelines.core import inputs, storage
-from pipelines.core.document_split import document_keys, hash_keys
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.progress import Progress, show_progress
-from pipelines.core.stage import RunOptions
-from pipelines.core.text_columns import slices_within, text_arrays
+from pipelines.engine.stage import RunOptions
+from pipelines.errors import InputError, UsageError
+from pipelines.progress import Progress, show_progress
+from pipelines.records import inputs
+from pipelines.records.document_split import document_keys, hash_keys
+from pipelines.records.drops import Drops
+from pipelines.records.text_columns import slices_within, text_arrays
 
 ALPHA = 9.0
 DOCUMENTS = 50_000

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import shards, storage
-from pipelines.core.document_filter import DropReason, urls_of
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
+from pipelines.records.document_filter import DropReason, urls_of
 from pipelines.stages.filter.rules import Rule
 
 PAGE, TABLES = "report.html", "report.json"

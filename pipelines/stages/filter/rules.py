@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
 from pipelines.algorithms.quality.statistics import STATISTICS, describe
-from pipelines.core import storage
-from pipelines.core.config import check_known
-from pipelines.core.document_filter import DropReason, json_fields
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.resources import data_names, data_path
+from pipelines.engine.config import check_known
+from pipelines.errors import InputError, UsageError
+from pipelines.records.document_filter import DropReason, json_fields
+from pipelines.storage.resources import data_names, data_path
 
 # What stands before the name of a user's function, which may be that of a statistic.
 _OWN = "own."

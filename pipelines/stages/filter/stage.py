@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import inputs
-from pipelines.core.config import check_known
-from pipelines.core.data_card import DATA_CARD, write_data_card
-from pipelines.core.document_filter import DropReason, filter_shard
-from pipelines.core.document_split import document_keys
-from pipelines.core.errors import UsageError
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.config import check_known
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import UsageError
+from pipelines.records import inputs
+from pipelines.records.data_card import DATA_CARD, write_data_card
+from pipelines.records.document_filter import DropReason, filter_shard
+from pipelines.records.document_split import document_keys
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Sequence
 
 from pipelines.algorithms.bloom.file_format import Header
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.ngram_filter import FilterFolder, open_filter_folder
-from pipelines.core.run import TaskResult
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError, UsageError
+from pipelines.records.ngram_filter import FilterFolder, open_filter_folder
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
 # The fields of the header that must be equal, and the options that set them.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pipelines import progress, storage
 from pipelines.algorithms.bloom.blocked import (
     BLOCK_BITS,
     BLOCK_BYTES,
@@ -28,13 +29,13 @@ from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, write_h
 from pipelines.algorithms.bloom.sizing import FilterSize
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Normalization, describe
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.ngram_filter import BLOCKED, DESCRIPTION, INDEX, PIECE_BLOCKS, read_pieces
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
+from pipelines.records.ngram_filter import BLOCKED, DESCRIPTION, INDEX, PIECE_BLOCKS, read_pieces
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
 SEED = 0

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from pipelines import progress, storage
 from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
 from pipelines.algorithms.ngrams.words import describe, text_ngrams
-from pipelines.core import inputs, progress, storage
-from pipelines.core.drops import Drops
-from pipelines.core.errors import WebtextError
-from pipelines.core.format import format_bytes
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.ngram_filter import INDEX, PYBLOOM_LIVE, read_pybloom
-from pipelines.core.run import StageRun, TaskResult
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import WebtextError
+from pipelines.format import format_bytes
+from pipelines.records import inputs
+from pipelines.records.drops import Drops
+from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE, read_pybloom
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import write_description
 from pipelines.stages.overlap_index.sketch import NgramCounts

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipelines import progress, storage
 from pipelines.algorithms.bloom import hyperloglog
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
 _SKETCH = ".sketch"

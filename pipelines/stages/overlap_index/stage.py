@@ -11,14 +11,15 @@ import time
 import unicodedata
 from collections.abc import Sequence
 
+from pipelines import storage
 from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header
 from pipelines.algorithms.bloom.sizing import FilterSize, size_for
 from pipelines.algorithms.ngrams import hashing
-from pipelines.core import inputs, storage
-from pipelines.core.errors import UsageError, WebtextError
-from pipelines.core.format import format_bytes, format_duration, plural
-from pipelines.core.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, result_files, stage_run
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, result_files, stage_run
+from pipelines.errors import UsageError, WebtextError
+from pipelines.format import format_bytes, format_duration, plural
+from pipelines.records import inputs
+from pipelines.records.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE, STAGE_NAME
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.merging import (
     merged_config,

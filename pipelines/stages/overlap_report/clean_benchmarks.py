@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import shards, storage
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
-from pipelines.stages.overlap_report.benchmarks import Benchmark, benchmark_parts
-from pipelines.stages.overlap_report.example_files import file_kind, parquet_batches, parquet_schema
-from pipelines.stages.overlap_report.hub import hub_batches, hub_schema
+from pipelines import storage
+from pipelines.benchmark_sets.benchmarks import Benchmark, benchmark_parts
+from pipelines.benchmark_sets.example_files import file_kind, parquet_batches, parquet_schema
+from pipelines.benchmark_sets.hub import hub_batches, hub_schema
+from pipelines.engine.manifest import FileEntry
+from pipelines.errors import InputError
+from pipelines.records import shards
 from pipelines.stages.overlap_report.indexing import Flags
 from pipelines.stages.overlap_report.layout import CLEAN
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 # Hidden names, and those that look like a temporary file and would be removed.
 _UNSAFE = re.compile(r"[^\w.+-]|^\.+|\.(?=tmp-)")

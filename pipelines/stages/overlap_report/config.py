@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.core.config import option
-from pipelines.core.document_options import document_option, id_field_option, max_document_option, text_field_option
-from pipelines.core.ngram_options import NgramConfig
+from pipelines.engine.config import option
+from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.ngram_options import NgramConfig
 
 
 @dataclasses.dataclass(frozen=True)

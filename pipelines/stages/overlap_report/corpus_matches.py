@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.ngrams.overlap_counts import SOURCES
-from pipelines.core import shards
+from pipelines.records import shards
 from pipelines.stages.overlap_report.indexing import Flags
 
 _SHOWN_SOURCES = 3

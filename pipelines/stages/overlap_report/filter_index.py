@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines import progress, storage
 from pipelines.algorithms.bloom.blocked import BLOCK_BITS, Bits, contains
 from pipelines.algorithms.bloom.file_format import Header
 from pipelines.algorithms.bloom.poisson import tail_probability, upper_limit
@@ -24,12 +25,11 @@ from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import NgramIndex, ngram_text
 from pipelines.algorithms.ngrams.random_ngrams import random_ngram_text
 from pipelines.algorithms.ngrams.words import Normalization, ngrams
-from pipelines.core import progress, storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.executor import default_workers
-from pipelines.core.format import format_bytes
-from pipelines.core.machine import available_memory_bytes
-from pipelines.core.ngram_filter import FilterFolder, map_bits, open_filter_folder, read_pybloom
+from pipelines.engine.executor import default_workers
+from pipelines.engine.machine import available_memory_bytes
+from pipelines.errors import InputError, UsageError
+from pipelines.format import format_bytes
+from pipelines.records.ngram_filter import FilterFolder, map_bits, open_filter_folder, read_pybloom
 from pipelines.stages.overlap_report.indexing import Flags
 
 # 0 hits of 3 / p probes show, at 95%, that the rate is at most p.

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.manifest import FileEntry
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.records import shards
 from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
 from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark, StoredIndex, ngram_texts
 from pipelines.stages.overlap_report.layout import HITS, places_name

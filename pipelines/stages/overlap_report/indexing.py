@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.ngrams.index import NgramIndex, settings_of
 from pipelines.algorithms.ngrams.index_builder import Examples, IndexBuilder
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, count_examples
 from pipelines.algorithms.ngrams.words import Normalization
-from pipelines.core import progress, shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
+from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.layout import EXAMPLE_COUNTS, index_name, places_name
 
 _PLACES_SCHEMA = pa.schema([pa.field("place", pa.string(), nullable=False)])

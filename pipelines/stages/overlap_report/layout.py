@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.core import storage
-from pipelines.core.journal import WORK
+from pipelines import storage
+from pipelines.engine.journal import WORK
 
 REPORT, PAGE, HITS, CLEAN = "report.json", "report.html", "hits.parquet", "clean"
 

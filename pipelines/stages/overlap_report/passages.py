@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.overlap_counts import longest_runs
-from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
+from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
 from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark

@@ -10,11 +10,11 @@ import numpy as np
 
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, distribution
 from pipelines.algorithms.ngrams.words import describe
-from pipelines.core import inputs
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.manifest import FileEntry
+from pipelines.benchmark_sets.benchmarks import Benchmark
+from pipelines.engine.manifest import FileEntry
+from pipelines.errors import InputError, UsageError
+from pipelines.records import inputs
 from pipelines.reports.overlap_columns import column_values
-from pipelines.stages.overlap_report.benchmarks import Benchmark
 from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.corpus_matches import CorpusMatches

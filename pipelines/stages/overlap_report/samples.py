@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_filter import with_text
-from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.document_filter import with_text
+from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.records.drops import Drops
 from pipelines.stages.overlap_report.layout import HELD_OUT_SAMPLE, held_out_part_name
 
 SAMPLES, HELD_OUT = "samples", "held-out"

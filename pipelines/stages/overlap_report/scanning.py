@@ -11,18 +11,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import progress, storage
 from pipelines.algorithms.ngrams.index import NgramIndex, scan
 from pipelines.algorithms.ngrams.overlap_counts import SOURCES, CorpusCounts
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_filter import urls_of, with_text
-from pipelines.core.document_split import document_keys, held_out_mask, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_report.benchmarks import Benchmark, read_example_batches
+from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.document_filter import urls_of, with_text
+from pipelines.records.document_split import document_keys, held_out_mask, split_keys
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import Flags, StoredIndex, load_index, ngram_texts
 from pipelines.stages.overlap_report.layout import IGNORED, found_name, own_train_name
 

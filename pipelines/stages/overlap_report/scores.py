@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
-from pipelines.core import shards, storage
-from pipelines.core.compression import open_decompressed, strip_compression
-from pipelines.core.errors import InputError, UsageError
-from pipelines.stages.overlap_report.benchmarks import Benchmark
-from pipelines.stages.overlap_report.example_files import LINE_SUFFIXES, read_json_lines
-from pipelines.stages.overlap_report.registry import loose_name
+from pipelines.benchmark_sets.benchmarks import Benchmark
+from pipelines.benchmark_sets.example_files import LINE_SUFFIXES, read_json_lines
+from pipelines.benchmark_sets.registry import loose_name
+from pipelines.errors import InputError, UsageError
+from pipelines.records import shards
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 Metrics = dict[str, npt.NDArray[np.float64]]
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from pipelines.algorithms.ngrams.index import NgramIndex, scan, settings_of
 from pipelines.algorithms.ngrams.words import Normalization, word_spans
-from pipelines.core import inputs
-from pipelines.core.drops import Drops
-from pipelines.core.text_columns import text_arrays
-from pipelines.stages.overlap_report.benchmarks import read_example_batches
+from pipelines.benchmark_sets.benchmarks import read_example_batches
+from pipelines.records import inputs
+from pipelines.records.drops import Drops
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import IndexedBenchmark
 from pipelines.stages.overlap_report.scanning import read_corpus
 

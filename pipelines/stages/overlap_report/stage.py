@@ -11,13 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import format_bytes
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines import storage
+from pipelines.benchmark_sets.benchmarks import parse_benchmarks, separate_train_splits
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines.errors import InputError, UsageError
+from pipelines.format import format_bytes
+from pipelines.records import inputs, shards
 from pipelines.reports.overlap import render_overlap_report
-from pipelines.stages.overlap_report.benchmarks import parse_benchmarks, separate_train_splits
 from pipelines.stages.overlap_report.clean_benchmarks import clean_names
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.corpus_matches import CorpusMatches

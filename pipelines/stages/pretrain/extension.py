@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from pipelines.core import storage
-from pipelines.core.config import identity_of
-from pipelines.core.errors import ChangedRunError, InputError
-from pipelines.core.journal import OutputFolder
-from pipelines.core.manifest import NEXT, Identity, has_manifest
-from pipelines.core.run import RunOptions, Stage
+from pipelines import storage
+from pipelines.engine.config import identity_of
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import NEXT, Identity, has_manifest
+from pipelines.engine.run import RunOptions, Stage
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.model.training.checkpoint import (
     BEST_FILE,
     METRICS_FILE,

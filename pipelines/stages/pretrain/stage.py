@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.run import RunOptions, Stage, Summary
+from pipelines.engine.run import RunOptions, Stage, Summary
+from pipelines.errors import InputError, UsageError
 from pipelines.model.diagnostics.batch_documents import BatchBlock, describe_blocks
 from pipelines.model.requirements import require_torch
 from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens

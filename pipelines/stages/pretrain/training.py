@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.errors import ChangedRunError, InputError, UsageError
-from pipelines.core.manifest import NEXT
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines import storage
+from pipelines.engine.manifest import NEXT
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
 from pipelines.model.diagnostics.tensorboard import require_tensorboard

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from pipelines.core import storage
-from pipelines.core.bounded import MAX_LINE_BYTES
-from pipelines.core.compression import find_bzip2_stream, open_decompressed, read_bzip2_streams, strip_compression
-from pipelines.core.errors import InputError, WebtextError
+from pipelines import storage
+from pipelines.errors import InputError, WebtextError
+from pipelines.storage.bounded import MAX_LINE_BYTES
+from pipelines.storage.compression import find_bzip2_stream, open_decompressed, read_bzip2_streams, strip_compression
 
 _DUMP_NAME = re.compile(r"\.xml(-p\d+p\d+)?$")
 _PART_BYTES = 64 << 20

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import storage
-from pipelines.core.document_filter import DropReason
+from pipelines import storage
+from pipelines.records.document_filter import DropReason
 
 
 class MirrorSigns(NamedTuple):

@@ -16,19 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import progress, storage
 from pipelines.algorithms.ngrams import article_index
 from pipelines.algorithms.ngrams.article_index import NONE, Articles, Hashes
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Shingling
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import bucket_part, write_buckets
-from pipelines.core.document_filter import DropReason
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.run import StageRun, TaskResult, result_files
-from pipelines.core.text_columns import text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import StageRun, TaskResult, result_files
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import bucket_part, write_buckets
+from pipelines.records.document_filter import DropReason
+from pipelines.records.drops import Drops
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.remove_wikipedia.dumps import DumpPart, dump_parts, is_dump, read_articles
 
 NGRAM = 8

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.core import inputs, storage
-from pipelines.core.data_card import DATA_CARD, write_data_card
-from pipelines.core.document_filter import DropReason, filter_shard, urls_of
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.resources import data_path
-from pipelines.core.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import InputError, UsageError
+from pipelines.records import inputs
+from pipelines.records.data_card import DATA_CARD, write_data_card
+from pipelines.records.document_filter import DropReason, filter_shard, urls_of
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirror_signs
+from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
     from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource, StoredReference

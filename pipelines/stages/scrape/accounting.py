@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from pipelines.core import shards, storage
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.month_reports import MONTH_SCHEMA, MonthReport
 from pipelines.stages.scrape.partition import FileToRead

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.core.errors import InputError
-from pipelines.core.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.engine.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.errors import InputError
 from pipelines.stages.scrape.request_failures import FailureCause, RetryNotes, failure_cause, shorten
 
 USER_AGENT = "webtext/0.1"

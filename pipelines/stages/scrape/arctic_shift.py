@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
 
 Record = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.core.config import option
-from pipelines.core.resources import data_names
+from pipelines.engine.config import option
+from pipelines.storage.resources import data_names
 
 ARCTIC_SHIFT_URL = "https://arctic-shift.photon-reddit.com"
 PROFILES = data_names("profiles")

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
-from pipelines.core import shards
-from pipelines.core.config import identity_of
-from pipelines.core.errors import UsageError
-from pipelines.core.format import plural
-from pipelines.core.manifest import Identity
-from pipelines.core.run import RunOptions
+from pipelines.engine.config import identity_of
+from pipelines.engine.manifest import Identity
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
+from pipelines.format import plural
+from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.link_lookup import LinkInResult, find_link, find_scores
 from pipelines.stages.scrape.month_reports import make_month_reports, unusable_months

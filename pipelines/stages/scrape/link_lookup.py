@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import shards, storage
-from pipelines.core.format import plural
-from pipelines.core.manifest import Identity, Manifest, has_manifest, read_manifest
+from pipelines import storage
+from pipelines.engine.manifest import Identity, Manifest, has_manifest, read_manifest
+from pipelines.format import plural
+from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import SCORE_INPUT
 from pipelines.stages.scrape.submission_rows import bucket_of_domain

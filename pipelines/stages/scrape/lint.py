@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.core.errors import UsageError
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.month_reports import MonthReport, make_month_reports, unusable_months
 from pipelines.stages.scrape.submission_filter import make_filter

@@ -18,10 +18,11 @@ from typing import Any
 
 import zstandard
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.manifest import FileEntry, ShardEntry
-from pipelines.core.run import StageRun, TaskResult
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import InputError, UsageError
+from pipelines.records import shards
 from pipelines.stages.scrape.api_client import ApiClient
 from pipelines.stages.scrape.arctic_shift import (
     Record,

@@ -18,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import BucketPart, bucket_part, write_buckets
-from pipelines.core.journal import WORK
-from pipelines.core.records import LINK_SCHEMA
-from pipelines.core.run import TaskResult
+from pipelines import progress, storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
+from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
+from pipelines.records.schemas import LINK_SCHEMA
 from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
 
 # Some domains have hundreds of millions of submissions.

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import storage
-from pipelines.core.resources import data_path
+from pipelines import storage
 from pipelines.stages.scrape.submission import Submission
+from pipelines.storage.resources import data_path
 
 Counts = npt.NDArray[np.int64]
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import KARMA, PROFILES, ScrapeConfig
 from pipelines.stages.scrape.merge import distinct_by_url, link_scores
 from pipelines.stages.scrape.submission import Submission

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from pipelines.core import shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.journal import WORK
-from pipelines.core.run import TaskResult
+from pipelines import storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import TaskResult
+from pipelines.records import shards
+from pipelines.records.buckets import write_buckets
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import month_span
 from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects, count_submissions

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError
-from pipelines.core.format import plural
-from pipelines.core.manifest import ShardEntry, check_file, read_entry
-from pipelines.core.run import StageRun
+from pipelines import storage
+from pipelines.engine.manifest import ShardEntry, check_file, read_entry
+from pipelines.engine.run import StageRun
+from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.stages.scrape.partition import FileToRead
 
 PARTITIONS = "partitions"

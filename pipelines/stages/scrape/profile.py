@@ -15,13 +15,13 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.core import storage
-from pipelines.core.config import check_known
-from pipelines.core.errors import InputError
-from pipelines.core.resources import data_path
+from pipelines import storage
+from pipelines.engine.config import check_known
+from pipelines.errors import InputError
 from pipelines.stages.scrape.config import KARMA
 from pipelines.stages.scrape.rules import Rule
 from pipelines.stages.scrape.submission import Submission
+from pipelines.storage.resources import data_path
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ENDING = re.compile(r"[a-z0-9]+")

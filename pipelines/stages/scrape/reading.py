@@ -7,11 +7,11 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from pipelines.core.compression import open_decompressed
-from pipelines.core.errors import DamagedFileError
+from pipelines.errors import DamagedFileError
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import BadLineError, Submission, decode_lines, parse_line
+from pipelines.storage.compression import open_decompressed
 
 REJECT_SCHEMA = pa.schema(
     [

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.retry import RetryPolicy, requested_wait_s
+from pipelines.engine.retry import RetryPolicy, requested_wait_s
+from pipelines.errors import InputError, UsageError
 from pipelines.stages.scrape.api_client import LONGEST_WAIT_S
 from pipelines.stages.scrape.request_failures import RetryNotes, failure_cause
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.buckets import write_buckets
-from pipelines.core.errors import InputError
-from pipelines.core.format import plural
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import StageRun, TaskResult
+from pipelines import progress, storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import InputError
+from pipelines.format import plural
+from pipelines.records import shards
+from pipelines.records.buckets import write_buckets
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.months import has_fresh_scores

@@ -8,8 +8,8 @@ import ssl
 import textwrap
 from collections.abc import Callable
 
-from pipelines.core import progress
-from pipelines.core.errors import exception_chain
+from pipelines import progress
+from pipelines.errors import exception_chain
 
 # At most one note in this time, so that an hour of failures is not a thousand lines.
 _NOTE_INTERVAL_S = 30.0

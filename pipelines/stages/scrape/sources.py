@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 import zstandard
 
-from pipelines.core import storage
-from pipelines.core.compression import COMPRESSION_MAGIC, SUFFIXES, strip_compression
-from pipelines.core.errors import InputError
-from pipelines.core.folder_lock import folder_lock
-from pipelines.core.journal import JOURNAL
-from pipelines.core.manifest import MANIFEST_FILE
-from pipelines.core.run_record import without_logs
-from pipelines.core.url_lists import JSON_SUFFIXES, URL_LIST_SUFFIXES
+from pipelines import storage
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.engine.journal import JOURNAL
+from pipelines.engine.manifest import MANIFEST_FILE
+from pipelines.engine.run_record import without_logs
+from pipelines.errors import InputError
+from pipelines.records.url_lists import JSON_SUFFIXES, URL_LIST_SUFFIXES
+from pipelines.storage.compression import COMPRESSION_MAGIC, SUFFIXES, strip_compression
 
 STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.core import storage
-from pipelines.core.errors import InputError, UsageError
-from pipelines.core.format import plural
-from pipelines.core.manifest import has_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.core.stage import GROWS_BY_FILES
+from pipelines.engine.manifest import has_manifest
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.engine.stage import GROWS_BY_FILES
+from pipelines.errors import InputError, UsageError
+from pipelines.format import plural
 from pipelines.stages.scrape.accounting import write_accounts
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats

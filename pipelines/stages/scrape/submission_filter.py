@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
-from pipelines.core.errors import UsageError
+from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.profile import Profile, load_profile, midnight_utc
 from pipelines.stages.scrape.submission import Submission

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, near_urls
-from pipelines.core import storage
-from pipelines.core.errors import UsageError
-from pipelines.core.progress import show_progress
-from pipelines.core.run import RunOptions
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
+from pipelines.progress import show_progress
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import Rejects, count_submissions

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pipelines.core.compression import strip_compression
-from pipelines.core.errors import DamagedFileError, InputError, UsageError
-from pipelines.core.url_lists import DEFAULT_COLUMN, PLAIN_SUFFIX, BadRow, ColumnError, UrlListError, read_urls
+from pipelines.errors import DamagedFileError, InputError, UsageError
+from pipelines.records.url_lists import DEFAULT_COLUMN, PLAIN_SUFFIX, BadRow, ColumnError, UrlListError, read_urls
 from pipelines.stages.scrape.file_stats import FileStats
 from pipelines.stages.scrape.reading import Rejects
 from pipelines.stages.scrape.sources import SourceFile
 from pipelines.stages.scrape.submission import Submission
+from pipelines.storage.compression import strip_compression
 
 
 def check_url_column(column: str, files: Iterable[SourceFile]) -> None:

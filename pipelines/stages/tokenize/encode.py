@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core import inputs, progress, shards
-from pipelines.core.document_filter import urls_of, with_text
-from pipelines.core.document_split import document_keys, hash_keys, held_out_mask, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.machine import limit_worker_threads, retain_freed_memory
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import TaskResult
+from pipelines import progress
+from pipelines.engine.machine import limit_worker_threads, retain_freed_memory
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.document_filter import urls_of, with_text
+from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encoders import SampleCheck, TokenizerFile, load_encoder, load_library
 from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunSizes, RunWriter, content_hashes

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.core.errors import InputError, WebtextError
+from pipelines.errors import InputError, WebtextError
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder
 from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
 

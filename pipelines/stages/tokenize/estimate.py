@@ -6,10 +6,10 @@ import dataclasses
 
 import pyarrow as pa
 
-from pipelines.core import storage
-from pipelines.core.errors import InputError
-from pipelines.core.estimate import DocumentsEstimate, check_memory, round_down
-from pipelines.core.format import format_bytes, plural
+from pipelines import storage
+from pipelines.errors import InputError
+from pipelines.format import format_bytes, plural
+from pipelines.records.estimate import DocumentsEstimate, check_memory, round_down
 from pipelines.tokenizers.encoding import Encoder
 
 # Python with the libraries and a vocabulary; then the run waiting to be written, with the texts read meanwhile.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core import storage
-from pipelines.core.manifest import ShardEntry
+from pipelines import storage
+from pipelines.engine.manifest import ShardEntry
 from pipelines.stages.tokenize.runs import BIN_SHIFT, SHUFFLED_BINS, SPLITS, Run, read_bins
 
 _MAX_ORDER = 2**64 - 1

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.core import shards, storage
-from pipelines.core.errors import DamagedShardError
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
+from pipelines import storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.errors import DamagedShardError
+from pipelines.records import shards
 
 SPLITS = ("train", "held-out")
 # With a shuffle, a bin is a range of orders: those with the same 16 highest bits.

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import InputError
-from pipelines.core.estimate import estimate_documents
-from pipelines.core.manifest import ShardEntry, has_manifest
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines import storage
+from pipelines.engine.manifest import ShardEntry, has_manifest
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.estimate import estimate_documents
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.core import progress, shards, storage
-from pipelines.core.errors import DamagedShardError, UsageError
-from pipelines.core.manifest import FileEntry
-from pipelines.core.run import TaskResult
+from pipelines import progress, storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.errors import DamagedShardError, UsageError
+from pipelines.records import shards
 from pipelines.stages.tokenize.plan import FilePlan, ShardPlan
 from pipelines.stages.tokenize.runs import SPLITS, Run, copy_tokens, read_documents
 from pipelines.tokenizers.formats import vocabulary_size

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from pipelines.core import inputs, shards, storage
-from pipelines.core.errors import ChangedRunError, InputError, UsageError
-from pipelines.core.token_description import TOKENS, read_token_description
+from pipelines import storage
+from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import TOKENIZER, parse_tokenizer, read_tokenizer
+from pipelines.tokenizers.token_description import TOKENS, read_token_description
 
 _CONTEXT_TOKENS = 24
 _REBUILD = "delete the folder and re-run `webtext tokenize`"

@@ -15,17 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import progress, storage
 from pipelines.algorithms.bpe.word_table import WordTable
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import BucketWriter, write_buckets
-from pipelines.core.document_filter import group_names, with_text
-from pipelines.core.document_split import document_keys, hash_key, is_held_out, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.journal import WORK
-from pipelines.core.manifest import FileEntry
-from pipelines.core.records import DROPPED_SCHEMA
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import slices_within, text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import BucketWriter, write_buckets
+from pipelines.records.document_filter import group_names, with_text
+from pipelines.records.document_split import document_keys, hash_key, is_held_out, split_keys
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.text_columns import slices_within, text_arrays
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, Limits, work_file, write_bucketed
 from pipelines.stages.train_bpe.sample import SampleWriter

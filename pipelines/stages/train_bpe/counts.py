@@ -11,14 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import progress, storage
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.word_counts import bucket_of_words, count_words
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.buckets import BucketWriter, read_bucket, write_buckets
-from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
-from pipelines.core.run import TaskResult
-from pipelines.core.text_columns import slices_within, text_arrays
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.records.text_columns import slices_within, text_arrays
 
 # How often a word occurs in the documents that are kept, and in those that are held out.
 COUNTS_SCHEMA = pa.schema(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
-from pipelines.core.journal import is_unfinished
-from pipelines.core.manifest import has_manifest
+from pipelines import storage
+from pipelines.engine.journal import is_unfinished
+from pipelines.engine.manifest import has_manifest
+from pipelines.errors import InputError
+from pipelines.records import inputs
 from pipelines.stages.train_bpe.counts import measure
 from pipelines.stages.train_bpe.sample import sample_files
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from pipelines.algorithms.bpe.word_counts import count_words
-from pipelines.core.estimate import DocumentsEstimate, check_memory, round_down
-from pipelines.core.format import format_bytes, format_duration, plural
+from pipelines.format import format_bytes, format_duration, plural
+from pipelines.records.estimate import DocumentsEstimate, check_memory, round_down
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Limits
 

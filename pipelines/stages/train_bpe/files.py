@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, models
 
+from pipelines import progress, storage
 from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
 from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
-from pipelines.core import progress, storage
-from pipelines.core.errors import WebtextError
+from pipelines.errors import WebtextError
 from pipelines.tokenizers.formats import END_OF_TEXT, TOKENIZER, byte_level_tokenizer, token_characters, tokenizer_json
 
 _HUGGING_FACE = ("vocab.json", "merges.txt")

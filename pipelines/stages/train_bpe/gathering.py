@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pipelines.core import inputs, storage
-from pipelines.core.errors import InputError
-from pipelines.core.manifest import ShardEntry
-from pipelines.core.run import StageRun, TaskResult, result_files
+from pipelines import storage
+from pipelines.engine.manifest import ShardEntry
+from pipelines.engine.run import StageRun, TaskResult, result_files
+from pipelines.errors import InputError
+from pipelines.records import inputs
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counting import PLACES, CountContext, count_shard, measure_shard, places_within
 from pipelines.stages.train_bpe.counts import BucketContext, Limits, add_up, check_sums, read_counts, work_file

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from pipelines import progress, storage
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.merges import Merges, learn_merges
-from pipelines.core import inputs, progress, shards, storage
-from pipelines.core.document_split import document_keys, is_held_out, split_keys
-from pipelines.core.drops import Drops
-from pipelines.core.errors import InputError
-from pipelines.core.journal import WORK
-from pipelines.core.run import TaskResult
+from pipelines.engine.journal import WORK
+from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.document_split import document_keys, is_held_out, split_keys
+from pipelines.records.drops import Drops
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counting import select_documents
 from pipelines.stages.train_bpe.counts import Words

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.core import inputs, shards
-from pipelines.core.document_split import hash_key
-from pipelines.core.manifest import FileEntry, has_manifest
+from pipelines.engine.manifest import FileEntry, has_manifest
+from pipelines.records import inputs, shards
+from pipelines.records.document_split import hash_key
 
 SAMPLE_SCHEMA = pa.schema(
     [

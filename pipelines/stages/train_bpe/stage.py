@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.algorithms.bpe.merges import Merges
-from pipelines.core import inputs, machine, shards, storage
-from pipelines.core.errors import InputError, UsageError, WebtextError
-from pipelines.core.estimate import estimate_documents
-from pipelines.core.machine import Timer
-from pipelines.core.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.engine import machine
+from pipelines.engine.machine import Timer
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
+from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.records import inputs, shards
+from pipelines.records.estimate import estimate_documents
 from pipelines.stages.train_bpe import estimate, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.counts import Limits, Words, arrange_words, read_words

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.bpe.token_statistics import token_frequencies
-from pipelines.core.errors import InputError
+from pipelines.errors import InputError
 from pipelines.tokenizers.encoding import Encoder, quickest_encoder
 
 NO_GROUP = "(none)"

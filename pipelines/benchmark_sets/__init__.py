@@ -1,0 +1,1 @@
+"""Evaluation sets: the registry, and readers of their files."""

@@ -1,0 +1,227 @@
+"""Benchmarks: how the command line and `webtext.toml` name them, their splits, and their examples as text columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipelines import storage
+from pipelines.benchmark_sets.example_files import (
+    DEFAULT_LIMITS,
+    SUFFIXES,
+    ExampleReader,
+    ReadLimits,
+    Texts,
+    file_kind,
+)
+from pipelines.benchmark_sets.hub import HubSplit, hub_batches, hub_fingerprint, hub_schema
+from pipelines.benchmark_sets.registry import (
+    Entry,
+    PaperFigures,
+    find_entry,
+    known_benchmarks,
+    loose_name,
+    nearest_names,
+)
+from pipelines.benchmark_sets.text_fields import TextField
+from pipelines.errors import UsageError
+from pipelines.records import inputs
+
+_FORM = "NAME=PATH, NAME:FIELD=PATH, NAME/SPLIT=PATH or NAME:train=PATH"
+_ROLES = {"train": "train", "test": "test", "valid": "valid", "validation": "valid", "dev": "valid"}
+_LIST = "`webtext overlap-report --list-benchmarks` lists the known ones"
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """A benchmark's name, its split if named, the field of its text, and its files or its data set on the hub.
+
+    `paper` is the column of the paper's Table 6 for a benchmark of that name.
+    """
+
+    name: str
+    split: str | None
+    field: str
+    files: tuple[str, ...]
+    hub: HubSplit | None = None
+    paper: PaperFigures | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, followed by a slash and the split."""
+        return self.name if self.split is None else f"{self.name}/{self.split}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content and of the field; loads a data set of the hub."""
+        content = inputs.fingerprint_files(self.files) if self.hub is None else hub_fingerprint(self.hub)
+        return f"{self.field}:{content}"
+
+    @property
+    def source(self) -> str:
+        """The first file, or the data set on the hub, as in messages."""
+        return self.files[0] if self.hub is None else self.hub.name
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether the first file is plain text, of which lines are the examples by default."""
+        return self.hub is None and file_kind(self.files[0]) == "txt"
+
+
+class BenchmarkName(NamedTuple):
+    """The parts of `NAME[/SPLIT][:SPLIT][:FIELD]`."""
+
+    name: str
+    split: str | None
+    field: str | None
+
+
+class ExampleBatch(NamedTuple):
+    """Some examples: the number of the first, from 0, their texts without nulls, and their places."""
+
+    first: int
+    texts: pa.StringArray
+    places: list[str]
+
+
+class BenchmarkPart(NamedTuple):
+    """A file of a benchmark, or its data set: the beginning of its places, and the examples."""
+
+    place: str
+    texts: Iterator[Texts]
+
+
+def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = None) -> list[Benchmark]:
+    """Return the benchmarks of strings `NAME[/SPLIT][:SPLIT][:FIELD][=PATH]`.
+
+    PATH is a file, a folder or a glob; without it, the name is one of `known`, by default of data/benchmarks.toml. A
+    word after a colon is a split if it is train, test, valid, validation or dev, else a field. Raises UsageError for a
+    string of another form, an unknown name, or a name used twice, InputError for a path without files.
+    """
+    if not values:
+        raise UsageError("overlap-report: no benchmark; name one with --benchmark NAME=PATH")
+    entries = known_benchmarks() if known is None else known
+    benchmarks = [_parse(value, entries) for value in values]
+    labels = [benchmark.label for benchmark in benchmarks]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UsageError(f"--benchmark: {label} is given twice; name two splits of a benchmark NAME/SPLIT=PATH")
+    return benchmarks
+
+
+def split_role(benchmark: Benchmark) -> str:
+    """Return the role of the split of a benchmark, "test" if it is unnamed."""
+    return role_of_split(benchmark.split or "test")
+
+
+def role_of_split(split: str) -> str:
+    """Return the role of a split: "train", "valid", "test", or its name in lower case."""
+    return _ROLES.get(split.lower(), split.lower())
+
+
+def parse_name(text: str, option: str) -> BenchmarkName | None:
+    """Return name, split and field of `NAME[/SPLIT][:SPLIT][:FIELD]`, None for another form.
+
+    Raises UsageError, with the name of the option, for two splits.
+    """
+    whole_name, *parts = text.split(":")
+    name, slash, split = whole_name.partition("/")
+    if parts and parts[0].lower() in _ROLES:
+        if slash:
+            raise UsageError(f"{option}: {text!r} names two splits, {split} and {parts[0]}; remove one")
+        split = parts.pop(0)
+        slash = "/"
+    if not name or len(parts) > 1 or "" in parts or (slash and not split) or "/" in split:
+        return None
+    return BenchmarkName(name, split or None, parts[0] if parts else None)
+
+
+def find_split(entry: Entry, split: str | None, option: str = "--benchmark") -> str:
+    """Return the split of a data set with this name, or one of the same role; by default its first."""
+    if split is None:
+        return entry.splits[0]
+    exact = [name for name in entry.splits if name.lower() == split.lower()]
+    alike = [name for name in entry.splits if _ROLES.get(name) == _ROLES.get(split.lower(), "")]
+    if exact or alike:
+        return (exact or alike)[0]
+    raise UsageError(f"{option}: {entry.name} has no split {split!r}; it has: {', '.join(entry.splits)}")
+
+
+def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchmark], dict[str, list[Benchmark]]]:
+    """Return the benchmarks to audit and, by label, the train splits of the same name.
+
+    A train split is only audited if no other split has its name. Paper, Table 6, first row.
+    """
+    others = {loose_name(benchmark.name) for benchmark in benchmarks if split_role(benchmark) != "train"}
+    audited: list[Benchmark] = []
+    trains: list[Benchmark] = []
+    for benchmark in benchmarks:
+        is_train = split_role(benchmark) == "train" and loose_name(benchmark.name) in others
+        (trains if is_train else audited).append(benchmark)
+    by_label = {
+        benchmark.label: [train for train in trains if loose_name(train.name) == loose_name(benchmark.name)]
+        for benchmark in audited
+    }
+    return audited, {label: splits for label, splits in by_label.items() if splits}
+
+
+def read_example_batches(
+    benchmark: Benchmark, example: str, limits: ReadLimits = DEFAULT_LIMITS
+) -> Iterator[ExampleBatch]:
+    """Yield the examples of a benchmark in the order of its files, by default at most 8,192 or about 16 MB at a time.
+
+    A record that is null is an empty text; see `ExampleReader` for `example` and the errors.
+    """
+    first = 0
+    for part in benchmark_parts(benchmark, example, limits):
+        for texts, numbers in part.texts:
+            yield ExampleBatch(first, texts, [f"{part.place}:{number}" for number in numbers.tolist()])
+            first += len(texts)
+
+
+def benchmark_parts(benchmark: Benchmark, example: str, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[BenchmarkPart]:
+    """Yield the files of a benchmark, or its data set on the hub, with their examples."""
+    field, hub = TextField(benchmark.field, benchmark.label), benchmark.hub
+    if hub is not None:
+        reader = ExampleReader(hub.name, field, example, limits)
+        yield BenchmarkPart(hub.name, reader.read_table(hub_schema(hub), functools.partial(hub_batches, hub)))
+    for path in benchmark.files:
+        yield BenchmarkPart(storage.basename(path), ExampleReader(path, field, example, limits).read_file())
+
+
+def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
+    left, equals, path = value.partition("=")
+    named = parse_name(left, "--benchmark")
+    if named is None or (equals and not path):
+        raise _form_error(value)
+    name, split, field = named
+    entry = find_entry(name, known)
+    if not equals:
+        if entry is None:
+            raise _form_error(value, nearest_names(name, known))
+        known_split = find_split(entry, split)
+        hub = HubSplit(entry, known_split)
+        benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
+    else:
+        files = inputs.expand_paths([path], SUFFIXES, check_types=False)
+        if field is not None and all(file_kind(file) == "txt" for file in files):
+            raise UsageError(
+                f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other "
+                f"than {', '.join(_ROLES)} as {name}/{field}=PATH"
+            )
+        benchmark = Benchmark(name, split, field or "text", tuple(files))
+    # The paper's figures are of test sets.
+    if entry is None or split_role(benchmark) != "test":
+        return benchmark
+    return dataclasses.replace(benchmark, paper=entry.paper)
+
+
+def _form_error(value: str, similar: Sequence[str] = ()) -> UsageError:
+    hint = f" (similar: {', '.join(similar)})" if similar else ""
+    return UsageError(
+        f"--benchmark: {value!r} is neither of the form {_FORM} nor the name of a known benchmark{hint}; {_LIST}"
+    )

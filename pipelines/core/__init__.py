@@ -1,1 +1,0 @@
-"""The ground floor: records, storage, shards, manifest, config, executor."""

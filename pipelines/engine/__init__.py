@@ -1,0 +1,1 @@
+"""Runs: stages, manifests, journals, locks, executors, run records, config."""

@@ -1,0 +1,189 @@
+"""A stage's config: one frozen dataclass, filled from a table of `webtext.toml`, then from flags.
+
+A field declared with `option` carries its help, bounds and choices. The command line, the `webtext.toml` that
+`webtext init` writes, and the reference are generated from these fields, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import difflib
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pipelines import storage
+from pipelines.errors import UsageError
+
+CONFIG_FILE = "webtext.toml"
+# tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
+_LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionSpec:
+    """The properties of an option other than its type and default.
+
+    `identity` is False for options that do not change the result, such as those of speed and politeness. `example` is
+    the value to show if there is no default. `renamed_from` is an earlier key, which is refused with a hint at the new
+    one.
+    """
+
+    help: str
+    identity: bool = True
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    example: Any = None
+    renamed_from: str | None = None
+
+
+def option(default: Any, help: str, **properties: Any) -> Any:
+    """Declare a field of a config dataclass with the properties of `OptionSpec`."""
+    return dataclasses.field(default=default, metadata={"option": OptionSpec(help, **properties)})
+
+
+def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
+    """Return the `OptionSpec` of a field declared with `option`."""
+    spec = field.metadata["option"]
+    assert isinstance(spec, OptionSpec)
+    return spec
+
+
+def field_types(config_type: type) -> dict[str, Any]:
+    """Return the type of each field, with annotations resolved."""
+    return typing.get_type_hints(config_type)
+
+
+def identity_of(config: Any) -> dict[str, Any]:
+    """Return the values that determine the result, as JSON values."""
+    return {
+        field.name: list(value) if isinstance(value := getattr(config, field.name), tuple) else value
+        for field in dataclasses.fields(config)
+        if spec_of(field).identity
+    }
+
+
+def with_current_options(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return an older `identity_of` a config (or its type) with the present names and the defaults of newer options."""
+    fields = [field for field in dataclasses.fields(config) if spec_of(field).identity]
+    defaults = {
+        field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+        for field in fields
+        if field.default is not dataclasses.MISSING
+    }
+    names = {spec_of(field).renamed_from: field.name for field in fields}
+    return defaults | {names.get(name, name): value for name, value in recorded.items()}
+
+
+def read_tables(path: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of a TOML file; raise UsageError if it cannot be parsed."""
+    data = storage.read_bytes(path)
+    if _LONG_KEY.search(data):
+        raise UsageError(f"{path}: has a key of more than 50 parts; remove it")
+    try:
+        parsed = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: is not valid TOML ({error})") from error
+    for name, table in parsed.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {name} is outside any table; move it into one such as [scrape]")
+    return parsed
+
+
+def describe_range(spec: OptionSpec) -> str:
+    """Return the limits of an option in words, empty without limits."""
+    limits = {"at least": spec.minimum, "at most": spec.maximum}
+    numbers = {word: number for word, number in limits.items() if number is not None}
+    return " and ".join(
+        f"{word} {number:,}" if isinstance(number, int) else f"{word} {number:g}" for word, number in numbers.items()
+    )
+
+
+def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
+    """Raise UsageError for an unknown name, naming the nearest known one."""
+    if name in known:
+        return
+    abbreviated = [key for key in known if name == "".join(word[:1] for word in key.split("_"))]
+    near = abbreviated or difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
+
+
+def make_config(
+    config_type: type[Config],
+    table: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    where: str,
+    other_keys: Sequence[str] = (),
+) -> Config:
+    """Build a config from a TOML table, overridden by command-line flags.
+
+    `other_keys` are keys that the table may have in addition to the options; they are suggested for a mistyped key.
+    Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
+    renamed = {spec_of(field).renamed_from: name for name, field in fields.items()}
+    for key in table:
+        if new_name := renamed.get(key.replace("-", "_")):
+            raise UsageError(f"{where}: {key} was renamed to {new_name}; rename it in this file")
+        check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
+    values = {key.replace("-", "_"): (where, value) for key, value in table.items()}
+    values |= {name: ("command line", value) for name, value in flags.items()}
+    kinds = field_types(config_type)
+    checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
+    return config_type(**checked)
+
+
+def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
+    """Convert a value to the type of its field; raise UsageError if it does not fit."""
+    spec = spec_of(field)
+    converted = _converted(kind, value)
+    if converted is _WRONG:
+        raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}")
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise UsageError(f"{where}: {field.name} = {value!r} is not a finite number")
+    for item in converted if isinstance(converted, tuple) else (converted,):
+        if spec.choices and item not in spec.choices and item is not None:
+            raise UsageError(f"{where}: {field.name} = {item!r} is not one of {', '.join(spec.choices)}")
+        too_small = spec.minimum is not None and isinstance(item, int | float) and item < spec.minimum
+        too_large = spec.maximum is not None and isinstance(item, int | float) and item > spec.maximum
+        if too_small or too_large:
+            raise UsageError(f"{where}: {field.name} = {item!r} is out of range ({describe_range(spec)})")
+    return converted
+
+
+_WRONG = object()
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        variants = typing.get_args(kind)
+        if value is None and type(None) in variants:
+            return None
+        return _converted(next(variant for variant in variants if variant is not type(None)), value)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            return _WRONG
+        return tuple(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is str and isinstance(value, dt.date):
+        return value.isoformat()  # TOML reads an unquoted 2017-12-31 as a date
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    return _WRONG
+
+
+def _kind_in_words(kind: Any) -> str:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return _kind_in_words(next(variant for variant in typing.get_args(kind) if variant is not type(None)))
+    if typing.get_origin(kind) is tuple:
+        return "a list of strings"
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]

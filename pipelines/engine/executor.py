@@ -1,0 +1,413 @@
+"""Runs a function over items: in this process, or in local worker processes.
+
+An item is a small picklable description (a path, a number), never data, so that another engine can replace these.
+The pool is not `concurrent.futures`, for three reasons: the error names the task whose worker died, workers never
+outlive a parent that was killed, and Ctrl-C ends them at once (docs/decisions/0003-executor.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol, TypeVar
+
+from pipelines import progress
+from pipelines.algorithms.kernels import compile_events
+from pipelines.engine import machine
+from pipelines.errors import TaskError, UsageError, WebtextError
+from pipelines.storage import local_cache, object_store
+
+_POLL_S = 0.2
+ENGINES = ("local", "ray")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+NameOf = Callable[[Any], str]
+"""Returns the name of an item, which appears in the manifest and in errors."""
+
+
+class Executor(Protocol):
+    """Runs a function over items."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks it runs at the same time."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory available to all its tasks together, None if it is unknown."""
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
+        on_progress: Callable[[int], None],
+        name: NameOf,
+        memory_bytes: int | None = None,
+    ) -> Generator[tuple[Item, Result], None, None]:
+        """Yield each item with the result of `function(item, context)` as it finishes; close it to end early.
+
+        The first error ends the map and is raised: a WebtextError as it is, any other as a TaskError with the item's
+        name. Without a context (None), `function(item)` is called. `memory_bytes` is what a task needs, for an executor
+        that chooses a machine for it.
+        """
+
+    def persistent_workers(
+        self, initializer: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Start worker processes and keep them from one map to the next inside a block.
+
+        Each calls `initializer` first, if there is one, while the caller continues; it imports what the tasks need. An
+        error that it raises ends the next map like the error of a task.
+        """
+
+
+class SerialExecutor:
+    """Runs tasks one after the other in this process."""
+
+    workers = 1
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `Executor.memory_bytes`."""
+        return machine.available_memory_bytes()
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
+        on_progress: Callable[[int], None],
+        name: NameOf,
+        memory_bytes: int | None = None,
+    ) -> Generator[tuple[Item, Result], None, None]:
+        """See `Executor.map`."""
+        for item in items:
+            progress.set_sink(on_progress)
+            try:
+                result = _call(function, item, context)
+            except (WebtextError, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                raise TaskError(_crash_message(name(item), error)) from error
+            finally:
+                progress.set_sink(None)
+            yield item, result
+
+    def persistent_workers(
+        self, initializer: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """See `Executor.persistent_workers`: there are no worker processes."""
+        return contextlib.nullcontext()
+
+
+class LocalExecutor:
+    """Runs tasks in worker processes of this machine, one task per worker at a time."""
+
+    memory_bytes = SerialExecutor.memory_bytes
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._persistent: list[_Worker] | None = None
+
+    @contextlib.contextmanager
+    def persistent_workers(self, initializer: Callable[[], None] | None = None) -> Iterator[None]:
+        """See `Executor.persistent_workers`."""
+        self._persistent = []
+        try:
+            for _ in range(self.workers):
+                self._persistent.append(_Worker(initializer))
+            yield
+        finally:
+            workers, self._persistent = self._persistent, None
+            _end(workers)
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        items: Iterable[Item],
+        context: Any,
+        on_progress: Callable[[int], None],
+        name: NameOf,
+        memory_bytes: int | None = None,
+    ) -> Generator[tuple[Item, Result], None, None]:
+        """See `Executor.map`."""
+        waiting = list(items)
+        waiting.reverse()
+        call = pickle.dumps(("map", function, context, run_state()))
+        workers: list[_Worker] = [] if self._persistent is None else self._persistent
+        complete = False
+        try:
+            for number in range(min(self.workers, len(waiting))):
+                if number == len(workers):
+                    workers.append(_Worker())
+                workers[number].send(call)
+                workers[number].start_task(waiting.pop(), name)
+            while any(worker.is_busy for worker in workers):
+                for worker in _ready(workers):
+                    item, result = worker.finish_task()
+                    if waiting:
+                        worker.start_task(waiting.pop(), name)
+                    _report(workers, on_progress)
+                    yield item, result
+                _report(workers, on_progress)
+            complete = True
+        finally:
+            # Also end persistent workers that still run a task, since their results are not read.
+            if self._persistent is None or not complete:
+                _end(workers)
+                workers.clear()
+
+
+def item_name(item: Any) -> str:
+    """Return the `name` of an item."""
+    name: str = item.name
+    return name
+
+
+def _call(function: Callable[..., Result], item: Any, context: Any) -> Result:
+    return function(item) if context is None else function(item, context)
+
+
+def make_executor(workers: int | None = None, engine: str = "local", ray_address: str | None = None) -> Executor:
+    """Return the executor for a number of worker processes, by default one per core of this machine or of the cluster.
+
+    `engine` is `local`, or `ray` for the cluster at `ray_address`, without one a Ray on this machine. Raises UsageError
+    for another one, for an address without Ray, and if Ray is not installed.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"executor {engine!r}: expected {' or '.join(ENGINES)}")
+    if engine == "ray":
+        from pipelines.engine.ray_executor import RayExecutor  # deferred: few runs need it
+
+        return RayExecutor(workers, ray_address)
+    if ray_address:
+        raise UsageError("a Ray address has no effect on the local executor; use --executor ray")
+    workers = workers or default_workers()
+    return SerialExecutor() if workers <= 1 else LocalExecutor(workers)
+
+
+def default_workers() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """The parent's side of one worker process."""
+
+    def __init__(self, initializer: Callable[[], None] | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, child_end = context.Pipe()
+        # RawValue has no lock: that would be a named semaphore, which leaks if the parent is killed.
+        self._counter = context.RawValue("q", 0)
+        self._compiling = context.RawValue("b", 0)
+        self._reported = 0
+        self._task: tuple[Any, str] | None = None
+        # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=(child_end, self._counter, self._compiling, initializer), daemon=False
+        )
+        with sigint_blocked():
+            self._process.start()
+        child_end.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task was started and its result not received yet."""
+        return self._task is not None
+
+    @property
+    def ready_handles(self) -> list[Any]:
+        """Handles that become ready when the worker has replied or died."""
+        return [self._connection, self._process.sentinel]
+
+    def start_task(self, item: Any, name: NameOf) -> None:
+        """Send an item."""
+        self._task = item, name(item)
+        self.send(pickle.dumps(("task", *self._task)))
+
+    def finish_task(self) -> tuple[Any, Any]:
+        """Return the item and its result; raise what the task raised."""
+        assert self._task is not None
+        (item, name), self._task = self._task, None
+        try:
+            kind, value = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            self._process.join()
+            raise TaskError(_death_message(name, self._process.exitcode)) from None
+        if kind == "error":
+            raise value
+        return item, value
+
+    def new_progress(self) -> int:
+        """Return the units finished since the last call."""
+        done = int(self._counter.value)
+        units, self._reported = done - self._reported, done
+        return units
+
+    @property
+    def has_compiled(self) -> bool:
+        """Whether the worker has started to compile a kernel."""
+        return bool(self._compiling.value)
+
+    def kill(self) -> None:
+        """Kill the process and drop its unfinished task; finished tasks are kept."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Wait until the killed process has exited, and release its resources."""
+        self._process.join()
+        self._process.close()
+        self._connection.close()
+
+    def send(self, message: bytes) -> None:
+        """Send the function and context of a map, or a task."""
+        # A worker that died before this shows in `finish_task`, by its exit code.
+        with contextlib.suppress(BrokenPipeError):
+            self._connection.send_bytes(message)
+
+
+def _end(workers: list[_Worker]) -> None:
+    """Kill all workers; a second Ctrl-C is held back until all have exited."""
+    with sigint_blocked():
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.close()
+
+
+def _ready(workers: list[_Worker]) -> list[_Worker]:
+    """Return the busy workers that have replied or died; wait for up to 0.2 seconds."""
+    busy = [worker for worker in workers if worker.is_busy]
+    handles = [handle for worker in busy for handle in worker.ready_handles]
+    ready = set(multiprocessing.connection.wait(handles, _POLL_S))
+    return [worker for worker in busy if ready.intersection(worker.ready_handles)]
+
+
+def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
+    if any(worker.has_compiled for worker in workers):
+        progress.note_compilation()
+    if units := sum(worker.new_progress() for worker in workers):
+        on_progress(units)
+
+
+def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], None] | None = None) -> None:
+    """Run tasks in a worker process until the parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
+    exit_with_parent()
+    lock = threading.Lock()  # a task may have threads; the parent only reads
+
+    def add(units: int) -> None:
+        with lock:
+            counter.value += units
+
+    def note_compilation() -> None:
+        compiling.value = 1
+
+    progress.set_sink(add)
+    compile_events.set_listener(note_compilation)
+    failure: Exception | None = None
+    try:
+        if initializer is not None:
+            initializer()
+    except Exception as error:  # noqa: BLE001 - the result of each task, so that the parent raises it with a name
+        failure = error
+    call: Any = None  # the function and context of the current map
+
+    def load() -> Any:
+        if failure is not None:
+            raise failure
+        return call
+
+    # The parent may have exited by the time an item is read or a result is sent.
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            kind, *message = pickle.loads(connection.recv_bytes())
+            if kind == "map":
+                *call, state = message
+                begin_map(state)
+            else:
+                connection.send_bytes(run_task(load, *message))
+
+
+def run_state() -> tuple[dict[str, tuple[str, float]], str]:
+    """Return what worker processes must know of a run: its locks and its name."""
+    return dict(object_store.leases), local_cache.current_run()
+
+
+def begin_map(state: tuple[dict[str, tuple[str, float]], str]) -> None:
+    """Begin a map in a worker process, with the state of the run."""
+    leases, run = state
+    object_store.leases.clear()
+    object_store.leases.update(leases)
+    local_cache.begin_run(run)
+
+
+def run_task(load: Callable[[], tuple[Any, Any]], item: Any, name: str) -> bytes:
+    """Call a function with an item and a context, after `load` has returned function and context.
+
+    Return "result" and the result, or "error" and the WebtextError that the parent is to raise, pickled.
+    """
+    try:
+        function, context = load()
+        return pickle.dumps(("result", _call(function, item, context)))
+    except WebtextError as error:
+        return pickle.dumps(("error", error))
+    except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
+        return pickle.dumps(("error", TaskError(_crash_message(name, error))))
+
+
+@contextlib.contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Block SIGINT while a process is started.
+
+    The child inherits the mask, so that Ctrl-C during its imports prints no traceback; the parent ends the child. The
+    parent receives the signal when the block ends.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # The first process starts Python's resource tracker before itself, and that allows interrupts again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def exit_with_parent() -> None:
+    """Exit this process when its parent has exited, even by `kill -9`."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _crash_message(name: str, error: BaseException) -> str:
+    details = "".join(traceback.format_exception(error)) if os.environ.get("WEBTEXT_DEBUG") else ""
+    return f"{name}: {type(error).__name__}: {error}" + (f"\n{details}" if details else "; --debug shows the traceback")
+
+
+def _death_message(name: str, exit_code: int | None) -> str:
+    if exit_code == -signal.SIGKILL:
+        return (
+            f"{name}: its worker was killed (out of memory?); re-run the same command to resume, with fewer --workers"
+        )
+    return f"{name}: its worker process died with exit code {exit_code}; re-run the same command to resume"

@@ -1,0 +1,312 @@
+"""The manifest: the only proof that a stage finished, with a checksum of each of its files.
+
+It records the stage, its version and config and the fingerprints of its inputs, and for each task the records in, out
+and dropped with reasons, and the checksum of each file. It contains no time, path or number of workers, so that equal
+results have equal manifests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from pipelines import storage
+from pipelines.engine.config import with_current_options
+from pipelines.engine.folder_lock import folder_lock
+from pipelines.errors import DamagedShardError, InputError, WebtextError, translate_format_errors
+
+MANIFEST_FILE = "manifest.json"
+FORMAT_VERSION = 1
+
+# A result that replaces a finished one is built in this folder inside it, and moved when it is complete.
+NEXT = "_next"
+# Written there before the new manifest: the names that belong to the old result.
+_REPLACED = ".replaced.json"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """One file of a shard: its name in the folder, size and SHA-256 (of a work file: see `checksum_of`)."""
+
+    name: str
+    size_bytes: Count
+    sha256: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name that leads out of the folder."""
+        _check_inside(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardEntry:
+    """The result of one task: the manifest's entry for a shard.
+
+    `work` marks a task whose files only serve a later phase; they are removed when the stage is done.
+    """
+
+    phase: str
+    name: str
+    records_in: Count = 0
+    records_out: Count = 0
+    dropped: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    # Not float alone, as which an integer would be read.
+    counts: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
+    files: tuple[FileEntry, ...] = ()
+    work: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as JSON values."""
+        # Not `asdict`, whose copies took most of the time of writing a manifest.
+        return vars(self) | {"files": [vars(file) for file in self.files]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What determines a result: the stage, its version, its config and its inputs (name -> fingerprint)."""
+
+    stage: str
+    version: int
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+
+    def with_current_options(self, config: Any) -> Identity:
+        """Return this recorded identity with the options of a config: see `config.with_current_options`."""
+        return dataclasses.replace(self, config=with_current_options(self.config, config))
+
+    def without_inputs(self, names: Collection[str]) -> Identity:
+        """Return this identity without some of its inputs."""
+        return dataclasses.replace(self, inputs={name: self.inputs[name] for name in self.inputs if name not in names})
+
+    def differences(self, other: Identity) -> list[str]:
+        """Describe how this recorded identity differs from the requested one."""
+        if self.stage != other.stage:
+            return [f"it was built by {self.stage}"]
+        differences = []
+        if self.version != other.version:
+            differences.append(f"it was built by version {self.version} of the stage, this is version {other.version}")
+        for key in sorted({*self.config, *other.config}):
+            recorded, requested = self.config.get(key), other.config.get(key)
+            if recorded != requested:
+                was = _short(recorded) if key in self.config else "not recorded"
+                differences.append(f"{key} was {was}, is now {_short(requested)}")
+        names = sorted({*self.inputs, *other.inputs})
+        changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
+        return differences + [f"its input '{name}' {_change(name, self.inputs, other.inputs)}" for name in changed]
+
+
+def _change(name: str, recorded: Mapping[str, str], requested: Mapping[str, str]) -> str:
+    if name not in recorded:
+        return "is new"
+    return "has changed" if name in requested else "was removed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The finished folder of a stage."""
+
+    identity: Identity
+    shards: tuple[ShardEntry, ...]
+
+    @property
+    def final_shards(self) -> list[ShardEntry]:
+        """The shards that are the stage's result."""
+        return [shard for shard in self.shards if not shard.work]
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """All files that the manifest lists."""
+        return [file for shard in self.final_shards for file in shard.files]
+
+    @property
+    def records_in(self) -> int:
+        """Records read."""
+        return sum(shard.records_in for shard in self.shards)
+
+    @property
+    def records_out(self) -> int:
+        """Records written."""
+        return sum(shard.records_out for shard in self.shards)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Drops by reason, most frequent first."""
+        totals: Counter[str] = Counter()
+        for shard in self.shards:
+            totals.update(shard.dropped)
+        return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """Further counts of the tasks, summed."""
+        totals: Counter[str] = Counter()
+        for shard in self.shards:
+            totals.update(shard.counts)
+        return dict(sorted(totals.items()))
+
+    def check_records(self) -> None:
+        """Raise InputError if there were no records, and WebtextError if all were dropped or one was lost."""
+        name, records_in, records_out = self.identity.stage, self.records_in, self.records_out
+        dropped = sum(self.dropped.values())
+        if lost := records_in - records_out - dropped:
+            raise WebtextError(
+                f"{name}: {records_in:,} records in, {records_out:,} out and {dropped:,} dropped leave {lost:,} "
+                "unexplained; this is a bug in webtext, please report it"
+            )
+        if records_in == 0:
+            raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")
+        if records_out == 0:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(self.dropped.items())[:5])
+            all_records = "the only record was" if records_in == 1 else f"all {records_in:,} records were"
+            raise WebtextError(
+                f"{name}: {all_records} dropped ({reasons}); nothing remains for the next stage. "
+                "Change the options, or re-run the same command if the cause has passed"
+            )
+
+    def fingerprint(self) -> str:
+        """Return a hash of the identity of the folder and of every byte in it."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest as JSON values."""
+        return {
+            "format": FORMAT_VERSION,
+            **dataclasses.asdict(self.identity),
+            "records_in": self.records_in,
+            "records_out": self.records_out,
+            "dropped": self.dropped,
+            "counts": self.counts,
+            "shards": [shard.to_json() for shard in self.shards],
+        }
+
+
+def has_manifest(folder: str) -> bool:
+    """Return whether a folder contains a finished stage."""
+    _complete_interrupted_replacement(folder)
+    return storage.exists(storage.join(folder, MANIFEST_FILE))
+
+
+def read_manifest(folder: str) -> Manifest:
+    """Read the manifest of a folder; raise InputError if it is absent or not a manifest of webtext."""
+    _complete_interrupted_replacement(folder)
+    path = storage.join(folder, MANIFEST_FILE)
+    remedy = f"its shards cannot be verified: move {folder} away and re-run the stage"
+    try:
+        value = storage.read_json(path)
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from error
+    with translate_format_errors(path, f"a manifest of webtext; {remedy}"):
+        if value["format"] != FORMAT_VERSION:
+            raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
+        identity = msgspec.convert(value, Identity)
+        return Manifest(identity, msgspec.convert(value["shards"], tuple[ShardEntry, ...]))
+
+
+def read_entry(path: str) -> ShardEntry:
+    """Read the entry of a finished task from a file of a journal; raise InputError if it is not one."""
+    with translate_format_errors(path, "the entry of a finished task; delete this file to run the task again"):
+        return msgspec.convert(storage.read_json(path), ShardEntry)
+
+
+def write_manifest(folder: str, manifest: Manifest) -> None:
+    """Write the manifest of a folder."""
+    storage.write_json(storage.join(folder, MANIFEST_FILE), manifest.to_json())
+
+
+def replace_result(folder: str, old_names: Iterable[str], manifest: Manifest) -> None:
+    """Write the manifest of the complete result in `NEXT`, and move it over the old one, which has `old_names`.
+
+    Once the manifest is there, the new result counts: after a kill, the next command that reads the folder completes
+    the move. The caller holds the lock.
+    """
+    source = storage.join(folder, NEXT)
+    storage.write_json(storage.join(source, _REPLACED), sorted(old_names))
+    write_manifest(source, manifest)
+    complete_replacement(folder)
+
+
+def _check_inside(name: str) -> None:
+    """Raise ValueError for the name of a file that is not in its folder: a folder from elsewhere may name any file."""
+    if not name or name.startswith("/") or {".", ".."} & {*name.split("/")}:
+        raise ValueError(f"{name[:100]!r} is not in the folder")
+
+
+def complete_replacement(folder: str) -> None:
+    """Move a complete new result over the old one, if there is one; the caller holds the lock.
+
+    Raises InputError, before anything is removed, if webtext did not write what is there: a folder may come from
+    elsewhere.
+    """
+    source = storage.join(folder, NEXT)
+    replaced = storage.join(source, _REPLACED)
+    if not storage.exists(storage.join(source, MANIFEST_FILE)):
+        return
+    read_manifest(source)
+    if storage.is_local(folder) and storage.real_path(source) != storage.join(storage.real_path(folder), NEXT):
+        raise InputError(f"{source}: is a link to another folder; remove it")
+    if storage.exists(replaced):
+        with translate_format_errors(replaced, f"a list of replaced files; delete {source}"):
+            names = msgspec.convert(storage.read_json(replaced), list[str])
+            for name in names:
+                _check_inside(name)
+                if "/" in name:
+                    raise ValueError(f"{name[:100]!r} is not the name of a file")
+        for name in names:
+            storage.remove(storage.join(folder, name))
+        storage.remove(replaced)
+    for name in storage.list_folder(source):
+        if name[0] in "._":  # the journal and work files
+            storage.remove(storage.join(source, name))
+        elif name != MANIFEST_FILE:
+            storage.move(storage.join(source, name), storage.join(folder, name))
+    storage.move(storage.join(source, MANIFEST_FILE), storage.join(folder, MANIFEST_FILE))
+    storage.remove(source)
+
+
+def _complete_interrupted_replacement(folder: str) -> None:
+    if storage.exists(storage.join(folder, NEXT, MANIFEST_FILE)):
+        with folder_lock(folder):
+            complete_replacement(folder)
+
+
+def check_file(folder: str, file: FileEntry) -> str | None:
+    """Return the problem with a file of a folder, or None if it matches its checksum."""
+    path = storage.join(folder, file.name)
+    if not storage.exists(path):
+        return f"{path}: is missing"
+    size = storage.size_bytes(path)
+    if size != file.size_bytes:
+        return f"{path}: is damaged ({size:,} bytes, expected {file.size_bytes:,})"
+    if storage.checksum_of(path, file.sha256) != file.sha256:
+        return f"{path}: is damaged (its checksum does not match the manifest)"
+    return None
+
+
+def check_entries(folder: str, entries: Sequence[ShardEntry]) -> list[str | None]:
+    """Return for each entry the first problem of its files, None if all are intact."""
+
+    def problem(entry: ShardEntry) -> str | None:
+        return next(filter(None, (check_file(folder, file) for file in entry.files)), None)
+
+    return storage.map_files(
+        problem, entries, are_local=storage.is_local(folder), local_threads=storage.HASHING_THREADS
+    )
+
+
+def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:
+    """Raise DamagedShardError, naming the file, for one that does not match the manifest."""
+    for file in files:
+        if problem := check_file(folder, file):
+            raise DamagedShardError(f"{problem}; re-run `webtext {stage}` to rebuild it")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

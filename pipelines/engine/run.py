@@ -1,0 +1,420 @@
+"""One run of a stage: lock, refusals, finished tasks, and the manifest.
+
+    with stage_run(STAGE, config, inputs={"documents": fingerprint}, output=output, options=options) as run:
+        if not run.finished:
+            run.map(filter_shard, source.shards, run.output, total=source.records)
+        return run.finish()
+
+A task's files are published first, then its entry in the journal, the manifest last. A re-run does the tasks that have
+no entry, or whose files no longer match it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines import storage
+from pipelines.engine.config import identity_of
+from pipelines.engine.executor import Item, NameOf, SerialExecutor, item_name
+from pipelines.engine.folder_lock import FolderLock, folder_lock
+from pipelines.engine.journal import WORK, OutputFolder
+from pipelines.engine.manifest import (
+    MANIFEST_FILE,
+    NEXT,
+    Identity,
+    Manifest,
+    ShardEntry,
+    check_entries,
+    complete_replacement,
+    has_manifest,
+    read_manifest,
+    replace_result,
+    write_manifest,
+)
+from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
+from pipelines.engine.run_decision import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
+from pipelines.engine.run_record import RecordedProgress
+from pipelines.engine.stage import RunOptions, Stage, Summary, TaskResult
+from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError
+from pipelines.format import format_bytes, plural
+from pipelines.progress import show_progress
+
+__all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
+
+_IDS = "ids"
+
+
+class StageRun:
+    """A run that holds the lock of its output folder; created by `stage_run`."""
+
+    def __init__(
+        self, stage: Stage, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
+    ) -> None:
+        self.finished = False
+        self._stage = stage
+        self._identity = identity
+        self._folder = folder
+        self._replaced: OutputFolder | None = None
+        self._options = options
+        self._shard_inputs = shard_inputs
+        self._started = time.monotonic()
+        self._resumed: dict[tuple[str, str], ShardEntry] = {}
+        self._entries: list[ShardEntry] = []
+        # The folder of the finished result that this run adds to.
+        self.earlier: str | None = None
+        # What this run wrote, unless it was complete before.
+        self.written: Manifest | None = None
+        self.lock: FolderLock | None = None
+        # Why the folder is not locked: then a finished result may be verified, and nothing written.
+        self.lock_error: StorageError | None = None
+
+    @property
+    def output(self) -> str:
+        """The folder to write: inside the result that is being replaced, if there is one, until `finish`."""
+        return self._folder.path
+
+    @property
+    def subfolder(self) -> str:
+        """The name of the folder to write in the output folder of the stage; empty if it is that folder."""
+        return NEXT if self._replaced else ""
+
+    @property
+    def work(self) -> str:
+        """The folder of files that only serve later phases."""
+        return self._folder.work
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at the same time."""
+        return self._options.executor.workers
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory available to all tasks together, None if it is unknown."""
+        return self._options.executor.memory_bytes
+
+    def map(
+        self,
+        function: Callable[..., TaskResult],
+        items: Sequence[Item],
+        context: Any = None,
+        *,
+        name: NameOf | None = None,
+        phase: str = "shards",
+        work: bool = False,
+        total: int | None = None,
+        unit: str = "records",
+        cost: Callable[[Item], int] | None = None,
+        serial: bool = False,
+        memory_bytes: int | None = None,
+    ) -> list[ShardEntry]:
+        """Run `function(item, context)` for the items without a valid entry; return all entries in order of the items.
+
+        Items are small and picklable; `context` is what all of them share (without one, `function(item)` is called). An
+        entry is named `item.name`, or `name(item)`. `work` marks a phase whose files only serve a later phase; they
+        belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
+        records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
+        one after the other in this process: for tasks that query one server. `memory_bytes` is what a task needs.
+        """
+        name = name or item_name
+        names = [name(item) for item in items]
+        entries = {key: entry for key in names if (entry := self._resumed.get((phase, key)))}
+        todo = [item for item, key in zip(items, names, strict=True) if key not in entries]
+        if cost is not None:
+            total = sum(map(cost, todo))
+        elif total is not None:
+            total = remaining_work(total, unit, list(entries.values()), len(items))
+        label = f"{self._identity.stage}: {phase}"
+        progress = self._options.progress
+        if entries and todo:
+            progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
+        executor = SerialExecutor() if serial else self._options.executor
+        # Closed at once if it ends early, so that no worker continues while the end is reported.
+        finishing = contextlib.closing(
+            executor.map(
+                function, todo, context=context, on_progress=progress.advance, name=name, memory_bytes=memory_bytes
+            )
+        )
+        with show_progress(progress, label, total, unit), finishing as results:
+            for item, result in results:
+                if result.id_hashes:
+                    write_id_hashes(self.work, name(item), result.id_hashes)
+                entry = result.entry(phase, name(item), work=work)
+                if self.lock:
+                    self.lock.check()
+                self._folder.write_entry(entry)
+                entries[entry.name] = entry
+        ordered = [entries[key] for key in names]
+        self._entries.extend(ordered)
+        return ordered
+
+    def once(
+        self,
+        name: str,
+        function: Callable[[], TaskResult],
+        *,
+        work: bool = False,
+        total: int | None = None,
+        unit: str = "records",
+    ) -> ShardEntry:
+        """Run one piece of work that cannot be split, in this process, with an entry like any task."""
+
+        [entry] = self.map(
+            lambda _: function(), [name], name=str, phase=name, work=work, total=total, unit=unit, serial=True
+        )
+        return entry
+
+    def discard(self) -> None:
+        """Discard what this run has done, so that the next one starts again; an earlier result stays."""
+        if self._replaced is None:
+            self._folder.discard_all_entries()
+        else:
+            storage.remove(self.output)
+
+    def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
+        """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
+        self.discard()
+        return ChangedRunError(f"{self.earlier}: {problem}. {advice}, or choose another --output to keep both")
+
+    def declare_outputs(self, names: Sequence[str]) -> None:
+        """Record which files will be written into folders of the stage, so that they are its own even after a kill."""
+        self._folder.write_header(self._identity, self._shard_inputs, names)
+
+    def note(self, message: str) -> None:
+        """Show the user one line."""
+        self._options.progress.note(message)
+
+    def resumed_entry(self, phase: str, name: str) -> ShardEntry | None:
+        """Return the entry of a task that an earlier run finished."""
+        return self._resumed.get((phase, name))
+
+    def adopt_entry(self, entry: ShardEntry) -> None:
+        """Count a task as done whose files were taken from an earlier result."""
+        self._folder.write_entry(entry)
+        self._resumed[entry.phase, entry.name] = entry
+
+    def discard_entry(self, phase: str, name: str) -> None:
+        """Discard the entry of a task that an earlier run finished, so that it runs again."""
+        if entry := self._resumed.pop((phase, name), None):
+            self._folder.discard_entry(entry)
+
+    def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
+        """Write the manifest and return the summary with the stage's figures `extra`.
+
+        Raises InputError if the input had no records, and WebtextError if all were dropped or one was lost.
+        """
+        if not self.finished:
+            self._check_ids()
+        manifest = Manifest(self._identity, tuple(self._entries))
+        if not self.finished:
+            if not manifest.records_out:
+                # Nothing is worth keeping, and the cause (a network that was down) may have passed.
+                self.discard()
+            manifest.check_records()
+            if self.lock:
+                self.lock.check(now=True)
+            if self._replaced is None:
+                write_manifest(self.output, manifest)
+            else:
+                replace_result(self._replaced.path, self._replaced.own_names(), manifest)
+                self._folder, self._replaced = self._replaced, None
+            self._folder.remove_journal()
+            self.finished = True
+            self.written = manifest
+        return Summary(
+            stage=self._identity.stage,
+            records_in=manifest.records_in,
+            records_out=manifest.records_out,
+            dropped=manifest.dropped,
+            seconds=round(time.monotonic() - self._started, 3),
+            output=self.output,
+            extra={**manifest.counts, **(extra or {})},
+        )
+
+    def mark_refused(self) -> None:
+        """Let another command replace this run, whose documents were refused: repaired ones are other documents."""
+        if not self.finished and "documents" in self._identity.inputs:
+            self._folder.mark_refused()
+
+    def open(self, config: Any, global_phases: Sequence[str], extends: Extends | None, reopen: bool) -> None:
+        """Resume what the folder contains, add to it, or start; raise ChangedRunError if it was built differently."""
+        if (recorded := self._folder.recorded_identity()) is not None:
+            recorded = recorded.with_current_options(config)
+        if self.lock_error and not has_manifest(self.output):
+            raise self.lock_error
+        if recorded is not None and self._only_shard_inputs_changed(recorded):
+            self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
+            self._folder.discard_phases(global_phases)
+            self._folder.write_header(self._identity, self._shard_inputs)
+            recorded = self._identity
+        if recorded is None:
+            self._folder.check_unclaimed()
+        elif (differences := recorded.differences(self._identity)) or (reopen and has_manifest(self.output)):
+            is_extended = is_addition(
+                self._stage, recorded, self._identity, self.output, self._options, self._shard_inputs, extends
+            )
+            if not is_extended and not self._folder.has_no_results():
+                check_may_replace(self._stage, recorded, self._identity, self._options, self.output)
+            if self.lock_error:
+                raise self.lock_error
+            begun = OutputFolder(storage.join(self.output, NEXT)).recorded_identity()
+            if has_manifest(self.output) or (begun and begun.with_current_options(config) == self._identity):
+                if is_extended:
+                    self.earlier = self.output
+                self._build_next("; ".join(differences))
+                self.open(config, global_phases, extends, reopen=False)
+                return
+            if not self._folder.has_no_results():
+                self.note(f"{self.output}: discards the unfinished run that is there ({'; '.join(differences)})")
+            self._folder.empty()
+            recorded = None
+        self._folder.remove_temporaries()
+        if recorded is None:
+            self._folder.write_header(self._identity, self._shard_inputs)
+        elif has_manifest(self.output):
+            self._open_finished()
+        else:
+            self._resume(self._intact(self._folder.entries()))
+
+    def _build_next(self, differences: str) -> None:
+        """Write a new result next to the finished one, which stays until the new one is complete."""
+        self._folder.check_foreign_files()
+        if has_manifest(self.output):
+            size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
+            self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        if differences:
+            effect = "is added to" if self.earlier else "is rebuilt as a whole"
+            self.note(f"{self._identity.stage}: {effect} ({differences})")
+        self._replaced = self._folder
+        self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
+
+    def _only_shard_inputs_changed(self, recorded: Identity) -> bool:
+        """Return whether an unfinished run differs from this one only in inputs that single tasks read."""
+        if not self._shard_inputs or has_manifest(self.output) or recorded == self._identity:
+            return False
+        names = {*self._shard_inputs, *self._folder.shard_inputs()}
+        return recorded.without_inputs(names) == self._identity.without_inputs(names)
+
+    def _open_finished(self) -> None:
+        """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
+        manifest = read_manifest(self.output)
+        intact = self._intact(list(manifest.shards))
+        if sum(not entry.work for entry in intact) == len(manifest.final_shards):
+            self._folder.remove_journal()
+            self._entries = list(manifest.shards)
+            self.finished = True
+            self.note(f"{self._identity.stage}: already complete; checksums verified")
+            self._note_replacement()
+            return
+        if self.lock_error:
+            raise self.lock_error
+        for entry in intact:
+            self._folder.write_entry(entry)
+        self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())
+        storage.remove(storage.join(self.output, MANIFEST_FILE))
+        self._resume(intact)
+
+    def _note_replacement(self) -> None:
+        """Name what `--overwrite` with other options left unfinished; remove it if nothing of worth is in it."""
+        folder = OutputFolder(storage.join(self.output, NEXT))
+        if folder.has_no_results():
+            with contextlib.suppress(StorageError):  # of a folder that cannot be written
+                storage.remove(folder.path)
+        elif replacement := self._folder.describe_replacement():
+            self.note(replacement)
+
+    def _resume(self, entries: list[ShardEntry]) -> None:
+        self._resumed = {(entry.phase, entry.name): entry for entry in entries}
+
+    def _intact(self, entries: list[ShardEntry]) -> list[ShardEntry]:
+        """Return the entries whose files match their checksums; name the files of the others."""
+        problems = check_entries(self.output, entries)
+        for entry, problem in zip(entries, problems, strict=True):
+            if problem and not (entry.work and "missing" in problem):
+                if self._stage.is_irreplaceable and not self._options.discard_pages:
+                    raise DamagedShardError(
+                        f"{problem}. Restore it from a copy; or use --discard-pages to fetch the pages of its shard "
+                        "again and delete those that are stored. `webtext extract` also reads single intact WARC files"
+                    )
+                self.note(f"{problem}; it will be rebuilt")
+        return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
+
+    def _check_ids(self) -> None:
+        """Add the number of documents whose id was read before, if there are any."""
+        entry = self.resumed_entry(_IDS, _IDS)  # of a result that was complete once: the hashes are gone
+        if entry is None and (repeated := count_repeated_ids(self.work)):
+            self.note(
+                f"{plural(repeated, 'record of the input has', 'records of the input have')} the same id as an earlier "
+                "one, so that an id does not say which of them is meant (duplicate_ids in the manifest)"
+            )
+            entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
+        self._entries += [entry] if entry else []
+
+
+def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
+    """Return the files of a work phase that belong to the result: those outside the work folder."""
+    files = (file for entry in entries for file in entry.files)
+    return TaskResult(files=tuple(file for file in files if not file.name.startswith(f"{WORK}/")))
+
+
+@contextlib.contextmanager
+def stage_run(
+    stage: Stage,
+    config: Any,
+    *,
+    inputs: Mapping[str, str],
+    output: str,
+    options: RunOptions,
+    shard_inputs: Mapping[str, str] | None = None,
+    global_phases: Sequence[str] = (),
+    extends: Extends | None = None,
+    reopen: bool = False,
+) -> Iterator[StageRun]:
+    """Yield the run of a stage under the lock of its output folder.
+
+    `inputs` maps the name of each input to its fingerprint. `shard_inputs` are further inputs, each read by tasks whose
+    names say what they read, except in `global_phases`: if only these inputs changed, an unfinished run resumes and
+    repeats just the global phases.
+
+    A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
+    `run.earlier`, if `extends` confirms that the inputs contain all of its own. `reopen` does so for equal inputs.
+
+    Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
+    config, version or input, and InputError if webtext did not write it.
+    """
+    shard_inputs = shard_inputs or {}
+    identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
+    if options.dry_run:
+        raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
+    recorded = RecordedProgress(options.progress, output, identity)
+    options = dataclasses.replace(options, progress=recorded)
+    with contextlib.ExitStack() as stack:
+        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
+        try:
+            run.lock = stack.enter_context(folder_lock(output, recorded.note))
+        except StorageError as error:  # where nothing can be written, a finished result can still be verified
+            run.lock_error = error
+        else:
+            complete_replacement(output)
+        run.open(config, global_phases, extends, reopen)
+        if not run.lock_error:
+            recorded.begin()
+            stack.callback(recorded.remove)
+        was_finished = run.finished
+        try:
+            yield run
+        except BaseException as error:
+            if run.lock and isinstance(error, Exception):
+                # What another process did that took the lock may be the cause; a store may not answer.
+                with contextlib.suppress(StorageError):
+                    run.lock.check()
+            if isinstance(error, InputError):
+                run.mark_refused()
+            recorded.end(None, str(error) or type(error).__name__)
+            raise
+        if not was_finished:
+            recorded.end(run.written, None)

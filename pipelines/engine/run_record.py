@@ -1,0 +1,187 @@
+"""What a run shows to others: its progress while it runs, and at its end a line in the corpus's `runs.jsonl`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines import storage
+from pipelines.engine.machine import peak_bytes
+from pipelines.engine.manifest import Identity, Manifest
+from pipelines.errors import InputError, StorageError
+from pipelines.progress import Progress
+
+_RUNS = "runs.jsonl"
+# Hidden, as the lock: not a file of the result.
+_PROGRESS = ".progress.json"
+# Between two writes; in an object store each costs a request.
+_LOCAL_INTERVAL_S, _REMOTE_INTERVAL_S = 1.0, 30.0
+_MAX_ERROR_CHARACTERS = 500
+# A line has the command, which the operating system limits to 2 MiB or less.
+_MAX_LINE_BYTES = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveProgress:
+    """How far a running stage is: the units of its current piece of work, and the seconds since that began.
+
+    `total` is None if it is not known.
+    """
+
+    label: str
+    done: int
+    total: int | None
+    unit: str
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes at this rate; None if that is not known."""
+        return (self.total - self.done) / self.rate if self.total and self.rate else None
+
+
+class RecordedProgress:
+    """A `Progress` that shows what another one shows, and writes it into the folder of the run.
+
+    With it stands what the run is, so that the next run can tell of one that was killed. What cannot be
+    written is noted, once, and does not end the run.
+    """
+
+    def __init__(self, shown: Progress, folder: str, identity: Identity) -> None:
+        self._shown = shown
+        self._folder = folder
+        self._path = storage.join(folder, _PROGRESS)
+        self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
+        self._current = LiveProgress("", 0, None, "", 0.0)
+        self._run = _describe_run(identity)
+        self._run_started = time.monotonic()
+        self._started = self._written = 0.0
+        self._is_noted = False
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """See `Progress.start`."""
+        self._shown.start(label, total, unit)
+        self._current = LiveProgress(label, 0, total, unit, 0.0)
+        self._started = time.monotonic()
+        self._write()
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        self._shown.advance(units)
+        self._current = dataclasses.replace(self._current, done=self._current.done + units)
+        if time.monotonic() - self._written >= self._interval:
+            self._write()
+
+    def note(self, message: str) -> None:
+        """See `Progress.note`."""
+        self._shown.note(message)
+
+    def finish(self, complete: bool) -> None:
+        """See `Progress.finish`."""
+        self._shown.finish(complete)
+
+    def begin(self) -> None:
+        """Record a run of this folder that was killed, as its file shows; to be called under the lock of the folder."""
+        if (killed := _read(self._path)) is not None:
+            progress = LiveProgress(**killed["progress"])
+            error = f"killed during {progress.label} ({progress.done:,} {progress.unit} done)"
+            self._append({**killed["run"], "outcome": "killed", "error": error})
+
+    def end(self, manifest: Manifest | None, error: str | None) -> None:
+        """Record the end of the run; `manifest` is None if it failed."""
+        line = self._run_so_far() | {
+            "outcome": "done" if manifest else "failed",
+            "error": error and error[:_MAX_ERROR_CHARACTERS],
+        }
+        if manifest:
+            figures = ("records_in", "records_out", "dropped", "counts")
+            line |= {name: getattr(manifest, name) for name in figures}
+        self._append(line)
+
+    def remove(self) -> None:
+        """Remove the file of the progress, at the end of the run."""
+        with self._noted():
+            storage.remove(self._path)
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
+        content = {"run": self._run_so_far(), "progress": dataclasses.asdict(current)}
+        with self._noted():
+            storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
+
+    def _run_so_far(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self._run_started, 1)
+        return self._run | {"seconds": seconds, "peak_memory_bytes": max(peak_bytes().values(), default=0)}
+
+    def _append(self, line: dict[str, Any]) -> None:
+        """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
+        if storage.basename(self._folder) == line["stage"]:
+            with self._noted():
+                path = storage.join(storage.parent(self._folder), _RUNS)
+                storage.append_line(path, json.dumps(line, ensure_ascii=False))
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            if not self._is_noted:
+                self._shown.note(f"cannot record the run ({error})")
+            self._is_noted = True
+
+
+def read_progress(folder: str) -> LiveProgress | None:
+    """Return the progress of the run that writes a folder, None if there is none."""
+    content = _read(storage.join(folder, _PROGRESS))
+    return LiveProgress(**content["progress"]) if content else None
+
+
+def without_logs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
+    """Return the files of a folder or glob without logs of runs, which a corpus has next to the user's own files.
+
+    A log has its name and the fields of its lines; `notes` receives a line for it.
+    """
+    logs = {path for path in paths if storage.basename(path) == _RUNS and storage.is_file(path) and _is_log(path)}
+    if notes is not None:
+        notes.extend(f"{path}: the log of the runs of a corpus; not read" for path in sorted(logs))
+    return [path for path in paths if path not in logs]
+
+
+def _is_log(path: str) -> bool:
+    with storage.open_read(path) as stream:
+        line = stream.readline(_MAX_LINE_BYTES)
+    try:
+        return {"stage", "started", "command", "outcome"} <= {*json.loads(line)}
+    except (ValueError, TypeError, RecursionError):  # not JSON, or not an object
+        return False
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        return storage.read_json(path) if storage.exists(path) else None
+    except (InputError, StorageError):  # the run has ended meanwhile, or was killed while it wrote
+        return None
+
+
+def _describe_run(identity: Identity) -> dict[str, Any]:
+    return {
+        "stage": identity.stage,
+        "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "version": importlib.metadata.version("webtext-kit"),
+        "config": identity.config,
+        "inputs": identity.inputs,
+    }

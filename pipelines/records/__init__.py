@@ -1,0 +1,1 @@
+"""Rows: schemas, shards, and the readers of every input format."""

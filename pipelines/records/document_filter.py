@@ -1,0 +1,120 @@
+"""Filters documents: keeps all columns, and lists the dropped documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines import progress
+from pipelines.engine.run import TaskResult
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
+from pipelines.records.schemas import DROPPED_SCHEMA
+
+
+@dataclasses.dataclass(frozen=True)
+class DropReason:
+    """Why a document is dropped."""
+
+    reason: str
+    detail: str | None = None
+
+
+# Returns a batch with `id` and `text` (and other columns), its texts possibly changed, and for each row the reason to
+# drop it, or None to keep it.
+Decide = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[DropReason | None]]]
+
+
+def filter_shard(
+    shard: inputs.DocumentShard,
+    output: str,
+    decide: Decide,
+    schema: pa.Schema | None = None,
+) -> TaskResult:
+    """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
+
+    If `decide` adds columns, `schema` is that of its results. A column of numbers `words` is counted again if it
+    changes texts.
+    """
+    schema = schema or inputs.document_schema(shard)
+    with (
+        shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
+        shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
+    ):
+        drops = Drops(dropped.writer)
+        for batch in inputs.read_documents(shard, drops):
+            texts = batch.column("text")
+            batch, reasons = decide(batch)
+            batch = _with_words(batch, texts)
+            for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
+                if reason is not None:
+                    drops.add(reason.reason, id, url, reason.detail)
+            kept.writer.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
+            progress.advance(batch.num_rows)
+    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry))
+
+
+def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
+    """Return a batch whose column `words` is that of its texts, which were `texts` before."""
+    index = batch.schema.get_field_index("words")
+    if index < 0 or not pa.types.is_integer(batch.schema.field(index).type) or texts.equals(batch.column("text")):
+        return batch
+    words = [len(text.split()) for text in batch.column("text").to_pylist()]
+    return batch.set_column(index, batch.schema.field(index), pa.array(words, batch.schema.field(index).type))
+
+
+def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
+    """Return the URLs of a batch of documents, all None if the input has no such column."""
+    if column not in batch.schema.names:
+        return [None] * batch.num_rows
+    return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
+
+
+def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    """Return the documents of a batch whose text is not empty; list the others in `drops`."""
+    is_empty = pc.equal(pc.binary_length(batch.column("text")), 0)
+    if not pc.any(is_empty).as_py():
+        return batch
+    empty = batch.filter(is_empty)
+    for id, url in zip(empty.column("id").to_pylist(), urls_of(empty), strict=True):
+        drops.add("empty_text", id, url)
+    return batch.filter(pc.invert(is_empty))
+
+
+def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
+    """Return the group of each document: a column, or else a further field of JSONL; None for neither."""
+    names: list[str | None] = [None] * batch.num_rows
+    if field in batch.schema.names:
+        names = [None if value is None else str(value) for value in batch.column(field).to_pylist()]
+    if "metadata" not in batch.schema.names or not _is_text(batch.schema.field("metadata").type):
+        return names
+    metadata = batch.column("metadata")
+    # Parse only rows that contain the quoted name, as `read_documents` writes it: most inputs do not have the field.
+    rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
+    for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
+        if names[row] is None:
+            name = json_fields(value).get(field)
+            names[row] = None if name is None else str(name)
+    return names
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def json_fields(metadata: Any) -> dict[str, Any]:
+    """Return the further fields of a record of JSONL, which the column `metadata` contains as JSON.
+
+    There are none where a foreign file has another column of this name.
+    """
+    try:
+        fields = json.loads(metadata)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

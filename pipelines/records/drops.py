@@ -1,0 +1,39 @@
+"""What a task that reads records reports: which it dropped and why, and hashes of their ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.repeated_ids import hash_ids
+from pipelines.engine.stage import TaskResult
+from pipelines.records.shards import ShardWriter
+
+
+class Drops:
+    """Counts drops by reason; with a writer, also lists each dropped record in it."""
+
+    def __init__(self, writer: ShardWriter | None = None) -> None:
+        self._writer = writer
+        self.counts: Counter[str] = Counter()
+        self._id_hashes = bytearray()
+
+    def add(self, reason: str, id: str, url: str | None = None, detail: str | None = None) -> None:
+        """Count one record as dropped for a reason, and list it."""
+        self.counts[reason] += 1
+        if self._writer is not None:
+            self._writer.write({"id": id, "url": url, "reason": reason, "detail": detail})
+
+    def check_ids(self, ids: Iterable[str]) -> None:
+        """Have the run count which of these ids of records others of its input have, too, if drops are listed."""
+        if self._writer is not None:
+            self._id_hashes += hash_ids(ids)
+
+    def task_result(
+        self, kept: int, files: tuple[FileEntry, ...], counts: Mapping[str, float] | None = None
+    ) -> TaskResult:
+        """Return the result of a task that kept this many records and dropped all others that it read."""
+        return TaskResult(
+            self.counts.total() + kept, kept, self.counts, counts or {}, files, id_hashes=bytes(self._id_hashes)
+        )

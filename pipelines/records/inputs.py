@@ -1,0 +1,380 @@
+"""Inputs of stages: the folder of a finished stage, or documents from elsewhere.
+
+These are tables (Parquet, Arrow), records (JSON, JSONL, CSV) and texts (.txt, .md, WET), by name, folder or glob. Their
+formats are read by `table_readers` and `text_readers`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines import storage
+from pipelines.engine.journal import is_unfinished
+from pipelines.engine.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
+from pipelines.engine.run_record import without_logs
+from pipelines.engine.stage import RunOptions
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.records.drops import Drops
+from pipelines.records.folder_files import files_in_folder
+from pipelines.records.table_readers import (
+    TABLE_SUFFIXES,
+    arrow_batches,
+    conform,
+    document_fields,
+    open_arrow,
+    parquet_batches,
+    read_table,
+    union_schema,
+)
+from pipelines.records.text_readers import JSONL_SCHEMA, ROW_READERS, ReadOptions, read_rows
+from pipelines.storage.compression import strip_compression
+
+# Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
+_GROUP_BYTES = 64 << 20
+_PARQUET_PART_BYTES = 256 << 20
+TEXT_SUFFIXES = (*TABLE_SUFFIXES, *ROW_READERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """One file to read; `entry` is its entry in the manifest of `stage`, if a stage wrote it."""
+
+    path: str
+    size_bytes: int
+    entry: FileEntry | None = None
+    stage: str | None = None
+    row_groups: tuple[int, ...] | None = None
+    relative_path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The path below the common folder of the input, with which generated ids begin."""
+        return self.relative_path or storage.basename(self.path)
+
+    def verify(self) -> None:
+        """Raise DamagedShardError if the file does not match its manifest."""
+        if self.entry is not None and self.stage is not None:
+            folder = self.path[: -len(self.entry.name)].rstrip("/")
+            require_files(folder, [self.entry], self.stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageFolder:
+    """The folder of a finished stage."""
+
+    path: str
+    manifest: Manifest
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the identity of the folder and of all its bytes."""
+        return self.manifest.fingerprint()
+
+    def file(self, name: str) -> InputFile:
+        """Return one file of the folder; raise InputError if the manifest has none of that name."""
+        for file in self.files(name):
+            return file
+        raise InputError(f"{self.path}: the manifest of {self.manifest.identity.stage} lists no {name}")
+
+    def files(self, prefix: str, suffix: str = "") -> list[InputFile]:
+        """Return the files whose names have this prefix and suffix, in order of name."""
+        files = [
+            InputFile(storage.join(self.path, file.name), file.size_bytes, file, self.manifest.identity.stage)
+            for file in self.manifest.files
+            if file.name.startswith(prefix) and file.name.endswith(suffix)
+        ]
+        return sorted(files, key=lambda file: file.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentShard:
+    """The documents that one task reads."""
+
+    index: int
+    files: tuple[InputFile, ...]
+    options: ReadOptions = dataclasses.field(default_factory=ReadOptions)
+    schema: pa.Schema | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"documents-{self.index:05d}"
+
+    @functools.cached_property
+    def file_names(self) -> frozenset[str]:
+        """The names with which generated ids begin; computed once, since each of 100,000 small files is a batch."""
+        return frozenset(file.name for file in self.files)
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentInput:
+    """Documents to read: their shards, a hash of their content, and their number if it is known.
+
+    `notes` say what the input contains that is not read.
+    """
+
+    shards: tuple[DocumentShard, ...]
+    fingerprint: str
+    records: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[InputFile]:
+        """The files of all shards; a file that several shards read in part appears once for each."""
+        return [file for shard in self.shards for file in shard.files]
+
+
+def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
+    """Open the folder of a finished stage; raise InputError if it is absent, unfinished or another stage's."""
+    hint = f"run `webtext {stages[0]}` first"
+    if not storage.is_folder(folder):
+        problem = "is a file, expected a folder" if storage.exists(folder) else "no such folder"
+        raise InputError(f"{folder}: {problem}; {hint}")
+    if not has_manifest(folder):
+        if is_unfinished(folder):
+            raise InputError(f"{folder}: {stages[0]} has not finished; re-run `webtext {stages[0]}` to resume it")
+        raise InputError(f"{folder}: has no manifest, so it is not the output of {' or '.join(stages)}; {hint}")
+    manifest = read_manifest(folder)
+    if manifest.identity.stage not in stages:
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, expected {' or '.join(stages)}")
+    return StageFolder(folder, manifest)
+
+
+def expand_paths(
+    paths: Sequence[str], suffixes: Sequence[str], *, check_types: bool = True, notes: list[str] | None = None
+) -> list[str]:
+    """Return the files that names, folders and globs refer to, in order; raise InputError for one that matches none.
+
+    `suffixes` (without compression, in lower case) select the files of a folder; `notes` receives a line for each
+    folder with others. With `check_types`, other named files are refused.
+    """
+    files: list[str] = []
+    for path in expand_globs(paths, notes):
+        if storage.is_folder(path):
+            files.extend(files_in_folder(path, tuple(suffixes), notes))
+        elif not storage.exists(path):
+            raise InputError(f"{path}: no such file or folder")
+        elif not storage.is_file(path):
+            # Inputs are read more than once, first for their fingerprint, which would wait for a pipe forever.
+            raise InputError(f"{path}: is not a regular file; save it as one")
+        elif check_types and not strip_compression(path).endswith(tuple(suffixes)):
+            raise InputError(f"{path}: unknown file type; supported are {', '.join(suffixes)} (compressed or not)")
+        else:
+            files.append(path)
+    # A file that is named twice, also by two spellings of its path, is read once.
+    return list({storage.absolute_path(file): file for file in reversed(files)}.values())[::-1]
+
+
+def expand_globs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
+    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing.
+
+    `notes` receives a line for a match that is not read, the log of runs of a corpus.
+    """
+    expanded: list[str] = []
+    for path in paths:
+        matches = without_logs(storage.glob(path), notes) if storage.is_glob(path) else [path]
+        if not matches:
+            raise InputError(f"{path}: matches no files")
+        expanded.extend(matches)
+    return expanded
+
+
+def separate_stages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the folders of stages, finished or not, among paths and the matches of globs; and the other paths."""
+    expanded = list({storage.absolute_path(path): path for path in expand_globs(paths)}.values())
+    stages = {path for path in expanded if storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))}
+    return [path for path in expanded if path in stages], [path for path in expanded if path not in stages]
+
+
+def size_on_disk(files: Sequence[InputFile]) -> int:
+    """Return the total size of files in bytes, counting each once."""
+    return sum({file.path: file.size_bytes for file in files}.values())
+
+
+def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:
+    """Return a hash of foreign files: their `names` (None: without folders) and contents, in order.
+
+    The order matters because shards are numbered by it.
+    """
+    contents = storage.map_files(
+        storage.content_fingerprint, paths, are_local=storage.are_local(paths), local_threads=storage.HASHING_THREADS
+    )
+    names = names or [storage.basename(path) for path in paths]
+    parts = [[name, content] for name, content in zip(names, contents, strict=True)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def open_configured(documents: str | Sequence[str], config: Any, options: RunOptions) -> DocumentInput:
+    """Open documents as the config of a stage says, and tell the user what is not read."""
+    by_line = config.document == "line"
+    source = open_documents(
+        documents, config.text_field, config.max_document_mb, id_field=config.id_field, one_per_line=by_line
+    )
+    for note in source.notes:
+        options.progress.note(note)
+    return source
+
+
+def open_documents(
+    paths: str | Sequence[str],
+    text_field: str = "text",
+    max_document_mb: int | None = None,
+    *,
+    id_field: str | None = None,
+    one_per_line: bool = False,
+    group_bytes: int = _GROUP_BYTES,
+    part_bytes: int = _PARQUET_PART_BYTES,
+) -> DocumentInput:
+    """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
+
+    A record or text file of more than `max_document_mb` MiB (None: see `bounded`) will be dropped. `one_per_line` makes
+    each line of a .txt file a document. Small files are grouped into shards of at most `group_bytes`, large Parquet
+    files split into parts of `part_bytes`.
+
+    Raises InputError if there are none, or if a Parquet or Arrow file lacks the text column.
+    """
+    paths = [paths] if isinstance(paths, str) else list(paths)
+    if len(paths) == 1 and has_manifest(paths[0]):
+        return _stage_documents(paths[0])
+    for path in paths:
+        if is_unfinished(path):
+            raise InputError(f"{path}: the stage that writes it has not finished; re-run that command to resume it")
+        if has_manifest(path):
+            raise InputError(
+                f"{path}: is the output of a stage, which cannot be combined with other inputs; "
+                f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
+            )
+    notes: list[str] = []
+    files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
+    names = storage.names_below_common_folder(files)
+    options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
+    described = storage.map_files(
+        lambda file: _describe(file, options),
+        files,
+        are_local=storage.are_local(files),
+        local_threads=storage.HASHING_THREADS,
+    )
+    groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
+    schema = union_schema([description.schema for description in described])
+    document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
+    return DocumentInput(document_shards, fingerprint_files(files, names), None, tuple(notes))
+
+
+def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a shard as batches with at least `id` and `text`; other columns are kept.
+
+    Batches of tables have about 16 MiB, or `batch_bytes`. A record without text, or a line that is not a JSON object,
+    is counted in `drops`. All batches of a shard have the same schema. Raises InputError if no record of a file has
+    the text field.
+    """
+    for is_table, files in itertools.groupby(shard.files, lambda file: _is_table(file.path)):
+        if not is_table:
+            batches = read_rows(((file.path, file.name) for file in files), drops, shard.options)
+            yield from _foreign_documents(batches, shard, drops)
+            continue
+        for file in files:
+            file.verify()
+            batches = _read_table(file, shard.options, drops, batch_bytes)
+            # The documents in a folder of a stage were checked when they came in.
+            yield from batches if file.stage is not None else _foreign_documents(batches, shard, drops, file.path)
+
+
+def _foreign_documents(
+    batches: Iterator[pa.RecordBatch], shard: DocumentShard, drops: Drops, path: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """Yield documents in the schema of all files of the input."""
+    for batch in batches:
+        documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
+        drops.check_ids(documents.column("id").to_pylist())
+        yield documents
+
+
+def _read_table(
+    file: InputFile, options: ReadOptions, drops: Drops, batch_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
+    if _is_parquet(file.path):
+        is_verified = file.stage is not None
+        with parquet_batches(file.path, file.row_groups, batch_bytes, is_verified) as (row, batches):
+            yield from read_table(batches, file.path, file.name, row, options, drops)
+    else:
+        yield from read_table(arrow_batches(file.path, batch_bytes), file.path, file.name, 0, options, drops)
+
+
+def document_schema(shard: DocumentShard) -> pa.Schema:
+    """Return the schema of the batches that `read_documents` yields for a shard; verify its first file."""
+    if shard.schema is not None:
+        return shard.schema
+    first = shard.files[0]
+    first.verify()
+    return _describe(first.path, shard.options).schema
+
+
+class _Description(NamedTuple):
+    """What is known of a file of documents before it is read; `row_groups` of Parquet."""
+
+    size_bytes: int
+    schema: pa.Schema
+    row_groups: int | None = None
+
+
+def _describe(path: str, options: ReadOptions) -> _Description:
+    size = storage.size_bytes(path)
+    if not _is_table(path):
+        return _Description(size, JSONL_SCHEMA)
+    if not _is_parquet(path):
+        with open_arrow(path) as (schema, _):
+            return _Description(size, document_fields(schema, options, path))
+    with shards.open_stream(path) as stream:
+        parquet = shards.open_parquet(stream, path)
+        schema = document_fields(parquet.schema_arrow, options, path)
+        return _Description(size, schema, parquet.metadata.num_row_groups)
+
+
+def _stage_documents(folder: str) -> DocumentInput:
+    manifest = read_manifest(folder)
+    files = StageFolder(folder, manifest).files("documents-", ".parquet")
+    if not files:
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which contains no documents")
+    document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
+    return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
+
+
+def _is_parquet(path: str) -> bool:
+    return strip_compression(path).endswith(".parquet")
+
+
+def _is_table(path: str) -> bool:
+    return strip_compression(path).endswith(TABLE_SUFFIXES)
+
+
+def _group_files(
+    files: Iterable[tuple[str, str, _Description]], group_bytes: int, part_bytes: int
+) -> Iterator[list[InputFile]]:
+    """Group files (path, name, description) into tasks, small ones together, each Parquet file alone or in parts."""
+    group: list[InputFile] = []
+    size_bytes = 0
+    for path, name, description in files:
+        size = description.size_bytes
+        if description.row_groups is not None:
+            parts = max(1, min(description.row_groups, -(-size // part_bytes)))
+            bounds = [description.row_groups * part // parts for part in range(parts + 1)]
+            for first, last in itertools.pairwise(bounds):
+                row_groups = tuple(range(first, last)) if parts > 1 else None
+                yield [InputFile(path, size, row_groups=row_groups, relative_path=name)]
+            continue
+        if group and size_bytes + size > group_bytes:
+            yield group
+            group, size_bytes = [], 0
+        group.append(InputFile(path, size, relative_path=name))
+        size_bytes += size
+    if group:
+        yield group

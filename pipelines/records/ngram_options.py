@@ -1,0 +1,31 @@
+"""The options that define an n-gram, shared by overlap-index and overlap-report."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.algorithms.ngrams.words import Normalization
+from pipelines.engine.config import option
+
+
+@dataclasses.dataclass(frozen=True)
+class NgramConfig:
+    """The length of an n-gram, and how text is split into words."""
+
+    ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
+    apostrophes: str = option(
+        "split",
+        "An apostrophe within a word splits it (don, t), or is dropped from it (dont).",
+        choices=("split", "drop"),
+    )
+    letters: str = option(
+        "unicode",
+        "Words consist of letters and digits of all scripts, or of ASCII, where any other character ends a word.",
+        choices=("unicode", "ascii"),
+    )
+    lines: str = option("cross", "N-grams cross line ends, or stop at them.", choices=("cross", "stop"))
+
+    @property
+    def normalization(self) -> Normalization:
+        """How text is split into words."""
+        return Normalization(self.apostrophes, self.letters, self.lines)  # type: ignore[arg-type]

@@ -1,0 +1,318 @@
+"""Parquet shards: written once, atomically, with their checksum; equal records give equal bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.errors import InputError, WebtextError
+
+_GROUP_ROWS = 8192
+_GROUP_BYTES = 32 << 20
+_READ_ROWS = 1024
+# Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
+_ZSTD_LEVEL = 1
+_MAX_REPEATED_BYTES = 256 << 20
+_LENGTH_BYTES = 4  # the length that Parquet writes before each string
+# To read the first rows of a row group without the rest of their columns, as `pre_buffer` would.
+_PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
+# What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+
+
+def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
+    """Return the name of a shard: `links-00003.parquet`."""
+    return f"{noun}-{index:05d}.{suffix}"
+
+
+class ShardWriter:
+    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
+
+    def __init__(
+        self, stream: storage.HashingWriter, schema: pa.Schema, repetitive: Sequence[str] | None = None
+    ) -> None:
+        self._schema = schema
+        self._rows: list[Mapping[str, Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
+        self._writer = pq.ParquetWriter(
+            stream, schema, compression="zstd", compression_level=_ZSTD_LEVEL, use_dictionary=dictionary
+        )
+        self.records = 0
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add one record by the names of its fields."""
+        self._rows.append(row)
+        self._count_pending(1, sum(len(value) for value in row.values() if isinstance(value, str)))
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch whose schema is the writer's."""
+        self._collect_rows()
+        self._batches.append(batch)
+        self._count_pending(batch.num_rows, batch.nbytes)
+
+    def close(self) -> None:
+        """Write the pending rows and the footer."""
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Release a file that will not be published, so that nothing is written to it later."""
+        with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
+            self._writer.close()
+        self._writer.is_open = False
+
+    def _count_pending(self, rows: int, size_bytes: int) -> None:
+        self.records += rows
+        self._pending_rows += rows
+        self._pending_bytes += size_bytes
+        if self._pending_rows >= _GROUP_ROWS or self._pending_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def _collect_rows(self) -> None:
+        if self._rows:
+            self._batches.append(pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+    def _flush(self) -> None:
+        self._collect_rows()
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
+        self._batches = []
+        self._pending_rows = self._pending_bytes = 0
+
+
+@dataclasses.dataclass
+class WrittenShard:
+    """A shard being written: `writer` inside the block, `entry` after it."""
+
+    writer: ShardWriter
+    _entry: FileEntry | None = None
+
+    @property
+    def entry(self) -> FileEntry:
+        """The finished file, for the manifest."""
+        assert self._entry is not None, "the shard is still open"
+        return self._entry
+
+
+@contextlib.contextmanager
+def write_shard(
+    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None
+) -> Iterator[WrittenShard]:
+    """Yield a `WrittenShard`; the file appears when the block ends without an error.
+
+    `repetitive` names the columns (of a list: `COLUMN.list.element`) whose values repeat, if the others are known
+    to be distinct: dictionaries of URLs and titles would only cost time and space.
+    """
+    with storage.atomic_write(storage.join(folder, name)) as stream:
+        shard = WrittenShard(ShardWriter(stream, schema, repetitive))
+        try:
+            yield shard
+            shard.writer.close()
+        except BaseException:
+            shard.writer.abandon()
+            raise
+    shard._entry = FileEntry(name, stream.size_bytes, stream.checksum)
+
+
+def write_file(folder: str, name: str, data: bytes) -> FileEntry:
+    """Write a whole file into a folder and return its entry for the manifest."""
+    with storage.atomic_write(storage.join(folder, name)) as stream:
+        stream.write(data)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
+
+
+def write_array(folder: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
+    """Write an array as a `.npy` work file into a folder and return its entry for the manifest."""
+    with storage.atomic_write(storage.join(folder, name), durable=False) as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
+
+
+def read_batches(
+    path: str, columns: list[str] | None = None, row_groups: list[int] | None = None, rows: int = _READ_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a Parquet file, of at most `rows` rows.
+
+    Raises InputError, naming the file, if it is not a Parquet file or lacks one of `columns`.
+    """
+    with open_stream(path) as stream:
+        yield from stream_batches(stream, path, columns, row_groups, rows)
+
+
+def stream_batches(
+    stream: BinaryIO, path: str, columns: list[str] | None, row_groups: list[int] | None, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an open Parquet file; see `read_batches`."""
+    file = open_parquet(stream, path)
+    if columns is not None:
+        require_columns(path, file.schema_arrow.names, columns)
+    with damage_reported(path):
+        # One thread: every core has its own worker already, and further threads only cost system time.
+        yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
+
+
+def rows_per_batch(
+    stream: BinaryIO,
+    path: str,
+    row_groups: Sequence[int] | None,
+    max_bytes: int,
+    *,
+    columns: Sequence[str] | None = None,
+    is_verified: bool = False,
+) -> int:
+    """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
+
+    The footer has only the mean size, and a dictionary stores a value once that may be in every row. Unless webtext
+    wrote the file (`is_verified`), the rows have at most 256 MiB even then, or there is one.
+    """
+    file = open_parquet(stream, path)
+    groups = {number: file.metadata.row_group(number) for number in row_groups or range(file.metadata.num_row_groups)}
+    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups.values()), default=0.0)
+    rows = min(_READ_ROWS, max_bytes / max(1.0, largest))
+    if not is_verified:
+        # A value is not larger than its row group.
+        examined = [number for number, group in groups.items() if group.total_byte_size > _MAX_REPEATED_BYTES // rows]
+        rows = min(rows, _MAX_REPEATED_BYTES / _longest_row(stream, path, file, examined, columns))
+    return int(max(1, rows))
+
+
+def _longest_row(
+    stream: BinaryIO, path: str, file: pq.ParquetFile, row_groups: Sequence[int], columns: Sequence[str] | None
+) -> int:
+    """Return the bytes of a row with the longest value in the dictionary of each column of some row groups."""
+    texts = [part for part in file.schema if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
+    names = [text.name for text in texts if columns is None or text.name in columns]
+    reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names, **_PROBING)
+    longest = 1
+    for number in row_groups:
+        with damage_reported(path):
+            first = next(reader.iter_batches(batch_size=1, columns=names, row_groups=[number], use_threads=False), None)
+        parts = [part.dictionary for part in first.columns if isinstance(part, pa.DictionaryArray)] if first else []
+        longest = max(longest, sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in parts))
+    return longest
+
+
+def column_chunks(
+    stream: BinaryIO, path: str, metadata: pq.FileMetaData, row_group: int, columns: Sequence[str]
+) -> list[pq.ColumnChunkMetaData]:
+    """Return what the footer says of columns in a row group; raise InputError if that is damaged.
+
+    pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
+    """
+    file = pq.ParquetFile(stream, metadata=metadata, **_PROBING)
+    with damage_reported(path):
+        next(file.iter_batches(batch_size=1, columns=list(columns), row_groups=[row_group], use_threads=False), None)
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    group = metadata.row_group(row_group)
+    return [
+        group.column(index)
+        for index, column in enumerate(paths)
+        if any(column == name or column.startswith(f"{name}.") for name in columns)
+    ]
+
+
+def estimate_text_bytes(
+    stream: BinaryIO, path: str, metadata: pq.FileMetaData, name: str, *, max_groups: int | None = None
+) -> int:
+    """Estimate the bytes of text in a column from its uncompressed size in the footer.
+
+    With `max_groups`, only about so many row groups are asked, which takes up to 10 ms each.
+    """
+    numbers = range(metadata.num_row_groups)[:: max(1, metadata.num_row_groups // (max_groups or 1 << 31))]
+    sizes = (
+        max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values)
+        for number in numbers
+        for chunk in column_chunks(stream, path, metadata, number, [name])
+        if chunk.path_in_schema == name
+    )
+    return int(sum(sizes)) * int(metadata.num_row_groups) // max(1, len(numbers))
+
+
+def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of at most `max_bytes`, or of one row; parts are copies, so the batch can be freed."""
+    if batch.num_rows < 2 or batch.nbytes <= max_bytes:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    for half in (batch.slice(0, middle), batch.slice(middle)):
+        fits = half.num_rows < 2 or half.nbytes <= max_bytes
+        yield from [half.take(pa.array(range(half.num_rows)))] if fits else split_by_bytes(half, max_bytes)
+
+
+def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file as dictionaries."""
+    rows = 0
+    for batch in read_batches(path, columns):
+        check_values(path, batch, rows)
+        rows += batch.num_rows
+        yield from batch.to_pylist()
+
+
+def open_stream(path: str) -> BinaryIO:
+    """Open a Parquet file, from its end: readers begin with the footer."""
+    return storage.open_read(path, start=-1)
+
+
+def open_parquet(stream: Any, path: str, *, for_probes: bool = False) -> pq.ParquetFile:
+    """Open a stream as Parquet; raise InputError if it is not. `for_probes`: to read few rows of row groups."""
+    with damage_reported(path, "is not a Parquet file"):
+        return pq.ParquetFile(stream, **_PROBING if for_probes else {})
+
+
+@contextlib.contextmanager
+def damage_reported(path: str, problem: str = "cannot be read as Parquet") -> Iterator[None]:
+    """Raise InputError, naming the file, for what pyarrow raises if it is damaged."""
+    try:
+        yield
+    except _DAMAGE as error:
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{path}: {problem} ({first_line})") from error
+
+
+def require_columns(path: str, present: list[str], required: list[str], advice: str = "") -> None:
+    """Raise InputError for a column that a file lacks, naming those that it has."""
+    for name in required:
+        if name not in present:
+            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}{advice}")
+    require_distinct(path, [name for name in present if name in required])
+
+
+def require_distinct(path: str, columns: Sequence[str]) -> None:
+    """Raise InputError for a column that occurs twice."""
+    for name, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")
+
+
+def check_values(path: str, batch: pa.RecordBatch, first_row: int, except_column: str | None = None) -> None:
+    """Raise InputError, with the row (from 0) and column, for a text that is not UTF-8, which Parquet can contain."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name == except_column or _is_valid(column):
+            continue
+        row = next(row for row in range(len(column)) if not _is_valid(column.slice(row, 1)))
+        raise InputError(
+            f"{path}: row {first_row + row} has a value in column {field.name!r} that is not UTF-8; repair or remove it"
+        )
+
+
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

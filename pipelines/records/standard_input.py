@@ -1,0 +1,38 @@
+"""Standard input as a file: every command reads its input more than once, first for its fingerprint."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import BinaryIO
+
+from pipelines import storage
+from pipelines.errors import InputError
+from pipelines.storage.bounded import BYTE_ORDER_MARK
+from pipelines.storage.compression import COMPRESSION_MAGIC
+
+STANDARD_INPUT = "-"
+_READ_BYTES = 1 << 20
+_JSON_ARRAY = re.compile(rb"\[\s*[{\]]")
+
+
+def spool_standard_input(folder: str, stream: BinaryIO | None = None) -> str:
+    """Copy standard input into a folder and return the path: `stdin.jsonl`, `stdin.json` or `stdin.txt` by its start.
+
+    Raises InputError if it is empty or compressed.
+    """
+    stream = stream or sys.stdin.buffer
+    block = stream.read(_READ_BYTES)
+    for magic, (kind, _) in COMPRESSION_MAGIC.items():
+        if block.startswith(magic):
+            raise InputError(f"standard input: contains {kind} data; decompress it, or name the file")
+    start = block.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if not start:
+        raise InputError("standard input: is empty")
+    suffix = "jsonl" if start.startswith(b"{") else "json" if _JSON_ARRAY.match(start) else "txt"
+    path = storage.join(folder, f"stdin.{suffix}")
+    with storage.atomic_write(path, durable=False) as output:
+        while block:
+            output.write(block)
+            block = stream.read(_READ_BYTES)
+    return path

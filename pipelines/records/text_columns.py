@@ -1,0 +1,74 @@
+"""Columns of text: validation of texts in foreign Parquet files, and access to their bytes as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.records.drops import Drops
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type contains texts, of a dictionary or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def text_arrays(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the bytes of a column without nulls, and the offset of each text in them plus the end of the last.
+
+    Nothing is copied; the bytes may include others before the first text and after the last.
+    """
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    _, offsets, data = texts.buffers()
+    text_bytes = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return text_bytes, np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def slices_within(
+    starts: npt.NDArray[np.integer], max_bytes: int, max_rows: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yield first and last row (exclusive) of slices of at most `max_bytes`, or of one row.
+
+    `starts` are the offsets of the rows, and the end of the last.
+    """
+    first, rows = 0, len(starts) - 1
+    while first < rows:
+        last = int(np.searchsorted(starts, int(starts[first]) + max_bytes, side="right")) - 1
+        last = min(max(first + 1, last), rows, first + (max_rows or rows))
+        yield first, last
+        first = last
+
+
+def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
+    """Return the rows of a batch whose text is present and valid UTF-8; count the others in `drops`.
+
+    A Parquet column of strings can contain texts that are not UTF-8.
+    """
+    texts = batch.column("text")
+    if texts.null_count:
+        for id in batch.filter(texts.is_null()).column("id").to_pylist():
+            drops.add("missing_text", id)
+        batch = batch.filter(texts.is_valid())
+    raw = batch.column("text").cast(pa.binary())
+    try:
+        raw.cast(pa.string())
+        return batch
+    except pa.ArrowInvalid:
+        problems = [_problem(text) for text in raw.to_pylist()]
+    for id, problem in zip(batch.column("id").to_pylist(), problems, strict=True):
+        if problem is not None:
+            drops.add("not_utf8", id, detail=problem)
+    return batch.filter(pa.array([problem is None for problem in problems], pa.bool_()))
+
+
+def _problem(text: bytes) -> str | None:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return str(error)
+    return None

@@ -1,0 +1,329 @@
+"""Decompressed byte streams by file suffix; a truncated or corrupt file raises an error, never a short read."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import zstandard
+
+from pipelines import progress, storage
+from pipelines.errors import DamagedFileError, InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Reddit's dumps are compressed with `zstd --long=31`, beyond the decoder's default maximum window.
+_ZSTD_WINDOW_BYTES = 2**31
+
+# The zstd format (RFC 8878, section 3.1): the first bytes of a frame give the size of its header and whether a checksum
+# follows its blocks; the three bytes before a block give its size, its type and whether it is the last.
+_FRAME_START_BYTES = 5
+_CHECKSUM_FLAG = 4
+_SKIPPABLE_MAGIC = 0x184D2A50
+_BLOCK_HEADER_BYTES = 3
+_REPEATED_BYTE = 1
+_MAX_BLOCK_BYTES = 1 << 17
+_CHECKSUM_BYTES = 4
+
+_CHUNK_BYTES = 1 << 18
+_READ_BYTES = 1 << 20
+# For reading lines; larger reads are decoded into the caller's buffer without a copy.
+_BUFFER_BYTES = 1 << 17
+# `CountedReader` reads small chunks, so that hardly any data is buffered in the decoder.
+_COUNTED_READ_BYTES = 1 << 14
+_COUNTED_BUFFER_BYTES = 1 << 16
+
+# The decoders' exceptions for damaged files; bz2 reports corruption as an OSError without an error number.
+DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
+
+# The format and the suffix of compressed files by their magic number.
+COMPRESSION_MAGIC = {
+    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
+    b"\xfd7zXZ": ("xz", ".xz"),
+    b"BZh": ("bzip2", ".bz2"),
+    b"\x1f\x8b": ("gzip", ".gz"),
+}
+# A stream of bzip2 that has data begins with these bytes.
+_BZIP2_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+_BZIP2_STREAM_BYTES = 10
+_ZIP_MAGIC = b"PK\x03\x04"
+_TAR_MAGIC = slice(257, 262)
+
+SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
+
+
+def strip_compression(name: str) -> str:
+    """Return a name in lower case and without its compression suffix, to tell types of files apart."""
+    name = name.lower()
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return name[: -len(suffix)]
+    return name
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[BinaryIO]:
+    """Yield the decompressed bytes of `.zst`, `.xz`, `.bz2`, `.gz` or plain files as a buffered stream.
+
+    With `report_bytes`, progress is reported in compressed bytes read. Inside the block, a truncated or corrupt file
+    raises DamagedFileError with its name and the offset reached in the compressed bytes, once all data before the
+    damage has been read. Raises InputError for an archive, and for compressed data under another suffix.
+    """
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        source = cast(BinaryIO, _ObservedReader(raw, progress.advance)) if report_bytes else raw
+        _check_format(path, raw)
+        yield _DeferredErrorReader(_decoder(path, source), _BUFFER_BYTES)
+
+
+@contextlib.contextmanager
+def open_counted(path: str) -> Iterator[CountedReader]:
+    """Yield the decompressed bytes as `open_decompressed` does, and count the compressed bytes that they come from.
+
+    For estimating the compression ratio; the last bytes before damage may be missing.
+    """
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        _check_format(path, raw)
+        yield CountedReader(path, raw)
+
+
+class CountedReader(io.BufferedReader):
+    """Decompressed bytes; the first `file_bytes` of the file decompress to `decoded_bytes`, some still buffered.
+
+    Both are from when the decoder last had no output pending, since some formats read far ahead of their output.
+    """
+
+    def __init__(self, path: str, raw: BinaryIO) -> None:
+        self.file_bytes = self.decoded_bytes = 0
+        self._bytes_in = self._bytes_out = self._settled_bytes = 0
+        source = _ObservedReader(raw, self._count_input, _COUNTED_READ_BYTES)
+        decoder = _decoder(path, cast(BinaryIO, source))
+        super().__init__(_ObservedReader(cast(BinaryIO, decoder), self._count_output), _COUNTED_BUFFER_BYTES)
+
+    def _count_input(self, size: int) -> None:
+        if self._bytes_out > self._settled_bytes:
+            self.file_bytes = self._bytes_in
+            self.decoded_bytes = self._settled_bytes = self._bytes_out
+        self._bytes_in += size
+
+    def _count_output(self, size: int) -> None:
+        self._bytes_out += size
+        if not self._settled_bytes:
+            self.file_bytes, self.decoded_bytes = self._bytes_in, self._bytes_out
+
+
+def find_bzip2_stream(path: str, begin: int, end: int) -> int | None:
+    """Return where the first stream with data in a part of the bytes of a `.bz2` file begins, None if none does."""
+    with storage.open_read(path) as raw:
+        for start in range(begin, end, _READ_BYTES):
+            raw.seek(start)
+            match = _BZIP2_STREAM.search(raw.read(_READ_BYTES + _BZIP2_STREAM_BYTES - 1))
+            if match and start + match.start() < end:
+                return start + match.start()
+    return None
+
+
+def read_bzip2_streams(path: str, begin: int, end: int) -> Iterator[bytes]:
+    """Yield the data of the streams of a `.bz2` file from `begin`, where one begins, in chunks of up to 1 MiB.
+
+    The last is the one that begins before `end`. Raises DamagedFileError if a stream is truncated or corrupt.
+    """
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        _check_format(path, raw)
+        position = begin
+        while position < end:
+            raw.seek(position)
+            decoder = bz2.BZ2Decompressor()
+            while not decoder.eof:
+                compressed = raw.read(_CHUNK_BYTES) if decoder.needs_input else b""
+                if decoder.needs_input and not compressed:
+                    raise EOFError("the last bzip2 stream is incomplete")
+                if data := decoder.decompress(compressed, _READ_BYTES):
+                    yield data
+            position = raw.tell() - len(decoder.unused_data)
+
+
+@contextlib.contextmanager
+def _translate_damage(path: str, raw: BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DamagedFileError(path, raw.tell(), str(error)) from error
+
+
+def _check_format(path: str, raw: BinaryIO) -> None:
+    """Raise InputError for an archive, and for compressed data whose suffix is missing or wrong."""
+    start = raw.read(_TAR_MAGIC.stop)
+    raw.seek(0)
+    if start[_TAR_MAGIC] == b"ustar" or path.lower().endswith(".tgz") or strip_compression(path).endswith(".tar"):
+        raise InputError(f"{path}: is a tar archive; unpack it first")
+    if start.startswith(_ZIP_MAGIC):
+        raise InputError(f"{path}: is a zip archive; unpack it first")
+    for magic, (kind, suffix) in COMPRESSION_MAGIC.items():
+        if start.startswith(magic) and not path.lower().endswith(suffix):
+            raise InputError(f"{path}: contains {kind} data; rename it to end in {suffix}")
+
+
+def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
+    name = path.lower()
+    if name.endswith(".zst"):
+        return _ZstdReader(raw)
+    if name.endswith(".xz"):
+        return _Reader(lzma.LZMAFile(raw).read1)
+    if name.endswith(".bz2"):
+        return _Reader(bz2.BZ2File(raw).read1)
+    if name.endswith(".gz"):
+        return _Reader(gzip.GzipFile(fileobj=raw, mode="rb").read1)
+    return cast(io.RawIOBase, raw)
+
+
+class _DeferredErrorReader(io.BufferedReader):
+    """Returns the data before an error, then raises it; `BufferedReader` discards a partly filled buffer."""
+
+    _error: Exception | None = None
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer, or the first part of it at the end of the stream or before an error."""
+        if self._error is not None:
+            raise self._error
+        target = memoryview(buffer).cast("B")
+        size = 0
+        try:
+            while size < len(target) and (count := self.readinto1(target[size:])):
+                size += count
+        except DAMAGE_ERRORS as error:
+            if not size:
+                raise
+            self._error = error
+        return size
+
+
+class _Reader(io.RawIOBase):
+    """Reads by a function that returns at most so many bytes: of a decoder, `read1` keeps the data before an error."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer; return 0 at the end of the data."""
+        target = memoryview(buffer).cast("B")
+        data = self._read(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+
+class _ObservedReader(_Reader):
+    """Calls `on_read` with the size of every read from a stream."""
+
+    def __init__(self, raw: BinaryIO, on_read: Callable[[int], None], max_bytes: int = _READ_BYTES) -> None:
+        super().__init__(lambda size: raw.read(min(size, max_bytes)))
+        self._on_read = on_read
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer, and report how many bytes that were."""
+        size = super().readinto(buffer)
+        self._on_read(size)
+        return size
+
+
+class _ZstdReader(_Reader):
+    """Decodes zstd frames block by block, so that memory is bounded and all data before damage is returned."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        source = cast(BinaryIO, _BlockSource(raw))
+        self._decoder = context.stream_reader(source, read_across_frames=True)
+        super().__init__(self._decoder.read1)
+        self._pending = memoryview(b"")
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer from one block; return 0 at the end of the data."""
+        target = memoryview(buffer).cast("B")
+        # If the next block cannot be read, the decoder discards what did not fit into the target.
+        if not self._pending and len(target) >= _MAX_BLOCK_BYTES:
+            return self._decoder.readinto1(target)
+        self._pending = self._pending or memoryview(self._read(_MAX_BLOCK_BYTES))
+        size = min(len(target), len(self._pending))
+        target[:size], self._pending = self._pending[:size], self._pending[size:]
+        return size
+
+
+class _BlockSource:
+    """The bytes of zstd frames, one block per call of `read`; raises EOFError if the last frame is incomplete.
+
+    The decoder itself accepts truncated frames, and discards its output when a call fails.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._compressed = memoryview(b"")
+        self._parts = self._frames()
+
+    def read(self, size: int = -1) -> memoryview:
+        """Return the next block or header, whatever its size; empty at the end."""
+        return next(self._parts, memoryview(b""))
+
+    def _frames(self) -> Iterator[memoryview]:
+        while self._buffer(1):
+            self._require(_FRAME_START_BYTES)
+            start = self._compressed[:_FRAME_START_BYTES]
+            if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
+                self._skip_frame()
+                continue
+            header_bytes = zstandard.frame_header_size(start)
+            self._require(header_bytes)
+            yield self._take(header_bytes)
+            yield from self._blocks()
+            if start[-1] & _CHECKSUM_FLAG:
+                self._require(_CHECKSUM_BYTES)
+                yield self._take(_CHECKSUM_BYTES)
+
+    def _skip_frame(self) -> None:
+        self._require(8)
+        size = int.from_bytes(self._take(8)[4:], "little")
+        while size:
+            self._require(1)
+            size -= len(self._take(size))
+
+    def _blocks(self) -> Iterator[memoryview]:
+        is_last = False
+        while not is_last:
+            self._require(_BLOCK_HEADER_BYTES)
+            header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
+            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
+            self._buffer(size)
+            part = self._take(size)
+            yield part  # part of a truncated block may still be decoded
+            self._require(size - len(part))
+
+    def _buffer(self, size: int) -> bool:
+        """Buffer `size` compressed bytes; return False if the file ends before."""
+        while len(self._compressed) < size:
+            chunk = self._raw.read(_CHUNK_BYTES)
+            if not chunk:
+                return False
+            self._compressed = memoryview(bytes(self._compressed) + chunk)
+        return True
+
+    def _require(self, size: int) -> None:
+        if not self._buffer(size):
+            raise EOFError("the last zstd frame is incomplete")
+
+    def _take(self, size: int) -> memoryview:
+        """Return the next `size` compressed bytes, or fewer at the end of the file."""
+        part, self._compressed = self._compressed[:size], self._compressed[size:]
+        return part

@@ -1,0 +1,96 @@
+"""Config: one dataclass, filled from a table and flags; wrong keys and values are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine.config import identity_of, make_config, option, read_tables
+from pipelines.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    min_score: int = option(3, "Least score.", minimum=0)
+    threshold: float = option(0.8, "Threshold.", minimum=0, maximum=1)
+    karma: str = option("max", "Karma.", choices=("max", "sum"))
+    subreddits: tuple[str, ...] = option((), "Subreddits.")
+    after: str | None = option(None, "After.")
+    polite: bool = option(True, "Polite.")
+    concurrency: int = option(4, "Speed.", identity=False)
+
+
+def _make(table: dict[str, Any], **flags: Any) -> _Config:
+    return make_config(_Config, table, flags, "webtext.toml [scrape]")
+
+
+def test_flags_override_the_table_and_the_table_overrides_defaults() -> None:
+    config = _make({"min_score": 5, "threshold": 1}, min_score=7)
+    assert config == _Config(min_score=7, threshold=1.0)
+    assert isinstance(config.threshold, float)
+
+
+def test_keys_may_be_written_with_dashes_and_lists_become_tuples() -> None:
+    assert _make({"min-score": 4, "subreddits": ["a", "b"]}) == _Config(min_score=4, subreddits=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"ms": 1}, r"webtext.toml \[scrape\]: unknown option 'ms'; did you mean min_score\?"),
+        ({"min_scores": 1}, r"webtext.toml \[scrape\]: unknown option 'min_scores'; did you mean min_score\?"),
+        ({"zzz": 1}, "unknown option 'zzz'; known: min_score"),
+        ({"min_score": "3"}, "min_score = '3' is not a whole number"),
+        ({"min_score": True}, "min_score = True is not a whole number"),
+        ({"min_score": -1}, r"min_score = -1 is out of range \(at least 0\)"),
+        ({"threshold": 1.5}, r"threshold = 1.5 is out of range \(at least 0 and at most 1\)"),
+        ({"threshold": float("nan")}, "threshold = nan is not a finite number"),
+        ({"threshold": float("inf")}, "threshold = inf is not a finite number"),
+        ({"karma": "most"}, "karma = 'most' is not one of max, sum"),
+        ({"subreddits": "a"}, "subreddits = 'a' is not a list of strings"),
+        ({"after": 2017}, "after = 2017 is not a string"),
+        ({"polite": 1}, "polite = 1 is not true or false"),
+    ],
+)
+def test_wrong_keys_and_values_are_named(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        _make(table)
+
+
+def test_keys_that_are_not_options_are_suggested_for_mistyped_ones() -> None:
+    with pytest.raises(UsageError, match=r"unknown option 'file'; did you mean files\?"):
+        make_config(_Config, {"file": ["x"]}, {}, "webtext.toml", ("files",))
+
+
+def test_a_toml_date_is_read_as_written() -> None:
+    assert _make({"after": dt.date(2016, 1, 1)}).after == "2016-01-01"
+
+
+def test_speed_is_not_part_of_the_identity() -> None:
+    assert identity_of(_make({}, concurrency=64)) == identity_of(_make({}))
+    assert identity_of(_make({"subreddits": ["a"]}))["subreddits"] == ["a"]
+
+
+def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "webtext.toml"
+    path.write_text("min_score = 3\n")
+    with pytest.raises(UsageError, match="min_score is outside any table"):
+        read_tables(str(path))
+    path.write_text("[scrape\n")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        read_tables(str(path))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Renamed:
+    timeout: float = option(30.0, "Timeout.", renamed_from="timeout_s")
+
+
+def test_an_old_key_is_refused_with_the_new_one() -> None:
+    with pytest.raises(UsageError, match=r"w\.toml: timeout_s was renamed to timeout"):
+        make_config(_Renamed, {"timeout_s": 3}, {}, "w.toml")
+    assert make_config(_Renamed, {"timeout": 3}, {}, "w.toml").timeout == 3.0

@@ -1,0 +1,163 @@
+"""Reads of untrusted streams stay within their bounds: small compressed files that contain gigabytes."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipelines.benchmark_sets.example_files import ExampleReader, read_json_lines
+from pipelines.benchmark_sets.text_fields import TextField
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
+from pipelines.records.url_lists import BadRow, read_urls
+from pipelines.stages.fetch.links import open_links, read_links
+from pipelines.storage import bounded
+
+_MIB = 1 << 20
+_BOMB_MIB = 400
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MAX_LINE_BYTES", 2 * _MIB)
+    for module in ("core.text_readers", "stages.overlap_report.example_files"):
+        monkeypatch.setattr(f"pipelines.{module}.MAX_LINE_BYTES", 2 * _MIB)
+    monkeypatch.setattr("pipelines.storage.bounded.numbered_lines.__defaults__", (2 * _MIB,))
+
+
+def _bomb(folder: Path, name: str, start: bytes = b"", end: bytes = b"") -> Path:
+    """Write a file that contains 400 MiB of zeros in some 13 KB of zstd."""
+    path = folder / name
+    with path.open("wb") as stream, zstandard.ZstdCompressor().stream_writer(stream) as writer:
+        writer.write(start)
+        for _ in range(_BOMB_MIB):
+            writer.write(bytes(_MIB))
+        writer.write(end)
+    assert path.stat().st_size < 100_000
+    return path
+
+
+def _peak_mib(function: Callable[[], Any]) -> tuple[Any, float]:
+    tracemalloc.start()
+    try:
+        result = function()
+        return result, tracemalloc.get_traced_memory()[1] / _MIB
+    finally:
+        tracemalloc.stop()
+
+
+def _documents(path: Path, max_document_mb: int | None = None) -> tuple[list[str], dict[str, int]]:
+    drops = Drops()
+    texts: list[str] = []
+    for shard in inputs.open_documents(str(path), max_document_mb=max_document_mb).shards:
+        for batch in inputs.read_documents(shard, drops):
+            texts += batch.column("text").to_pylist()
+    return texts, dict(drops.counts)
+
+
+def test_a_line_of_zeros_is_dropped_and_the_others_are_read(tmp_path: Path) -> None:
+    path = _bomb(tmp_path, "x.jsonl.zst", b'{"text": "one"}\n', b'\n{"text": "two"}\n')
+    (texts, drops), peak = _peak_mib(lambda: _documents(path))
+    assert (texts, drops) == (["one", "two"], {"too_large": 1})
+    assert peak < 30
+
+
+def test_a_text_of_zeros_is_dropped(tmp_path: Path) -> None:
+    path = _bomb(tmp_path, "x.txt.zst")
+    (texts, drops), peak = _peak_mib(lambda: _documents(path))
+    assert (texts, drops) == ([], {"too_large": 1})
+    assert peak < 30
+
+
+def test_a_text_file_may_be_as_large_as_it_is_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("word " * _MIB)
+    texts, drops = _documents(path)
+    assert (len(texts[0]), drops) == (5 * _MIB, {})
+    assert bounded.max_text_bytes(1 << 40) == 1 << 30
+
+
+def test_the_limits_of_lines_and_text_files_are_an_option(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("word " * _MIB)
+    (tmp_path / "y.jsonl").write_text(json.dumps({"text": "x" * 3 * _MIB}) + '\n{"text": "y"}\n')
+    for max_document_mb, kept in ((None, ["w", "y"]), (4, ["x", "y"]), (6, ["w", "x", "y"]), (1, ["y"])):
+        texts, drops = _documents(tmp_path, max_document_mb)
+        assert ([text[0] for text in texts], drops.get("too_large", 0)) == (kept, 3 - len(kept))
+
+
+def test_a_file_of_records_that_are_all_too_large_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": "x" * 3 * _MIB}) + "\n")
+    assert _documents(tmp_path, 1) == ([], {"too_large": 1})
+
+
+def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 8 * _MIB)
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * (2 * _MIB - 1)]))
+    pq.write_table(pa.table({"text": values}), tmp_path / "x.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "x.parquet").stat().st_size < 10_000
+    (shard,) = inputs.open_documents(str(tmp_path)).shards
+    batches = inputs.read_documents(shard, Drops())
+    assert [next(batches).num_rows for _ in range(3)] == [4, 4, 4]
+
+
+def test_many_row_groups_are_examined_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 1024)
+    seconds = []
+    for groups in (300, 1200):
+        table = pa.table({f"column {number}": ["some text"] * groups for number in range(8)} | {"text": ["x"] * groups})
+        pq.write_table(table, tmp_path / f"{groups}.parquet", row_group_size=1)
+        start = time.perf_counter()
+        with (tmp_path / f"{groups}.parquet").open("rb") as stream:
+            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20) < 64
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 10 * seconds[0]  # 16 times if each group cost as much as all
+
+
+@pytest.mark.parametrize("name", ["x.txt.zst", "x.csv.zst", "x.tsv.zst", "x.jsonl.zst"])
+def test_a_url_of_zeros_is_a_bad_row(tmp_path: Path, name: str) -> None:
+    start = b"http://a.com/\n" if name.startswith("x.txt") else b"url\nhttp://a.com/\n"
+    path = _bomb(tmp_path, name, b'{"url": "http://a.com/"}\n' if "json" in name else start, b"\nhttp://b.com/")
+    rows, peak = _peak_mib(lambda: list(read_urls(str(path))))
+    assert [row for row in rows if not isinstance(row, BadRow)] == ["http://a.com/", "http://b.com/"]
+    assert [len(row.content) < 1 << 26 for row in rows if isinstance(row, BadRow)] == [True]
+    assert peak < 200
+
+
+def test_a_long_url_is_not_requested_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(f"http://a.com/{'x' * 40_000}\nhttp://b.com/\n")
+    (shard,) = open_links(str(path)).shards
+    long, short = read_links(shard)
+    assert short == "http://b.com/"
+    assert long.startswith("(too long) http://a.com/xxx")
+    assert len(long) < 300
+
+
+def test_a_long_json_url_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"url": "http://a.com/" + "é" * 40_000}) + '\n{"url": "http://b.com/"}\n')
+    bad, url = read_urls(str(path))
+    assert isinstance(bad, BadRow)
+    assert (bad.reason, len(bad.content)) == ("too_long", 200)
+    assert url == "http://b.com/"
+
+
+def test_examples_of_a_benchmark_are_bounded(tmp_path: Path) -> None:
+    lines = _bomb(tmp_path, "x.jsonl.zst")
+    with pytest.raises(InputError, match=r"x.jsonl.zst:1: the line has 2,097,152 bytes or more"):
+        list(read_json_lines(str(lines)))
+    plain = ExampleReader(str(_bomb(tmp_path, "y.txt.zst")), TextField("text", "text"), "line")
+    with pytest.raises(InputError, match=r"y.txt.zst: has a line of more than 2,097,152 bytes"):
+        list(plain.read_file())
