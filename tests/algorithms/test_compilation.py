@@ -13,7 +13,7 @@ import pytest
 from numba.core.caching import NullCache
 from numba.extending import overload
 
-from pipelines.algorithms.kernels.compilation import kernel
+from pipelines.algorithms.kernels.compilation import kernel, source_hash
 
 
 def test_numba_starts_without_scipy_and_foreign_extensions() -> None:
@@ -72,3 +72,22 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(was_enabled: bool) -
         gc.enable()
     assert is_enabled
     assert not any(is_enabled)
+
+
+def test_only_changes_of_what_a_module_imports_make_its_kernels_compile_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hashes() -> list[str]:
+        source_hash.cache_clear()
+        return [source_hash(f"pipelines.algorithms.{name}") for name in ("bpe.word_counts", "quality.lines")]
+
+    import pipelines.algorithms.bpe.word_counts
+    import pipelines.algorithms.quality.lines  # noqa: F401
+
+    before = hashes()
+    changed = tmp_path / "split_classes.py"
+    changed.write_text("# another source")
+    monkeypatch.setattr("pipelines.algorithms.bpe.split_classes.__file__", str(changed))
+    words, lines = hashes()
+    assert words != before[0]
+    assert lines == before[1]

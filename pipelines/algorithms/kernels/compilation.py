@@ -19,6 +19,8 @@ import gc
 import hashlib
 import importlib
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +41,7 @@ _config: Any = numba.config
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 _ALGORITHMS = Path(__file__).resolve().parents[1]
+_IMPORT = re.compile(rb"^ *from (pipelines\.algorithms\.[\w.]+) import", re.MULTILINE)
 # A worker waits this long for another process that compiles the same kernel.
 _LOCK_TIMEOUT_S = 60
 
@@ -139,8 +142,8 @@ class _Locator:
         cache_folder().mkdir(parents=True, exist_ok=True)
 
     def get_source_stamp(self) -> str:
-        """Return a hash of all algorithms, since a kernel contains helpers and constants of other modules."""
-        return _source_hash()
+        """Return a hash of the module and of those it imports, whose helpers and constants the kernel contains."""
+        return source_hash(self._module)
 
     def get_disambiguator(self) -> str:
         """Return what makes the names of functions in modules of the same name distinct."""
@@ -216,11 +219,17 @@ def _is_writable(folder: Path) -> bool:
 
 
 @functools.cache
-def _source_hash() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_ALGORITHMS.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def source_hash(module: str) -> str:
+    """Return a hash of the source of a module and of all modules of `pipelines.algorithms` below it."""
+    sources: dict[str, bytes] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if name not in sources and path is not None:
+            sources[name] = Path(path).read_bytes()
+            pending += [match[1].decode() for match in _IMPORT.finditer(sources[name])]
+    return hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()
 
 
 @contextlib.contextmanager
