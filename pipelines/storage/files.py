@@ -31,7 +31,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.storage.object_files import MAX_RANGE, Upload
-from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore, object_store
+from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore, open_store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -542,7 +542,7 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     protocol, _, rest = path.partition("://")
     if protocol in (*PROTOCOLS, *WEB_PROTOCOLS):
-        return object_store(protocol), rest.rstrip("/")
+        return open_store(protocol), rest.rstrip("/")
     try:
         file_system, plain = url_to_fs(path)
     except Exception as error:  # any, since it is that of a third-party file system

@@ -312,7 +312,7 @@ class _ThreadedFile:
 
 
 @functools.cache
-def object_store(protocol: str) -> ObjectStore:
+def open_store(protocol: str) -> ObjectStore:
     """Return the file system of a protocol; raise StorageError if obstore is not installed."""
     return ObjectStore(protocol)
 

@@ -24,10 +24,10 @@ from typing import Any
 
 from contract_cases import CASES, run_stage
 
-from pipelines import storage
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
 from pipelines.pipeline import BY_NAME
+from pipelines.storage import files
 
 # What a stage imports when it runs.
 _LAZY_IMPORTS = {
@@ -103,7 +103,7 @@ def _kill_after(seconds: str, process: int, output: Path) -> None:
 
 def _kill_at(count: int, when: str) -> None:
     """Make this process kill itself before or after the `count`-th file gets its name."""
-    rename = storage._rename
+    rename = files._rename
     renames = 0
 
     def counted(file_system: Any, temporary: str, final: str) -> None:
@@ -115,7 +115,7 @@ def _kill_at(count: int, when: str) -> None:
         if renames == count and when == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    storage._rename = counted
+    files._rename = counted
 
 
 if __name__ == "__main__":

@@ -217,7 +217,10 @@ def test_a_parquet_file_is_opened_once_beside_its_fingerprint(tmp_path: Path, mo
         pq.write_table(pa.table({"text": [str(number)]}), tmp_path / f"{number:02}.parquet")
     opened: list[str] = []
     open_read = storage.open_read
-    monkeypatch.setattr(storage, "open_read", lambda path, **options: opened.append(path) or open_read(path, **options))
+    for module in ("pipelines.storage", "pipelines.storage.files"):
+        monkeypatch.setattr(
+            f"{module}.open_read", lambda path, **options: opened.append(path) or open_read(path, **options)
+        )
     source = inputs.open_documents(str(tmp_path))
     assert [shard.files[0].name for shard in source.shards] == [f"{number:02}.parquet" for number in range(30)]
     assert sorted(opened) == sorted(2 * [shard.files[0].path for shard in source.shards])

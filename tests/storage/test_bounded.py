@@ -30,7 +30,7 @@ _BOMB_MIB = 400
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "MAX_LINE_BYTES", 2 * _MIB)
-    for module in ("core.text_readers", "stages.overlap_report.example_files"):
+    for module in ("records.text_readers", "benchmark_sets.example_files"):
         monkeypatch.setattr(f"pipelines.{module}.MAX_LINE_BYTES", 2 * _MIB)
     monkeypatch.setattr("pipelines.storage.bounded.numbered_lines.__defaults__", (2 * _MIB,))
 

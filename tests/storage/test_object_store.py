@@ -154,7 +154,7 @@ def test_errors_name_the_cause_in_one_line(bucket: str, monkeypatch: pytest.Monk
     with pytest.raises(StorageError, match=r"^s3://absent/a: cannot read: .*does not exist \(NoSuchBucket\)$"):
         storage.walk_files("s3://absent/a")
     monkeypatch.setattr(object_store, "find_spec", lambda _name: None)
-    object_store.object_store.cache_clear()
+    object_store.open_store.cache_clear()
     with pytest.raises(StorageError, match=r"^gs://: needs the package obstore; pip install"):
         storage.exists("gs://bucket/a")
 
@@ -185,7 +185,7 @@ def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, mon
         storage.write_bytes(path, b"x")
     storage.fetch_copies(paths[:2])
     fetched: list[str] = []
-    monkeypatch.setattr(storage, "map_files", lambda _function, files, **_: fetched.extend(files))
+    monkeypatch.setattr("pipelines.storage.files.map_files", lambda _function, paths, **_: fetched.extend(paths))
     storage.fetch_copies(paths)
     assert fetched == paths[2:]
 

@@ -23,6 +23,7 @@ from pipelines import storage
 from pipelines.engine import lease
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.errors import InputError, LockedError, StorageError
+from pipelines.storage import files
 from pipelines.storage.object_store import ObjectStore
 
 
@@ -171,10 +172,10 @@ def test_bad_json_is_named(folder: str) -> None:
 
 def test_large_json_is_not_parsed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Since parsed values take a multiple of the bytes; the manifest of 100,000 shards is not too large."""
-    assert 100_000 * 1_100 < storage._MAX_JSON_BYTES <= 128 << 20
+    assert 100_000 * 1_100 < files._MAX_JSON_BYTES <= 128 << 20
     path = storage.join(folder, "a.json")
     storage.write_bytes(path, b"[[],[]]")
-    monkeypatch.setattr(storage, "_MAX_JSON_BYTES", 7)
+    monkeypatch.setattr(files, "_MAX_JSON_BYTES", 7)
     assert storage.read_json(path) == [[], []]
     storage.write_bytes(path, b"[[], []]")
     with pytest.raises(InputError, match=r"a\.json: has more than 7 bytes, too many"):

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from reference_run import DOCUMENTS, DROPPED, article, dropped, files, run, write_documents, write_dump
 
-from pipelines import storage
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import (
@@ -26,6 +25,7 @@ from pipelines.errors import (
 from pipelines.stages.remove_wikipedia import reference
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from pipelines.storage import files as storage_files
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -120,7 +120,7 @@ def killed(documents: Path, output: Path, references: list[Path], when: str) -> 
     """Run in a fork that kills itself at its fifth file; return whether it did."""
     process = os.fork()
     if not process:
-        rename, renames = storage._rename, 0
+        rename, renames = storage_files._rename, 0
 
         def counted(*arguments: Any) -> None:
             nonlocal renames
@@ -131,7 +131,7 @@ def killed(documents: Path, output: Path, references: list[Path], when: str) -> 
             if renames == 5 and when == "after":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        storage._rename = counted  # type: ignore[assignment]
+        storage_files._rename = counted  # type: ignore[assignment]
         try:
             run(documents, output, *references)
         except BaseException:  # noqa: BLE001 - the tests of this process must not continue in the fork

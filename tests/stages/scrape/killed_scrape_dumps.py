@@ -16,8 +16,8 @@ from typing import Any
 
 from scrape_run import run_scrape
 
-from pipelines import storage
 from pipelines.stages.scrape import api_client, refresh
+from pipelines.storage import files
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     api_client.REQUEST_DELAY_S = 0.0
     config = json.loads(options)
     refresh.ROWS_PER_TASK = config.pop("task_rows", refresh.ROWS_PER_TASK)
-    rename = storage._rename
+    rename = files._rename
     renames = 0
 
     def counted(file_system: Any, temporary: str, final: str) -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         if renames == int(count) and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    storage._rename = counted
+    files._rename = counted
     run_scrape([Path(dump) for dump in dumps], Path(output), **config)
 
 
