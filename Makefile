@@ -71,7 +71,7 @@ format: $(DEV)
 # One process more than there are cores, since tests wait for servers, leases and processes that they started.
 test: lint
 	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 1)') && \
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist worksteal
 
 test-all: lint
 	$(INSTALL) --editable '.[ray]'

@@ -29,47 +29,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
-# The files that take longest start first, so that no worker is left alone with one of them at the end. The first
-# compiles the kernels of extract, for half a minute; the next three need none of these.
-_LONGEST_FILES = (
-    "contract/test_contract.py",
-    "algorithms/test_ngram_hashing.py",
-    "records/test_estimate.py",
-    "model/test_parallel.py",
-    "stages/extract/test_extract_child.py",
-    "e2e/test_killed_build.py",
-    "fuzz/test_fuzz.py",
-    "contract/test_two_drivers.py",
-    "evaluation/test_detokenizers.py",
-    "storage/test_object_store.py",
-    "e2e/test_build_in_bucket.py",
-    "contract/test_unreliable_store.py",
-    "e2e/test_real_inputs.py",
-    "stages/scrape/test_scrape_decoding.py",
-    "tokenizers/test_encoding.py",
-    "algorithms/test_long_words.py",
-    "cli/test_corpus_queries.py",
-    "model/test_pretrain_benchmarks.py",
-    "cli/test_main.py",
-    "tokenizers/test_formats.py",
-    "engine/test_lease.py",
-    "engine/test_executor.py",
-    "stages/scrape/test_scrape_explain.py",
-    "stages/tokenize/test_tokenize_shards.py",
-    "stages/fetch/test_fetch_hostile.py",
-    "stages/fetch/test_fetch_politeness.py",
-    "stages/tokenize/test_tokenize.py",
-    "stages/scrape/test_scrape_damaged.py",
-    "records/test_url_lists.py",
-    "stages/fetch/test_fetch_resume.py",
-    "e2e/test_example.py",
-    "evaluation/test_processes.py",
-    "contract/test_additions.py",
-    "stages/extract/test_extract_inputs.py",
-    "e2e/test_wheel.py",
-    "model/test_pretrain_resume.py",
-)
-
 
 def pytest_sessionstart() -> None:
     """Collect no garbage while thousands of tests are collected, which would take a quarter of that time."""
@@ -80,12 +39,6 @@ def pytest_collection_finish() -> None:
     """Exempt modules and tests from all collections of garbage: each would visit them, for 0.1 s."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first."""
-    position = {_REPOSITORY / "tests" / name: number for number, name in enumerate(_LONGEST_FILES)}
-    items.sort(key=lambda item: position.get(item.path, len(position)))
 
 
 @pytest.fixture(scope="session")
