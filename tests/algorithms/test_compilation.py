@@ -74,6 +74,25 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(was_enabled: bool) -
     assert not any(is_enabled)
 
 
+def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
+    script = """
+import pickle, sys
+import numba
+from pipelines.algorithms.bpe.word_counts import count_words
+from pipelines.algorithms.kernels.compilation import cache_folder
+for index in cache_folder().glob("word_table*.nbi"):
+    if "damage" in sys.argv:
+        gone = b"cpipelines.algorithms.bpe.word_table\\nGone\\n."
+        index.write_bytes(pickle.dumps(numba.__version__) + gone)
+print(count_words([b"a a"]))
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for argument in ("compile", "damage", "load"):
+        command = [sys.executable, "-c", script, argument]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (done.stdout, done.returncode) == ("[(b'a', 1), (b' a', 1)]\n", 0), done.stderr
+
+
 def test_only_changes_of_what_a_module_imports_make_its_kernels_compile_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

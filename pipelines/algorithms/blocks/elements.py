@@ -64,12 +64,8 @@ def describe_elements(page: Segments, signals: Floats, tokens: Values) -> Elemen
         np.full(count, -1, np.int32),
         np.zeros(count, np.uint32),
     )
-    own_signatures = np.zeros(count, np.uint32)
-    _describe_down(
-        page.parents, page.tags, page.token_starts, page.tokens, tokens.hashes, tokens.values,
-        elements.depths, elements.outer, elements.paths, elements.distances, own_signatures, elements.signatures,
-    )  # fmt: skip
-    _describe_up(page.blocks, signals, page.parents, elements.totals, elements.first, elements.last)
+    _describe_down(page, tokens, elements, np.zeros(count, np.uint32))
+    _describe_up(page.blocks, signals, page.parents, elements)
     return elements
 
 
@@ -103,17 +99,16 @@ _GROUP = _group_of_tags()
 
 
 @kernel
-def _describe_down(
-    parents: Any, tags: Any, token_starts: Any, tokens: Any, hashes: Any, values: Any,
-    depths: Any, outer: Any, paths: Any, distances: Any, own_signatures: Any, signatures: Any,
-) -> None:  # fmt: skip
+def _describe_down(page: Any, values: Any, elements: Any, own_signatures: Any) -> None:
+    parents, tags, token_starts, tokens = page.parents, page.tags, page.token_starts, page.tokens
+    depths, outer, paths, distances = elements.depths, elements.outer, elements.paths, elements.distances
     for element in range(len(parents)):
         parent = parents[element]
         signature = np.uint32(tags[element] + 1) * np.uint32(2654435761)
         if token_starts[element + 1] > token_starts[element]:
             signature ^= tokens[token_starts[element]]
         own_signatures[element] = signature
-        _add_own_values(token_starts, tokens, hashes, values, element, paths[element])
+        _add_own_values(tokens[token_starts[element] : token_starts[element + 1]], values, paths[element])
         if parent >= 0:
             depths[element] = depths[parent] + 1
             signature = np.uint32(signature * np.uint32(31)) ^ own_signatures[parent]
@@ -126,16 +121,16 @@ def _describe_down(
                 distances[element, group] = min(FAR, distances[parent, group] + 1)
         else:
             _add_path(paths[element], paths[element])
-        signatures[element] = signature
+        elements.signatures[element] = signature
         if _GROUP[tags[element]] >= 0:
             distances[element, _GROUP[tags[element]]] = 0
 
 
 @helper
-def _add_own_values(token_starts: Any, tokens: Any, hashes: Any, values: Any, element: Any, path: Any) -> None:
+def _add_own_values(tokens: Any, values: Any, path: Any) -> None:
     known = 0
-    for position in range(token_starts[element], token_starts[element + 1]):
-        value = value_of(hashes, values, tokens[position])
+    for token in tokens:
+        value = value_of(values, token)
         if value == value:  # not NaN
             path[OWN_MIN] = value if known == 0 else min(path[OWN_MIN], value)
             path[OWN_MAX] = value if known == 0 else max(path[OWN_MAX], value)
@@ -158,7 +153,8 @@ def _add_path(path: Any, above: Any) -> None:
 
 
 @kernel
-def _describe_up(blocks: Any, signals: Any, parents: Any, totals: Any, first: Any, last: Any) -> None:
+def _describe_up(blocks: Any, signals: Any, parents: Any, elements: Any) -> None:
+    totals, first, last = elements.totals, elements.first, elements.last
     for block in range(len(blocks)):
         element, signal = blocks[block, ELEMENT], signals[block]
         totals[element, TOTAL_WORDS] += signal[WORDS]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.algorithms.blocks.tags import NAME_HASHES, NAME_NUMBERS, fnv_hash
+from pipelines.algorithms.blocks.tags import NAME_TABLE, fnv_hash
 from pipelines.algorithms.kernels.compilation import as_read_only, helper
+from pipelines.algorithms.kernels.hash_table import slot_of
 
 # Flags of elements, inherited from their ancestors: hidden by style or attribute, white space kept as it is, in <pre>,
 # not text of the page.
@@ -16,6 +17,7 @@ STYLED_HIDDEN, HIDDEN, ARIA_HIDDEN, KEEPS_SPACE, IN_PRE, NO_TEXT = 1, 2, 4, 8, 1
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_NAME_KEYS, _NAME_NUMBERS = NAME_TABLE
 _ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _MAX_TOKENS = 24
 # Names of elements whose content is not markup are shorter; reading to the end from each of many signs would take long.
@@ -72,12 +74,8 @@ def hash_name(html: Any, position: Any, end: Any) -> Any:
 @helper
 def tag_of(name: Any) -> Any:
     """Return the number of a tag by the hash of its name; 0 for an unknown one, which is treated as inline."""
-    slot = np.int64(name & np.uint64(511))
-    while NAME_HASHES[slot] != 0:
-        if NAME_HASHES[slot] == name:
-            return np.int64(NAME_NUMBERS[slot])
-        slot = (slot + 1) & 511
-    return np.int64(0)
+    slot = slot_of(_NAME_KEYS, name)
+    return np.int64(_NAME_NUMBERS[slot] if _NAME_KEYS[slot] == name else 0)
 
 
 @helper

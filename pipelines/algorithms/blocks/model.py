@@ -15,6 +15,7 @@ from pipelines.algorithms.blocks.page import ParsedPage
 from pipelines.algorithms.blocks.repetition import Flags, without_repetitions
 from pipelines.algorithms.blocks.selection import select_blocks
 from pipelines.algorithms.blocks.values import Floats, Values, values_table
+from pipelines.algorithms.kernels.hash_table import FREE
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
@@ -52,8 +53,11 @@ def save_model(path: str, model: BlockModel) -> None:
         f"network_{name}": values.astype(np.float16) for name, values in model.network._asdict().items()
     }
     for name, table in (("tokens", model.tokens), ("words", model.words)):
-        used = table.hashes != 0
-        arrays |= {f"{name}_hashes": table.hashes[used], f"{name}_values": table.values[used].astype(np.float16)}
+        used = table.keys != FREE
+        arrays |= {
+            f"{name}_hashes": table.keys[used].astype(np.uint32),
+            f"{name}_values": table.values[used].astype(np.float16),
+        }
     arrays["features"] = np.frombuffer("\n".join(NAMES).encode(), np.uint8)
     np.savez_compressed(path, allow_pickle=False, **arrays)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log1p
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from pipelines.algorithms.blocks.text_features import HEADING, LINKS, PROSE, TIT
 from pipelines.algorithms.blocks.text_features import NAMES as TEXT_NAMES
 from pipelines.algorithms.blocks.values import Floats, Numbers
 from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.hash_table import Table, find_or_add, new_table
 
 _CONTAINERS = 5
 _FIRST_COLUMN = len(TEXT_NAMES)
@@ -69,41 +70,51 @@ NAMES = (
 )  # fmt: skip
 
 
+class _Kinds(NamedTuple):
+    """Blocks that are alike.
+
+    `firsts` are the first blocks of the kind and of the text of each block, `sums` are by first block, and the tables
+    contain the first blocks by signature and by text.
+    """
+
+    firsts: Numbers
+    sums: Floats
+    by_signature: Table
+    by_text: Table
+
+
 def describe_places(page: seg.Segments, signals: Floats, elements: Elements, title_words: int, rows: Floats) -> Numbers:
     """Fill the columns of `rows` after those of the texts; `title_words` is the number of words of the title.
 
     Return for each block the first of its kind: of those whose elements have equal signatures.
     """
     count = len(page.blocks)
-    slots = 1 << (2 * count).bit_length()
     main = int(np.argmax(elements.totals[:, CONTENT]))
-    firsts = np.zeros((2, count), np.int32)
+    kinds = _Kinds(np.zeros((2, count), np.int32), np.zeros((count, 4), np.float32), new_table(count), new_table(count))
     _describe_places(
-        page.blocks, page.words, page.parents, signals, *elements, common_ancestors(page.parents, main),
-        main, title_words, np.zeros((count + 1, 2)), np.full((2, slots), -1, np.int32), np.zeros((2, count), np.uint64),
-        firsts, np.zeros((count, 4), np.float32), rows,
+        page, signals, elements, common_ancestors(page.parents, main), main, title_words, np.zeros((count + 1, 2)),
+        kinds, rows,
     )  # fmt: skip
-    return np.asarray(firsts[0])
+    return np.asarray(kinds.firsts[0])
 
 
 @kernel
 def _describe_places(
-    blocks: Any, words: Any, parents: Any, signals: Any, depths: Any, outer: Any, paths: Any, totals: Any,
-    distances: Any, first: Any, last: Any, signatures: Any, common: Any, main: Any, title_words: Any,
-    sums: Any, slots: Any, keys: Any, firsts: Any, kinds: Any, rows: Any,
-) -> None:  # fmt: skip
+    page: Any, signals: Any, elements: Any, common: Any, main: Any, title_words: Any, sums: Any, kinds: Any, rows: Any
+) -> None:
+    blocks = page.blocks
     title, top_heading = _sum_signals(blocks, signals, title_words, sums)
-    _sum_kinds(blocks, words, signals, signatures, slots, keys, firsts, kinds)
+    _sum_kinds(blocks, page.words, signals, elements.signatures, kinds)
     heading = -1
     for block in range(len(blocks)):
         row, element = rows[block, _FIRST_COLUMN:], blocks[block, seg.ELEMENT]
-        row[0] = depths[element]
-        at = _add_ancestors(row, 1, element, outer, paths, totals, distances)
-        at = _add_containers(row, at, element, parents, totals)
-        at = _add_main_container(row, at, block, element, depths, totals, first, last, common, main)
+        row[0] = elements.depths[element]
+        at = _add_ancestors(row, 1, element, elements)
+        at = _add_containers(row, at, element, page.parents, elements.totals)
+        at = _add_main_container(row, at, block, element, elements, common, main)
         at = _add_position(row, at, block, sums, title, top_heading)
-        at = _add_repetition(row, at, block, signals, firsts, kinds, sums)
-        _add_last_heading(row, at, block, heading, blocks, signals, paths)
+        at = _add_repetition(row, at, block, signals, kinds, sums)
+        _add_last_heading(row, at, block, heading, blocks, signals, elements.paths)
         if signals[block, HEADING] > 0:
             heading = block
 
@@ -133,39 +144,28 @@ def _sum_signals(blocks: Any, signals: Any, title_words: Any, sums: Any) -> Any:
 
 
 @helper
-def _sum_kinds(
-    blocks: Any, words: Any, signals: Any, signatures: Any, slots: Any, keys: Any, firsts: Any, kinds: Any
-) -> None:
+def _sum_kinds(blocks: Any, words: Any, signals: Any, signatures: Any, kinds: Any) -> None:
     """Sum blocks, words and words in links over the blocks of a kind, in the row of its first; count equal texts."""
+    sums = kinds.sums
     for block in range(len(blocks)):
-        keys[0, block] = signatures[blocks[block, seg.ELEMENT]]
+        kind = find_or_add(kinds.by_signature, np.uint64(signatures[blocks[block, seg.ELEMENT]]), block)
+        sums[kind, _KIND_BLOCKS] += np.float32(1)
+        sums[kind, _KIND_WORDS] += signals[block, WORDS]
+        sums[kind, _KIND_LINKS] += signals[block, LINKS]
+        text_key = np.uint64(0)
         first = blocks[block, seg.FIRST_WORD]
         for position in range(first, first + blocks[block, seg.WORDS]):
-            keys[1, block] += words[position]
-        kind = firsts[0, block] = _first_equal(slots[0], keys[0], block)
-        kinds[kind, _KIND_BLOCKS] += np.float32(1)
-        kinds[kind, _KIND_WORDS] += signals[block, WORDS]
-        kinds[kind, _KIND_LINKS] += signals[block, LINKS]
-        text = firsts[1, block] = _first_equal(slots[1], keys[1], block)
-        kinds[text, _EQUAL_TEXTS] += np.float32(1)
+            text_key += words[position]
+        text = find_or_add(kinds.by_text, text_key, block)
+        sums[text, _EQUAL_TEXTS] += np.float32(1)
+        kinds.firsts[0, block], kinds.firsts[1, block] = kind, text
 
 
 @helper
-def _first_equal(slots: Any, keys: Any, block: Any) -> Any:
-    """Return the first block with the key of this one; `slots` is a hash table of those before."""
-    mask = len(slots) - 1
-    slot = np.int64((keys[block] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask
-    while slots[slot] >= 0 and keys[slots[slot]] != keys[block]:
-        slot = (slot + 1) & mask
-    if slots[slot] < 0:
-        slots[slot] = block
-    return slots[slot]
-
-
-@helper
-def _add_ancestors(row: Any, at: Any, element: Any, outer: Any, paths: Any, totals: Any, distances: Any) -> Any:
+def _add_ancestors(row: Any, at: Any, element: Any, elements: Any) -> Any:
+    paths, totals = elements.paths, elements.totals
     for group in range(len(GROUPS)):
-        row[at + group] = distances[element, group]
+        row[at + group] = elements.distances[element, group]
     at += len(GROUPS)
     path = paths[element]
     for column in range(PATH_COUNT):
@@ -173,7 +173,7 @@ def _add_ancestors(row: Any, at: Any, element: Any, outer: Any, paths: Any, tota
     row[at + PATH_COUNT] = _ratio(path[PATH_SUM], path[PATH_COUNT])
     at += PATH_COUNT + 1
     for number in range(len(OUTER_DEPTHS)):
-        above = outer[element, number]
+        above = elements.outer[element, number]
         row[at] = paths[above, OWN_MEAN]
         row[at + 1] = totals[above, TOTAL_PROSE] / (1 + totals[0, TOTAL_PROSE])
         row[at + 2] = _ratio(totals[above, TOTAL_LINKS], totals[above, TOTAL_WORDS])
@@ -197,10 +197,9 @@ def _add_containers(row: Any, at: Any, element: Any, parents: Any, totals: Any) 
 
 
 @helper
-def _add_main_container(
-    row: Any, at: Any, block: Any, element: Any, depths: Any, totals: Any, first: Any, last: Any, common: Any, main: Any
-) -> Any:
+def _add_main_container(row: Any, at: Any, block: Any, element: Any, elements: Any, common: Any, main: Any) -> Any:
     """Add the place relative to the element with most prose close to it."""
+    depths, totals, first, last = elements.depths, elements.totals, elements.first, elements.last
     above = common[element]
     all_prose = 1 + totals[0, TOTAL_PROSE]
     row[at] = depths[element] - depths[above]
@@ -231,14 +230,14 @@ def _add_position(row: Any, at: Any, block: Any, sums: Any, title: Any, top_head
 
 
 @helper
-def _add_repetition(row: Any, at: Any, block: Any, signals: Any, firsts: Any, kinds: Any, sums: Any) -> Any:
-    kind, first = kinds[firsts[0, block]], firsts[1, block]
+def _add_repetition(row: Any, at: Any, block: Any, signals: Any, kinds: Any, sums: Any) -> Any:
+    kind, first = kinds.sums[kinds.firsts[0, block]], kinds.firsts[1, block]
     row[at] = kind[_KIND_BLOCKS]
     row[at + 1] = kind[_KIND_WORDS] / kind[_KIND_BLOCKS]
     row[at + 2] = kind[_KIND_WORDS] / (1 + sums[len(sums) - 1, _SUM_WORDS])
     row[at + 3] = _ratio(kind[_KIND_LINKS], kind[_KIND_WORDS])
     has_words = signals[block, WORDS] > 1
-    row[at + 4] = kinds[first, _EQUAL_TEXTS] if has_words else 0
+    row[at + 4] = kinds.sums[first, _EQUAL_TEXTS] if has_words else 0
     row[at + 5] = has_words and first < block
     return at + 6
 

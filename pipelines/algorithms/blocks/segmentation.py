@@ -82,32 +82,33 @@ def segment(*parts: bytes) -> Segments:
     html = b"".join((*parts, bytes(_SLACK)))
     data = as_read_only(np.frombuffer(html, np.uint8))
     elements = int(np.count_nonzero(data == ord("<"))) + 2
-    blocks = np.empty((elements, BLOCK_COLUMNS), np.int32)
-    text = np.empty(len(html), np.uint8)
-    words, word_flags = np.empty(len(html) // 2 + _SLACK, np.uint32), np.empty(len(html) // 2 + _SLACK, np.uint8)
-    parents = np.zeros(elements, np.int32)
-    tags, flags = np.zeros(elements, np.uint8), np.zeros(elements, np.uint8)
-    token_starts = np.zeros(elements + 1, np.int32)
-    tokens = np.empty(8 * elements + _SLACK, np.uint32)
-    tag_counts = np.zeros(256, np.int32)
-    sizes = np.zeros(5, np.int64)
-    stack = np.zeros(elements + 1, np.int32)
-    parents[0] = -1
-    _segment(
-        data, text, blocks, words, word_flags, parents, tags, flags, token_starts, tokens, tag_counts, stack, sizes
-    )  # fmt: skip
+    room = Segments(
+        text=np.empty(len(html), np.uint8),
+        blocks=np.empty((elements, BLOCK_COLUMNS), np.int32),
+        words=np.empty(len(html) // 2 + _SLACK, np.uint32),
+        word_flags=np.empty(len(html) // 2 + _SLACK, np.uint8),
+        parents=np.zeros(elements, np.int32),
+        tags=np.zeros(elements, np.uint8),
+        flags=np.zeros(elements, np.uint8),
+        token_starts=np.zeros(elements + 1, np.int32),
+        tokens=np.empty(8 * elements + _SLACK, np.uint32),
+        tag_counts=np.zeros(256, np.int32),
+    )
+    room.parents[0] = -1
+    stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(5, np.int64)
+    _segment(data, room, stack, sizes)
     block_count, text_bytes, word_count, element_count, token_count = sizes.tolist()
     return Segments(
-        text[:text_bytes],
-        blocks[:block_count],
-        words[:word_count],
-        word_flags[:word_count],
-        parents[:element_count],
-        tags[:element_count],
-        flags[:element_count],
-        token_starts[: element_count + 1],
-        tokens[:token_count],
-        tag_counts,
+        room.text[:text_bytes],
+        room.blocks[:block_count],
+        room.words[:word_count],
+        room.word_flags[:word_count],
+        room.parents[:element_count],
+        room.tags[:element_count],
+        room.flags[:element_count],
+        room.token_starts[: element_count + 1],
+        room.tokens[:token_count],
+        room.tag_counts,
     )
 
 
@@ -154,10 +155,11 @@ def _numbers_lines(text: Any, start: Any, end: Any) -> Any:
 
 
 @kernel
-def _segment(
-    html: Any, text: Any, blocks: Any, words: Any, word_flags: Any, parents: Any, tags: Any, flags: Any,
-    token_starts: Any, tokens: Any, tag_counts: Any, stack: Any, sizes: Any,
-) -> None:  # fmt: skip
+def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
+    """Fill the arrays of `page`, a `Segments`, and write how many entries of each are used to `sizes`."""
+    text, blocks, words, word_flags = page.text, page.blocks, page.words, page.word_flags
+    parents, tags, flags, tag_counts = page.parents, page.tags, page.flags, page.tag_counts
+    token_starts, tokens = page.token_starts, page.tokens
     end = len(html) - _SLACK
     elements, depth = 1, 1
     block = filled = count_words = count_tokens = 0

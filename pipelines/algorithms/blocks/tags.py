@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
+
+from pipelines.algorithms.kernels.hash_table import table_of
 
 # Not text of the page. The content of RAW elements is not markup.
 _SKIPPED = (
@@ -61,18 +61,8 @@ def _kinds() -> npt.NDArray[np.uint8]:
     return kinds
 
 
-def _name_table(names: Iterable[tuple[str, int]]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-    """Return hashes and numbers of names as an open-addressing table of 512 slots."""
-    hashes, numbers = np.zeros(512, np.uint64), np.zeros(512, np.uint8)
-    for name, number in names:
-        slot = fnv_hash(name.encode()) % 512
-        while hashes[slot]:
-            slot = (slot + 1) % 512
-        hashes[slot], numbers[slot] = fnv_hash(name.encode()), number
-    return hashes, numbers
-
-
 KINDS = _kinds()
 NOT_NESTED = (KINDS & WITHOUT_END) != 0
 NOT_NESTED[[TAGS[name] for name in _ENDED_BY_NEXT.split()]] = True
-NAME_HASHES, NAME_NUMBERS = _name_table((name, number) for name, number in TAGS.items())
+# The position of a name in NAMES, by its hash; the hash of no name is that of the first, the unknown tag.
+NAME_TABLE = table_of(np.array([fnv_hash(name.encode()) for name in NAMES], np.uint64))

@@ -12,8 +12,9 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, HIDDEN, STYLED_HIDDEN
 from pipelines.algorithms.blocks.stop_words import STOP_WORDS
 from pipelines.algorithms.blocks.tags import TAGS, fnv_hash
-from pipelines.algorithms.blocks.values import Floats, Values, is_in, value_of, values_table
+from pipelines.algorithms.blocks.values import Floats, Values, value_of
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.hash_table import FREE, slot_of, table_of
 
 NAMES = (
     "log words", "log characters", "characters per word", "words in links", "words in strong", "capitalized words",
@@ -36,7 +37,7 @@ def hash_words(words: list[str]) -> npt.NDArray[np.uint32]:
     return np.array([fnv_hash(word.encode()) & 0xFFFFFFFF for word in dict.fromkeys(words)], np.uint32)
 
 
-_STOP_WORDS = values_table(hash_words(STOP_WORDS), np.ones(len(set(STOP_WORDS)), np.float32)).hashes
+_STOP_WORDS = as_read_only(table_of(hash_words(STOP_WORDS).astype(np.uint64)).keys)
 _HEADINGS = np.zeros(256, np.float32)
 for _level in range(1, 7):
     _HEADINGS[TAGS[f"h{_level}"]] = _level
@@ -48,18 +49,13 @@ def describe_text(page: seg.Segments, title: npt.NDArray[np.uint32], words: Valu
     `title` are the hashes of the words of the title, `words` learned values of words.
     """
     signals = np.zeros((len(page.blocks), SIGNALS), np.float32)
-    _describe_text(
-        page.text, page.blocks, page.words, page.word_flags, page.tags, page.flags,
-        as_read_only(title), words.hashes, words.values, _STOP_WORDS, _HEADINGS, signals, rows,
-    )  # fmt: skip
+    _describe_text(page, as_read_only(title), words, signals, rows)
     return signals
 
 
 @kernel
-def _describe_text(
-    text: Any, blocks: Any, words: Any, word_flags: Any, tags: Any, flags: Any,
-    title: Any, hashes: Any, values: Any, stop_words: Any, headings: Any, signals: Any, rows: Any,
-) -> None:  # fmt: skip
+def _describe_text(page: Any, title: Any, values: Any, signals: Any, rows: Any) -> None:
+    blocks, words, word_flags, tags, flags = page.blocks, page.words, page.word_flags, page.tags, page.flags
     one, zero = np.float32(1), np.float32(0)
     for block in range(len(blocks)):
         row, signal = rows[block], signals[block]
@@ -71,10 +67,10 @@ def _describe_text(
             links += flag & seg.IN_LINK != 0
             strong += flag & seg.IN_STRONG != 0
             upper += flag & seg.UPPER_CASE != 0
-            stops += is_in(stop_words, word)
+            stops += _STOP_WORDS[slot_of(_STOP_WORDS, np.uint64(word))] != FREE
             for number in range(len(title)):
                 in_title += title[number] == word
-            value = value_of(hashes, values, word)
+            value = value_of(values, word)
             if value == value:  # not NaN
                 known += 1
                 total += value
@@ -86,8 +82,8 @@ def _describe_text(
         signal[PROSE] = count if count >= _PROSE_WORDS and links < _PROSE_LINKS * count else 0
         signal[VALUE] = total / np.float32(known + 1)
         signal[STOP] = np.float32(stops) / divisor
-        signal[END] = _text_end(text, blocks[block, seg.START], blocks[block, seg.END])
-        signal[HEADING] = headings[tags[element]]
+        signal[END] = _text_end(page.text, blocks[block, seg.START], blocks[block, seg.END])
+        signal[HEADING] = _HEADINGS[tags[element]]
         signal[TITLE] = in_title
         row[0], row[1] = log1p(count), log1p(blocks[block, seg.CHARACTERS])
         row[2] = np.float32(blocks[block, seg.CHARACTERS]) / divisor
@@ -97,7 +93,7 @@ def _describe_text(
         row[6] = signal[STOP]
         row[7] = np.float32(in_title) / divisor
         row[8] = signal[END]
-        start = text[blocks[block, seg.START]]
+        start = page.text[blocks[block, seg.START]]
         row[9] = one if 65 <= start <= 90 else np.float32(0.5 if start >= 128 else 0)
         row[10] = np.float32(blocks[block, seg.SENTENCES]) / divisor
         row[11] = np.float32(blocks[block, seg.COMMAS]) / divisor

@@ -23,21 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.bpe.pair_table import (
-    HALF,
-    LOW,
-    Integers,
-    Keys,
-    Table,
-    Words,
-    count_pairs,
-    enlarged,
-    key_of,
-    slot_of,
-    table_of,
-    words_of,
-)
+from pipelines.algorithms.bpe.pair_table import HALF, LOW, Integers, Words, count_pairs, enlarged, key_of, words_of
 from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.hash_table import Keys, Table, find_or_add, slot_of, table_of
 
 _MAX_WORDS = 2**31 - 1
 _MIN_TRACKED = 1 << 12
@@ -347,9 +335,7 @@ def _track_neighbors(pairs, pool, neighbors, slots, occurrences, new, limit, siz
         if neighbors.counts[slot] >= limit:
             pair, begin = sizes[_PAIRS], sizes[_LISTED]
             key = key_of(slot - offset, new) if slot >= offset else key_of(new, slot)
-            place = slot_of(table.keys, key)
-            table.keys[place] = key
-            table.numbers[place] = pair
+            find_or_add(table, key, pair)
             pairs.keys[pair] = key
             pairs.counts[pair] = neighbors.counts[slot]
             pairs.begins[pair] = begin

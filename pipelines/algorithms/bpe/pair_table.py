@@ -1,4 +1,4 @@
-"""Counts adjacent pairs of symbols in words, and looks pairs up in a hash table with open addressing."""
+"""Counts adjacent pairs of symbols in words."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.hash_table import Keys, find_or_add, new_table, table_of
 
-FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
-_ONE = np.uint64(1)
-_HASH_SHIFT = np.uint64(20)
-_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INITIAL_PAIRS = 1 << 12
 
-Keys = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 
 
@@ -32,13 +28,6 @@ class Words(NamedTuple):
     def first(self, words: int, symbols: int) -> Words:
         """Return the first words, which have so many symbols together."""
         return Words(self.ids[:symbols], self.starts[:words], self.lengths[:words], self.counts[:words])
-
-
-class Table(NamedTuple):
-    """A hash table from the keys of pairs to their numbers: a power of two of slots."""
-
-    keys: Keys
-    numbers: npt.NDArray[np.int32]
 
 
 class PairCounts(NamedTuple):
@@ -56,19 +45,11 @@ def words_of(symbols: npt.NDArray[Any], starts: Integers, counts: Integers, ids:
     return Words(symbols.astype(kind), starts[:-1].astype(np.int64), lengths, counts.astype(np.int64))
 
 
-def table_of(keys: Keys, room: int) -> Table:
-    """Return a table with room for so many pairs that holds some keys by their numbers; the first of equal ones."""
-    slots = 1 << (2 * room - 1).bit_length()
-    table = Table(np.full(slots, FREE, np.uint64), np.empty(slots, np.int32))
-    _fill(keys, table)
-    return table
-
-
 def count_pairs(words: Words) -> PairCounts:
     """Count all adjacent pairs of symbols."""
     word, size = 0, 0
     pairs = PairCounts._make(np.empty(_INITIAL_PAIRS, kind) for kind in (np.uint64, np.int64, np.int64))
-    table = table_of(pairs.keys[:0], _INITIAL_PAIRS)
+    table = new_table(_INITIAL_PAIRS)
     while True:
         word, size = _count(words, word, pairs, size, table)
         if word == len(words.starts):
@@ -91,25 +72,6 @@ def key_of(left, right):  # type: ignore[no-untyped-def]
     return (np.uint64(left) << HALF) | np.uint64(right)
 
 
-@helper
-def slot_of(table, key):  # type: ignore[no-untyped-def]
-    """Return the slot of a key, or the free slot where it belongs."""
-    mask = np.uint64(len(table) - 1)
-    slot = ((key * _HASH_FACTOR) >> _HASH_SHIFT) & mask
-    while table[slot] != key and table[slot] != FREE:
-        slot = (slot + _ONE) & mask
-    return slot
-
-
-@kernel
-def _fill(keys, table):  # type: ignore[no-untyped-def]
-    for number in range(len(keys)):
-        slot = slot_of(table.keys, keys[number])
-        if table.keys[slot] == FREE:
-            table.keys[slot] = keys[number]
-            table.numbers[slot] = number
-
-
 @kernel
 def _count(words, word, pairs, size, table):  # type: ignore[no-untyped-def]
     """Count from a word on; return the next word, whose pairs there may be no room for, and the number of pairs."""
@@ -118,15 +80,12 @@ def _count(words, word, pairs, size, table):  # type: ignore[no-untyped-def]
         start, weight = words.starts[word], words.counts[word]
         for at in range(start, start + words.lengths[word] - 1):
             key = key_of(ids[at], ids[at + 1])
-            slot = slot_of(table.keys, key)
-            if table.keys[slot] == FREE:
-                table.keys[slot] = key
-                table.numbers[slot] = size
+            number = find_or_add(table, key, size)
+            if number == size:
                 keys[size] = key
                 pairs.counts[size] = 0
                 pairs.positions[size] = 0
                 size += 1
-            number = table.numbers[slot]
             pairs.counts[number] += weight
             pairs.positions[number] += 1
         word += 1

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.bpe.merges import Merges
-from pipelines.algorithms.bpe.pair_table import HALF, LOW, count_pairs, key_of, slot_of, table_of, words_of
+from pipelines.algorithms.bpe.pair_table import HALF, LOW, count_pairs, key_of, words_of
 from pipelines.algorithms.kernels.compilation import helper, kernel
+from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 
 _NO_RANK = np.int32(2**31 - 1)
 

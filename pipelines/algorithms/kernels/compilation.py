@@ -162,18 +162,25 @@ class _Cache(caching.FunctionCache):
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """Return the cached machine code; or None, and lock the kernel until it is saved."""
-        code = super().load_overload(signature, target_context)
+        code = self._load(signature, target_context)
         if code is None:
             lock = FileLock(os.path.join(self.cache_path, f"{self._impl.filename_base}.lock"))
             with contextlib.suppress(Timeout, OSError):
                 lock.acquire(timeout=_LOCK_TIMEOUT_S)
                 self._lock = lock
-            code = super().load_overload(signature, target_context)
+            code = self._load(signature, target_context)
             if code is None:
                 compile_events.report()
             else:
                 self._release()
         return code
+
+    def _load(self, signature: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(signature, target_context)
+        except (AttributeError, ImportError):  # the index names a type that this version of webtext does not have
+            self.flush()
+            return None
 
     def save_overload(self, signature: Any, code: Any) -> None:
         """Save machine code, where that is possible."""
