@@ -1,9 +1,9 @@
-"""The projection of `webtext plan` against real runs of the same stages on the same documents.
+"""The estimates of `webtext plan` compared with real runs of the same stages on the same documents.
 
-    python benchmarks/bench_plan.py [--data FOLDER] [--size-mb 500] [--calibration FILE]
+    python benchmarks/bench_plan.py [--data FOLDER] [--size-mb 500]
 
 FOLDER contains `text/docs.jsonl.zst` and `text/books.jsonl.zst` (default: $WEBTEXT_TEST_DATA), from which the documents
-are made as in bench_dedup_command. Prints projected and real seconds and bytes of disk per stage, and their ratios.
+are made as in bench_dedup_command. Prints estimated and real seconds and bytes of disk per stage, and their ratios.
 """
 
 from __future__ import annotations
@@ -27,26 +27,24 @@ def main() -> None:
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
     parser.add_argument("--size-mb", type=int, default=500)
-    parser.add_argument("--calibration", help="use these rates instead of measuring them")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(options.data / "text", folder / "in", options.size_mb)
         documents = f"{folder}/in/*.parquet"
-        rates = ["--calibration", options.calibration or f"{folder}/calibration.json"]
-        projection = run_webtext("plan", "-i", documents, *rates)
-        print(f"rates: {projection['calibration']}; load {os.getloadavg()[0]:.1f}")
+        estimate = run_webtext("plan", "-i", documents)
+        print(f"rates: {estimate['rates']}; load {os.getloadavg()[0]:.1f}")
         (folder / "benchmark.jsonl").write_text(json.dumps({"text": "the " * 20}) + "\n")
         more = {
             "tokenize": ["--tokenizer", f"{folder}/train-bpe"],
             "overlap-report": ["--benchmark", f"small={folder}/benchmark.jsonl"],
         }
         print(
-            "| stage | projected s | real s | ratio | projected disk kept, MB | real, MB |\n|---|---|---|---|---|---|"
+            "| stage | estimated s | real s | ratio | estimated disk kept, MB | real, MB |\n|---|---|---|---|---|---|"
         )
         totals = [0.0, 0.0]
-        for stage in projection["stages"]:
+        for stage in estimate["stages"]:
             if stage["stage"] == "remove-wikipedia":
                 continue  # these documents have no URLs
             output = folder / stage["stage"]

@@ -32,7 +32,7 @@ COMMANDS = {
     "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
     "init": "Write a commented webtext.toml for a new corpus.",
     "build": "Run the stages listed in webtext.toml, in order.",
-    "plan": "Project time, disk, memory and money of a corpus.",
+    "plan": "Estimate time, disk space, memory and cost of a corpus.",
     "status": "Show the state of each stage of a corpus.",
     "explain": "Show what every stage made of a document, or why it is missing.",
     "show": "Print documents of a corpus as readable text.",

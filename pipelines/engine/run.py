@@ -88,6 +88,11 @@ class StageRun:
         return self._folder.work
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this run does all tasks, because it neither resumes a run nor adds to a result."""
+        return not self._resumed and self.earlier is None
+
+    @property
     def workers(self) -> int:
         """How many tasks run at the same time."""
         return self._options.executor.workers
@@ -390,7 +395,7 @@ def stage_run(
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
     if options.dry_run:
         raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
-    recorded = RecordedProgress(options.progress, output, identity)
+    recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
         run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
@@ -417,4 +422,4 @@ def stage_run(
             recorded.end(None, str(error) or type(error).__name__)
             raise
         if not was_finished:
-            recorded.end(run.written, None)
+            recorded.end(run.written, None, is_whole=run.is_whole)

@@ -59,13 +59,13 @@ class RecordedProgress:
     written is noted, once, and does not end the run.
     """
 
-    def __init__(self, shown: Progress, folder: str, identity: Identity) -> None:
+    def __init__(self, shown: Progress, folder: str, identity: Identity, workers: int = 1) -> None:
         self._shown = shown
         self._folder = folder
         self._path = storage.join(folder, _PROGRESS)
         self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
         self._current = LiveProgress("", 0, None, "", 0.0)
-        self._run = _describe_run(identity)
+        self._run = _describe_run(identity) | {"workers": workers}
         self._run_started = time.monotonic()
         self._started = self._written = 0.0
         self._is_noted = False
@@ -99,15 +99,15 @@ class RecordedProgress:
             error = f"killed during {progress.label} ({progress.done:,} {progress.unit} done)"
             self._append({**killed["run"], "outcome": "killed", "error": error})
 
-    def end(self, manifest: Manifest | None, error: str | None) -> None:
-        """Record the end of the run; `manifest` is None if it failed."""
+    def end(self, manifest: Manifest | None, error: str | None, *, is_whole: bool = False) -> None:
+        """Record the end of the run; `manifest` is None if it failed. A whole run did all of the tasks itself."""
         line = self._run_so_far() | {
             "outcome": "done" if manifest else "failed",
             "error": error and error[:_MAX_ERROR_CHARACTERS],
         }
         if manifest:
             figures = ("records_in", "records_out", "dropped", "counts")
-            line |= {name: getattr(manifest, name) for name in figures}
+            line |= {name: getattr(manifest, name) for name in figures} | {"whole": is_whole}
         self._append(line)
 
     def remove(self) -> None:
@@ -147,6 +147,16 @@ def read_progress(folder: str) -> LiveProgress | None:
     """Return the progress of the run that writes a folder, None if there is none."""
     content = _read(storage.join(folder, _PROGRESS))
     return LiveProgress(**content["progress"]) if content else None
+
+
+def read_runs(corpus: str) -> list[dict[str, Any]]:
+    """Return the lines of the log of a corpus, oldest first; a line that is not JSON, as of a full disk, is skipped."""
+    path = storage.join(corpus, _RUNS)
+    runs = []
+    for line in storage.read_bytes(path).splitlines() if storage.exists(path) else []:
+        with contextlib.suppress(ValueError):
+            runs.append(json.loads(line))
+    return runs
 
 
 def without_logs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from webtext_cli.console import make_progress
-from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option, quiet_option
+from webtext_cli.console import say
+from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option
+
+if TYPE_CHECKING:
+    from pipelines.plan import Resources, StageCost, Workload
 
 
 class _Number(click.FloatRange):
-    """A number of a range: also not infinite, and not NaN, which click lets pass."""
+    """A finite number of a range; click accepts infinity and NaN."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
         number = super().convert(value, parameter, context)
@@ -27,110 +30,81 @@ class _Number(click.FloatRange):
     "numbers.",
 )
 @click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{DOCUMENTS_HELP} (repeatable; also a glob).")
-@click.option("--links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to so many links, such as 1e9.")
+@click.option("--links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of machines.")
 @click.option("--cores", type=click.IntRange(1), show_default="those of this machine", help="Cores per machine.")
 @click.option(
-    "--memory",
-    type=_Number(0.5),
-    metavar="GB",
-    show_default="what is available here",
-    help="Memory per machine, in GB.",
-)
-@click.option(
-    "--latency",
-    type=_Number(0.001),
-    default=2.0,
-    show_default=True,
-    help="Mean seconds from a request of fetch to its answer, with those that time out.",
-)
-@click.option(
-    "--per-host-delay",
-    type=_Number(0),
-    show_default="that of the corpus, or 1",
-    help="Seconds between two requests of fetch to one host.",
-)
-@click.option(
-    "--shards",
-    type=click.IntRange(1, 10_000),
-    show_default="as scrape writes",
-    help="Shards, and so tasks, of every stage.",
+    "--memory", type=_Number(0.5), metavar="GB", show_default="available here", help="Memory per machine, in GB."
 )
 @click.option("--price-core-hour", type=_Number(0), metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-gb-month", type=_Number(0), metavar="MONEY", help="Price of a GB stored for a month.")
-@click.option(
-    "--price-1000-requests",
-    type=_Number(0),
-    metavar="MONEY",
-    help="Price of 1,000 requests to an object store.",
-)
-@click.option("--calibrate", is_flag=True, help="Measure the rates of this machine again; takes some minutes.")
-@click.option(
-    "--calibration", metavar="FILE", show_default="one in the user's cache", help="Where the measured rates are kept."
-)
+@click.option("--price-1000-requests", type=_Number(0), metavar="MONEY", help="Price of 1,000 object store requests.")
 @json_option
-@quiet_option
 @debug_option
 def command(
-    corpus: str | None,
-    input: tuple[str, ...],
-    links: float | None,
-    nodes: int,
-    cores: int | None,
-    memory: float | None,
-    latency: float,
-    per_host_delay: float | None,
-    shards: int | None,
-    price_core_hour: float | None,
-    price_gb_month: float | None,
-    price_1000_requests: float | None,
-    calibrate: bool,
-    calibration: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Project time, disk, memory and money of a corpus.
+    corpus: str | None, input: tuple[str, ...], links: float | None, nodes: int, cores: int | None,
+    memory: float | None, as_json: bool, **prices: float | None,
+) -> None:  # fmt: skip
+    """Estimate time, disk space, memory and cost of a corpus.
 
-    The rates of the stages are measured on this machine, once. How long fetch takes is simulated, since it waits for
-    the sites most of the time.
+    The rates of the stages are those of their last runs in the corpus, else those measured for webtext.
 
     \b
     Examples:
       webtext plan
       webtext plan --links 1e9 --nodes 16 --cores 32 --memory 128 --price-core-hour 0.05
       webtext plan --corpus my-sample --links 45e6
-      webtext plan -i my-documents.jsonl.zst --calibrate
+      webtext plan -i my-documents.jsonl.zst
     """
-    import dataclasses
-
-    from pipelines import storage
-    from pipelines.build import CorpusConfig
+    from pipelines import plan
     from pipelines.engine.executor import default_workers
     from pipelines.engine.machine import available_memory_bytes
     from pipelines.errors import UsageError
-    from pipelines.projection import workload
-    from pipelines.projection.calibration import calibrated
-    from pipelines.projection.projection import Resources, project, simulate_crawl
-    from pipelines.stages.fetch.config import FetchConfig
-    from webtext_cli.tables.plan import print_projection
 
     if corpus and input:
         raise UsageError("--corpus and --input are two samples; name one")
-    work = workload.of_documents(input) if input else workload.of_corpus(corpus) if corpus else workload.webtext()
-    work = work.scaled(links)
-    if shards:
-        work = dataclasses.replace(work, shards=shards)
-    path = calibration or storage.user_cache_path("calibration.json")
-    measured = calibrated(path, work.sample.sample, make_progress(quiet), again=calibrate)
     memory_bytes = memory * 1e9 if memory else available_memory_bytes()
     if memory_bytes is None:
-        raise UsageError("the memory of this machine is not known; name it with --memory")
-    resources = Resources(
-        nodes, cores or default_workers(), int(memory_bytes), price_core_hour, price_gb_month, price_1000_requests
-    )
-    fetch: FetchConfig = CorpusConfig(corpus).options("fetch", FetchConfig) if corpus else FetchConfig()
-    if per_host_delay is not None:
-        fetch = dataclasses.replace(fetch, per_host_delay=per_host_delay)
-    crawl = simulate_crawl(work, measured.rates["fetch"], fetch, latency) if work.links else None
-    stages = project(work, measured.rates, resources, crawl)
-    print_projection(stages, work, measured, resources, crawl, as_json)
+        raise UsageError("the memory of this machine is unknown; name it with --memory")
+    work = plan.WEBTEXT
+    if corpus or input:
+        work = plan.read_corpus_workload(corpus) if corpus else plan.read_documents_workload(input)
+    rates = plan.read_rates(corpus, work)
+    work = work.scaled(links) if links else work
+    resources = plan.Resources(nodes, cores or default_workers(), int(memory_bytes), **prices)
+    _print_costs(plan.estimate_costs(work, rates, resources), work, resources, as_json)
+
+
+def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, as_json: bool) -> None:
+    """Print a line per stage, the totals and what they are based on, or one JSON object."""
+    import dataclasses
+    import json
+
+    from pipelines.format import format_bytes, format_duration, format_quantity, plural
+    from pipelines.plan import describe_rates, peak_disk_bytes
+
+    seconds, disk = sum(cost.seconds for cost in costs), peak_disk_bytes(costs)
+    prices = [cost.money for cost in costs if cost.money is not None]
+    money = sum(prices) if prices else None
+    slowest = max(costs, key=lambda cost: cost.seconds).stage
+    if as_json:
+        total = {"seconds": seconds, "disk_bytes": disk, "money": money, "slowest": slowest}
+        stages = [dataclasses.asdict(cost) for cost in costs]
+        parts = {"workload": vars(work), "rates": describe_rates(costs), "resources": vars(resources)}
+        say(json.dumps({**parts, "stages": stages, "total": total}, ensure_ascii=False))
+        return
+    heading = f"{'stage':<16} {'input':>18} {'time':>12} {'disk':>8} {'memory':>8}"
+    say(f"{heading}  {'bottleneck':<14}{'money':>12}" if prices else f"{heading}  bottleneck")
+    for cost in costs:
+        amount = format_quantity(cost.amount, cost.unit)
+        if cost.amount >= 1e6 and cost.unit != "bytes":
+            amount = f"{cost.amount / 1e6:,.4g}M {cost.unit}"
+        line = f"{cost.stage:<16} {amount:>18} {format_duration(cost.seconds):>12} "
+        line += f"{format_bytes(cost.disk_bytes):>8} {format_bytes(cost.memory_bytes):>8}  {cost.bottleneck}"
+        say(line if cost.money is None else f"{line:<81}{cost.money:>12,.2f}")
+    price = f"; money: {money:,.2f}" if money is not None else ""
+    say(f"total: {format_duration(seconds)}, most of it {slowest}; disk: {format_bytes(disk)} at the peak{price}")
+    say(f"with {plural(resources.nodes, 'machine')} of {plural(resources.cores, 'core')} and "
+        f"{format_bytes(resources.memory_bytes)} of memory; the memory is per machine")  # fmt: skip
+    say(f"amounts: {work.basis}")
+    say(f"rates: {describe_rates(costs)}")
