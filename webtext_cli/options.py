@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.engine.config import Config, OptionSpec, field_types, spec_of
+from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, spec_of
 from pipelines.engine.executor import ENGINES, Executor, make_executor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
@@ -245,11 +245,6 @@ def config_options(config_type: type[Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-def flag_of(field: dataclasses.Field[Any]) -> str:
-    """Return the flag of a config field: `--min-score` for `min_score`."""
-    return "--" + field.name.replace("_", "-")
-
-
 def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict[str, Any]) -> Config:
     """Build a stage's config from its table in the corpus's `webtext.toml`, overridden by flags."""
     names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
@@ -259,7 +254,7 @@ def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:
-    flag = flag_of(field)
+    flag = flag_of(field.name)
     default = field.default
     if kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag

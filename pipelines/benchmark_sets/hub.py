@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipelines.benchmark_sets.registry import Entry
 from pipelines.errors import InputError
+from pipelines.extras import require_extra
 
 _BATCH_ROWS = 1024
 _MAX_OPEN = 8
@@ -73,13 +74,9 @@ def _load(source: HubSplit) -> Any:
 
     Raises InputError, with the way out, if the library is not installed or cannot load the data set.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise InputError(
-            f"{source.asked}: needs a file, or the datasets library to download it; "
-            f"in the checkout of webtext, run: pip install '.[benchmarks]', or {_file_hint(source)}"
-        ) from error
+    require_extra("benchmarks", f"{source.asked}: a download", "datasets", otherwise=_file_hint(source))
+    import datasets
+
     try:
         with _quiet(datasets):
             return datasets.load_dataset(**_arguments(source))

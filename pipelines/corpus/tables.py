@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +16,8 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url
 from pipelines.build import finished_stages
-from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.errors import InputError, UsageError
+from pipelines.extras import require_extra
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records.inputs import StageFolder, open_stage
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
@@ -38,10 +38,7 @@ class CorpusTables:
     """A connection to the tables of a corpus. Raises InputError for a corpus without any finished stage."""
 
     def __init__(self, corpus: str) -> None:
-        if find_spec("duckdb") is None:
-            raise WebtextError(
-                f"{corpus}: queries need the duckdb library; in the checkout of webtext, run: pip install '.[sql]'"
-            )
+        require_extra("sql", f"{corpus}: a query", "duckdb")
         import duckdb  # deferred: only queries need it
 
         self._failures = (duckdb.Error, pa.ArrowException)

@@ -31,8 +31,8 @@ class OptionSpec:
     """The properties of an option other than its type and default.
 
     `identity` is False for options that do not change the result, such as those of speed and politeness. `example` is
-    the value to show if there is no default. `renamed_from` is an earlier key, which is refused with a hint at the new
-    one.
+    the value to show if there is no default. `only_with` names the option without which this one has no effect; with
+    `=`, also the values that the other one must have: `archive` or `source=dump|praw`.
     """
 
     help: str
@@ -41,7 +41,7 @@ class OptionSpec:
     minimum: float | None = None
     maximum: float | None = None
     example: Any = None
-    renamed_from: str | None = None
+    only_with: str | None = None
 
 
 def option(default: Any, help: str, **properties: Any) -> Any:
@@ -71,15 +71,14 @@ def identity_of(config: Any) -> dict[str, Any]:
 
 
 def with_current_options(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """Return an older `identity_of` a config (or its type) with the present names and the defaults of newer options."""
+    """Return an older `identity_of` a config (or its type) with the defaults of newer options."""
     fields = [field for field in dataclasses.fields(config) if spec_of(field).identity]
     defaults = {
         field.name: list(field.default) if isinstance(field.default, tuple) else field.default
         for field in fields
         if field.default is not dataclasses.MISSING
     }
-    names = {spec_of(field).renamed_from: field.name for field in fields}
-    return defaults | {names.get(name, name): value for name, value in recorded.items()}
+    return defaults | dict(recorded)
 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
@@ -129,16 +128,32 @@ def make_config(
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
     fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    renamed = {spec_of(field).renamed_from: name for name, field in fields.items()}
     for key in table:
-        if new_name := renamed.get(key.replace("-", "_")):
-            raise UsageError(f"{where}: {key} was renamed to {new_name}; rename it in this file")
         check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
     values = {key.replace("-", "_"): (where, value) for key, value in table.items()}
     values |= {name: ("command line", value) for name, value in flags.items()}
     kinds = field_types(config_type)
     checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
-    return config_type(**checked)
+    config = config_type(**checked)
+    for name, (source, _) in values.items():
+        condition = spec_of(fields[name]).only_with
+        if condition and checked[name] != fields[name].default and not _is_met(condition, config):
+            other, _, choices = condition.partition("=")
+            wanted = " ".join(filter(None, (flag_of(other), choices.replace("|", " or "))))
+            raise UsageError(f"{source}: {flag_of(name)} has no effect without {wanted}; omit it")
+    return config
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option: `--min-score` for `min_score`."""
+    return "--" + name.replace("_", "-")
+
+
+def _is_met(condition: str, config: Any) -> bool:
+    name, _, choices = condition.partition("=")
+    value = getattr(config, name)
+    chosen = value if isinstance(value, tuple) else (value,)
+    return bool(value) if not choices else any(item in choices.split("|") for item in chosen)
 
 
 def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:

@@ -18,13 +18,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from pipelines import progress, storage
 from pipelines.algorithms.kernels import compile_events
 from pipelines.engine.executor import Item, NameOf, Result, begin_map, run_state, run_task
 from pipelines.errors import TaskError, UsageError
+from pipelines.extras import require_extra
 from pipelines.storage import local_cache
 
 # Tasks per core that are submitted, so that a core that becomes free need not wait for the driver.
@@ -49,8 +49,7 @@ class RayExecutor:
     """
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        if find_spec("ray") is None:
-            raise UsageError("--executor ray: needs the package ray; pip install 'webtext[ray]'")
+        require_extra("ray", "--executor ray", "ray")
         self._limit = workers
         self._address = address
         self._initializer: Callable[[], None] | None = None

@@ -12,13 +12,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import WebtextError
+from pipelines.extras import require_extra
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -28,12 +27,7 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 
 def require_metric_libraries() -> None:
     """Check that sacrebleu and rouge-score are installed; raise WebtextError with the command that installs them."""
-    modules = {"sacrebleu": "sacrebleu", "rouge-score": "rouge_score"}
-    missing = [name for name, module in modules.items() if find_spec(module) is None]
-    if missing:
-        raise WebtextError(
-            f"{' and '.join(missing)} not installed; in the checkout of webtext, run: pip install '.[evaluate]'"
-        )
+    require_extra("evaluate", "this metric", "sacrebleu", "rouge_score")
 
 
 def normalize_answer(text: str) -> str:

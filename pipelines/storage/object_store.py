@@ -26,12 +26,12 @@ from typing import Any, TypeVar
 from fsspec import AbstractFileSystem
 
 from pipelines.errors import LockedError, StorageError
+from pipelines.extras import require_extra
 from pipelines.storage.object_files import FIRST_RANGE, MAX_RANGE, Ranges, Upload
 
 PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 # Of web servers, files are only read.
 WEB_PROTOCOLS = ("https", "http")
-_MISSING = "needs the package obstore; pip install 'webtext[object-stores]'"
 # Requests that take longer are repeated.
 _CONNECT_S, _REQUEST_S = 20, 120
 # Protocols without requests for the last bytes of an object.
@@ -59,8 +59,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, protocol: str) -> None:
         super().__init__()
-        if find_spec("obstore") is None:
-            raise StorageError(f"{protocol}://: {_MISSING}")
+        require_extra("object-stores", f"{protocol}://", "obstore")
         self.protocol = protocol
 
     def info(self, path: str, **_options: Any) -> dict[str, Any]:

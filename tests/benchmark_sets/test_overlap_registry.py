@@ -25,7 +25,7 @@ from pipelines.benchmark_sets.registry import (
     loose_name,
     nearest_names,
 )
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError, WebtextError
 
 needs_datasets = pytest.mark.skipif(
     importlib.util.find_spec("datasets") is None,
@@ -144,14 +144,13 @@ def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "datasets", None)
     hub._load.cache_clear()
     (benchmark,) = parse_benchmarks(["wikitext-103"])
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(WebtextError) as caught:
         list(read_example_batches(benchmark, "auto"))
     assert str(caught.value) == (
-        "--benchmark wikitext-103: needs a file, or the datasets library to download it; in the checkout of webtext, "
-        "run: pip install '.[benchmarks]', or download the file "
-        "(https://huggingface.co/datasets/Salesforce/wikitext) and use --benchmark wikitext-103=PATH"
+        "--benchmark wikitext-103: a download needs datasets; run: pip install 'webtext-kit[benchmarks]', or "
+        "download the file (https://huggingface.co/datasets/Salesforce/wikitext) and use --benchmark wikitext-103=PATH"
     )
-    with pytest.raises(InputError, match="or the datasets library"):
+    with pytest.raises(WebtextError, match="a download needs datasets"):
         _ = benchmark.fingerprint
 
 

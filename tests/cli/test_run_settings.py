@@ -59,10 +59,10 @@ def test_the_executor(
     if environment:
         monkeypatch.setenv("WEBTEXT_EXECUTOR", environment)
     Path("webtext.toml").write_text(f"[run]\n{table}\n")
-    monkeypatch.setattr("pipelines.engine.ray_executor.find_spec", lambda _name: None)
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda _name: None)
     code = main(["dedup", "-i", str(documents), "-o", "out", "-q", *flags])
-    assert code == (2 if runs_on_ray else 0)
-    assert ("needs the package ray; pip install 'webtext[ray]'" in capsys.readouterr().err) == runs_on_ray
+    assert code == runs_on_ray
+    assert ("needs ray; run: pip install 'webtext-kit[ray]'" in capsys.readouterr().err) == runs_on_ray
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,30 @@ def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Renamed:
-    timeout: float = option(30.0, "Timeout.", renamed_from="timeout_s")
+class _Conditional:
+    source: str = option("dump", "Source.", choices=("dump", "praw", "urls"))
+    archive: tuple[str, ...] = option((), "Archives.")
+    window: int = option(7, "Days.", only_with="archive")
+    karma: str = option("sum", "Karma.", only_with="source=dump|praw")
 
 
-def test_an_old_key_is_refused_with_the_new_one() -> None:
-    with pytest.raises(UsageError, match=r"w\.toml: timeout_s was renamed to timeout"):
-        make_config(_Renamed, {"timeout_s": 3}, {}, "w.toml")
-    assert make_config(_Renamed, {"timeout": 3}, {}, "w.toml").timeout == 3.0
+@pytest.mark.parametrize(
+    ("table", "flags"),
+    [
+        ({"window": 7, "karma": "max"}, {}),
+        ({"archive": ["wayback"]}, {"window": 9}),
+        ({"source": "praw"}, {"karma": "max"}),
+    ],
+)
+def test_an_option_whose_condition_is_met_is_accepted(table: dict[str, Any], flags: dict[str, Any]) -> None:
+    config = make_config(_Conditional, table, flags, "w.toml")
+    assert dataclasses.asdict(config) == dataclasses.asdict(_Conditional()) | {
+        name: tuple(value) if isinstance(value, list) else value for name, value in (table | flags).items()
+    }
+
+
+def test_an_option_without_effect_is_refused() -> None:
+    with pytest.raises(UsageError, match="command line: --window has no effect without --archive"):
+        make_config(_Conditional, {}, {"window": 9}, "w.toml")
+    with pytest.raises(UsageError, match=r"w\.toml: --karma has no effect without --source dump or praw"):
+        make_config(_Conditional, {"karma": "max"}, {"source": "urls"}, "w.toml")

@@ -63,28 +63,6 @@ def test_a_result_older_than_an_option_counts_as_built_with_its_default(tmp_path
     assert len(run_numbers(out, _ConfigWithNewOption())[1]) == (0 if finished else 2)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ConfigWithRenamedOption:
-    minimum: int = option(0, "Minimum number kept.", renamed_from="least")
-
-    @property
-    def least(self) -> int:
-        return self.minimum
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_result_older_than_the_name_of_an_option_is_kept(tmp_path: Path, finished: bool) -> None:
-    out = tmp_path / "out"
-    if finished:
-        run_numbers(out, Config(least=5))
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            run_numbers(out, Config(least=5), stop_after=2)
-    with pytest.raises(ChangedRunError, match="minimum was 5, is now 0"):
-        run_numbers(out, _ConfigWithRenamedOption())
-    assert len(run_numbers(out, _ConfigWithRenamedOption(minimum=5))[1]) == (0 if finished else 2)
-
-
 def test_a_new_option_without_a_default_is_a_difference(tmp_path: Path) -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class RequiredOption(Config):

@@ -255,13 +255,13 @@ def test_rouge_lsum_is_computed_by_sentence() -> None:
 
 
 def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.evaluation.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
     metrics._rouge_scorer.cache_clear()
     for call in (require_metric_libraries, Bleu, lambda: rouge_scores("a cat", ["a cat"])):
         with pytest.raises(
-            WebtextError, match=r"sacrebleu and rouge-score not installed; .* pip install '\.\[evaluate\]'"
+            WebtextError, match=r"needs sacrebleu and rouge_score; run: pip install 'webtext-kit\[evaluate\]'"
         ):
             call()
-    monkeypatch.setattr("pipelines.evaluation.metrics.find_spec", lambda name: None if "rouge" in name else name)
-    with pytest.raises(WebtextError, match=r"^rouge-score not installed"):
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None if "rouge" in name else name)
+    with pytest.raises(WebtextError, match="needs rouge_score;"):
         require_metric_libraries()

@@ -13,7 +13,7 @@ from small_model import write_model
 
 from pipelines.benchmark_sets import hub
 from pipelines.benchmark_sets.registry import Entry, find_entry
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import UsageError, WebtextError
 from pipelines.evaluation import protocols
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names
@@ -107,12 +107,11 @@ def test_every_detokenizer_is_used_by_a_task() -> None:
 def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     hub._load.cache_clear()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(WebtextError) as caught:
         parse_tasks(["wmt14-en-fr"], "paper")
     assert str(caught.value) == (
-        "--task wmt14-en-fr: needs a file, or the datasets library to download it; in the checkout of webtext, run: "
-        "pip install '.[benchmarks]', or download the file "
-        "(https://www.statmt.org/wmt14/translation-task.html) and use --task wmt14-en-fr=PATH"
+        "--task wmt14-en-fr: a download needs datasets; run: pip install 'webtext-kit[benchmarks]', or download the "
+        "file (https://www.statmt.org/wmt14/translation-task.html) and use --task wmt14-en-fr=PATH"
     )
 
 

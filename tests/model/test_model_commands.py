@@ -117,7 +117,7 @@ def test_without_torch_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main([command, "--corpus", str(corpus)]) == 1
     printed = capsys.readouterr().err
-    assert printed == "error: torch not installed; in the checkout of webtext, run: pip install '.[train]'\n"
+    assert printed == "error: a model needs torch; run: pip install 'webtext-kit[train]'\n"
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pipelines.errors import WebtextError
-from pipelines.model.diagnostics import tensorboard
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 
 needs_tensorboard = pytest.mark.skipif(
@@ -41,7 +40,7 @@ def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
     module: Any = ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = Writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: object())
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: object())
     monkeypatch.setattr(Writer, "made", [])
     return Writer.made
 
@@ -74,8 +73,8 @@ def test_after_a_resume_repeated_steps_are_hidden(writers: list[Writer], tmp_pat
 
 
 def test_a_missing_package_error_names_the_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    with pytest.raises(WebtextError, match="run: pip install '\\.\\[tensorboard\\]'"):
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
+    with pytest.raises(WebtextError, match=r"run: pip install 'webtext-kit\[tensorboard\]'"):
         TensorBoardLog(str(tmp_path), 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from unreliable_proxy import unreliable_proxy
 
 from pipelines import storage
 from pipelines.engine.folder_lock import folder_lock
-from pipelines.errors import InputError, StorageError
+from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.storage import local_cache, object_store
@@ -153,9 +154,9 @@ def test_errors_name_the_cause_in_one_line(bucket: str, monkeypatch: pytest.Monk
         storage.read_bytes(f"{bucket}/missing")
     with pytest.raises(StorageError, match=r"^s3://absent/a: cannot read: .*does not exist \(NoSuchBucket\)$"):
         storage.walk_files("s3://absent/a")
-    monkeypatch.setattr(object_store, "find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "obstore", None)
     object_store.open_store.cache_clear()
-    with pytest.raises(StorageError, match=r"^gs://: needs the package obstore; pip install"):
+    with pytest.raises(WebtextError, match=r"^gs:// needs obstore; run: pip install"):
         storage.exists("gs://bucket/a")
 
 

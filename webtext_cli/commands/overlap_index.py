@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pipelines.engine.config import flag_of
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import (
@@ -14,7 +15,6 @@ from webtext_cli.options import (
     Shared,
     check_disjoint,
     config_options,
-    flag_of,
     stage_config,
     stage_options,
 )
@@ -69,4 +69,4 @@ def _check_option_conflicts(shared: Shared, flags: dict[str, Any]) -> None:
         raise UsageError("--input and --merge exclude each other: merging does not read documents")
     for field in dataclasses.fields(OverlapIndexConfig):
         if flags.get(field.name) is not None and field.name not in _WITH_MERGE:
-            raise UsageError(f"{flag_of(field)} cannot be set with --merge: it is that of the indexes")
+            raise UsageError(f"{flag_of(field.name)} cannot be set with --merge: it is that of the indexes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines.benchmark_sets.registry import known_benchmarks
+from pipelines.extras import install_command
 from webtext_cli.console import say, say_wrapped
 
 
@@ -17,6 +18,6 @@ def print_known_benchmarks() -> None:
             say(f"  the paper: {entry.paper.webtext}% in WebText, {entry.paper.own_train}% in its own train split")
     say("")
     say_wrapped(
-        "These are loaded by the `datasets` library (in the checkout: pip install '.[benchmarks]'); the first split is "
+        f"These are loaded by the `datasets` library ({install_command('benchmarks')}); the first split is "
         "the one that is audited. For any other benchmark, or your own file, use --benchmark NAME=PATH."
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 from pipelines import storage
 from pipelines.errors import WebtextError
+from pipelines.extras import require_extra
 
 # How TensorBoard groups the columns of `metrics.jsonl` and `timing.jsonl`.
 _TAGS = {
@@ -22,10 +22,7 @@ _TAGS = {
 
 def require_tensorboard() -> None:
     """Raise WebtextError, with the command that installs it, if TensorBoard is not installed."""
-    if find_spec("tensorboard") is None:
-        raise WebtextError(
-            "tensorboard is not installed; in the checkout of webtext, run: pip install '.[tensorboard]'"
-        )
+    require_extra("tensorboard", "--tensorboard", "tensorboard")
 
 
 class TensorBoardLog:

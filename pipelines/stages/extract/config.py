@@ -27,5 +27,5 @@ class ExtractConfig:
     keep_non_documents: bool = option(
         False, "Keep error pages, bot checks, login walls and other pages that are not documents."
     )
-    timeout: float = option(30.0, "Per-page timeout in seconds.", minimum=0.1, renamed_from="timeout_s")
+    timeout: float = option(30.0, "Per-page timeout in seconds.", minimum=0.1)
     memory_mb: int = option(2048, "Per-page memory limit in MiB.", minimum=512)

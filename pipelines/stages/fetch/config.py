@@ -36,7 +36,6 @@ class FetchConfig:
         identity=False,
         minimum=0,
         maximum=86_400,
-        renamed_from="per_host_delay_s",
     )
     per_domain_hosts: int = option(
         8, "Hosts of one registered domain that are requested from at the same time.", identity=False, minimum=1
@@ -47,14 +46,12 @@ class FetchConfig:
         identity=False,
         minimum=0,
         maximum=86_400,
-        renamed_from="max_wait_s",
     )
     timeout: float = option(
         30.0,
         "Timeout of a page in seconds: all its requests together, redirects included, queues excluded.",
         minimum=0.1,
         maximum=86_400,
-        renamed_from="timeout_s",
     )
     max_bytes: int = option(
         5 * 2**20, "Largest page in bytes after decompression; larger pages are dropped.", minimum=1

@@ -18,7 +18,6 @@ class RemoveWikipediaConfig:
     domain: tuple[str, ...] = option(
         (),
         "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
-        renamed_from="domains",
     )
     sister_projects: bool = option(False, "Also remove Wikipedia's sister projects, such as Wiktionary and Wikibooks.")
     reference_share: float = option(

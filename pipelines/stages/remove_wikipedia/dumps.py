@@ -6,12 +6,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from pipelines import storage
-from pipelines.errors import InputError, WebtextError
+from pipelines.errors import InputError
+from pipelines.extras import require_extra
 from pipelines.storage.bounded import MAX_LINE_BYTES
 from pipelines.storage.compression import find_bzip2_stream, open_decompressed, read_bzip2_streams, strip_compression
 
@@ -38,10 +38,12 @@ def is_dump(path: str) -> bool:
 
 def dump_parts(paths: Sequence[str], part_bytes: int = _PART_BYTES) -> list[DumpPart]:
     """Return the parts of dumps, each for one task; raise WebtextError if the parser of wikitext is not installed."""
-    if paths and find_spec("mwparserfromhell") is None:
-        raise WebtextError(
-            f"{paths[0]}: reading a dump needs the mwparserfromhell library; in the checkout of webtext, run: pip "
-            "install '.[wikipedia]'; or use a --reference of Parquet or JSONL"
+    if paths:
+        require_extra(
+            "wikipedia",
+            f"{paths[0]}: reading a dump",
+            "mwparserfromhell",
+            otherwise="use a --reference of Parquet or JSONL",
         )
     parts: list[DumpPart] = []
     for path in paths:

@@ -41,7 +41,7 @@ class ScrapeConfig:
     profile: str = option(
         "webtext-2019", "Filter rules, and the defaults of --min-score and --karma.", choices=PROFILES
     )
-    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", renamed_from="subreddits")
+    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.")
     shards: int = option(64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000)
     url_column: str = option(
         "url",
@@ -61,9 +61,7 @@ class ScrapeConfig:
     limit: int = option(
         1000, "With --source praw: maximum number of items; Reddit cuts listings at 1,000.", minimum=1, maximum=1000
     )
-    domain: tuple[str, ...] = option(
-        (), "With --source arctic-shift: search links to this host, with and without www.", renamed_from="domains"
-    )
+    domain: tuple[str, ...] = option((), "With --source arctic-shift: search links to this host, with and without www.")
     api_url: str = option(ARCTIC_SHIFT_URL, "URL of Arctic Shift's API.", identity=False)
     accept_fresh_scores: bool = option(
         False,

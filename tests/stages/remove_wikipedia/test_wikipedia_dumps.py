@@ -96,6 +96,6 @@ def test_a_page_without_end_is_refused(documents: Path, tmp_path: Path, monkeypa
 def test_a_missing_parser_is_named_with_its_installation(
     documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dumps, "find_spec", lambda name: None)
-    with pytest.raises(WebtextError, match=r"a.xml: reading a dump needs the mwparserfromhell library.*\[wikipedia\]"):
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
+    with pytest.raises(WebtextError, match=r"a.xml: reading a dump needs mwparserfromhell.*\[wikipedia\]"):
         run(documents, tmp_path / "out", write_dump(tmp_path / "a.xml"))

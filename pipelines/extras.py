@@ -1,0 +1,25 @@
+"""Libraries of optional extras, which are imported only where they are used."""
+
+from __future__ import annotations
+
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+
+from pipelines.errors import WebtextError
+
+
+def require_extra(extra: str, purpose: str, *modules: str, otherwise: str = "") -> None:
+    """Raise WebtextError, with the command that installs the extra, if one of its modules cannot be imported.
+
+    `otherwise` is another way out.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        remedies = ", or ".join(filter(None, (install_command(extra), otherwise)))
+        raise WebtextError(f"{purpose} needs {' and '.join(missing)}; run: {remedies}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of this package, by the name under which it is installed."""
+    [distribution, *_] = packages_distributions().get("webtext_cli", ["webtext-kit"])
+    return f"pip install '{distribution}[{extra}]'"
