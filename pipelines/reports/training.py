@@ -39,29 +39,19 @@ class Tile(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def render_training_page(
-    rows: Rows, timing: Rows, about: Mapping[str, Any], references: Rows = (), spikes: Rows = ()
-) -> str:
+def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spikes: Rows = ()) -> str:
     """Return the page of a run, finished or not.
 
     `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters` and
-    `recipe` (a mapping), and may have `vocab_size`, `notes` (sentences that interpret the loss) and `facts` (values by
-    name, such as the device). `references` are published losses (`name`, `text`, `parameters`, `vocab_size`, `tokens`
-    or None, `loss`); those of a different vocabulary are listed but not drawn. `spikes` have `step`, `what`, `value`,
-    `mean`, `z`, and may have `file`, the saved batch.
+    `recipe` (a mapping), and may have `vocab_size` and `facts` (values by name, such as the device). `spikes` have
+    `step`, `what`, `value`, `mean`, `z`, and may have `file`, the saved batch.
     """
-    recipe, vocab_size = about["recipe"], about.get("vocab_size")
-
-    def has_same_vocabulary(reference: Mapping[str, Any]) -> bool:
-        return vocab_size is None or bool(reference.get("vocab_size", vocab_size) == vocab_size)
-
-    levels = [Mark(row["name"], row["loss"]) for row in references if has_same_vocabulary(row)]
+    recipe = about["recipe"]
     steps = sorted({float(spike["step"]) for spike in spikes})[:_MAX_SPIKES]
-    held_out = _last_held_out(rows)
     return render(
         "training.html",
         about=about,
-        vocab_size=vocab_size,
+        vocab_size=about.get("vocab_size"),
         tiles=[
             _step_tile(rows, recipe),
             _loss_tile(rows),
@@ -74,12 +64,8 @@ def render_training_page(
             rows,
             timing,
             recipe=recipe,
-            levels=levels,
             markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps],
         ),
-        references=references,
-        has_same_vocabulary=has_same_vocabulary,
-        held_out_loss=held_out["held_out_loss"] if held_out else None,
         spikes=spikes,
         max_spikes=_MAX_SPIKES,
     )
@@ -203,13 +189,11 @@ def _time_tile(timing: Rows, steps: int) -> Tile:
     return Tile("Time", format_duration(total), ("in steps, without evaluations", remaining))
 
 
-def _charts(
-    rows: Rows, timing: Rows, recipe: Mapping[str, Any], levels: Sequence[Mark], markers: Sequence[Mark]
-) -> list[Chart]:
+def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequence[Mark]) -> list[Chart]:
     gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe.get("grad_clip"), Axis("step")
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
-        *_loss_charts(rows, levels, markers),
+        *_loss_charts(rows, markers),
         line_chart(
             "Gradient norm",
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
@@ -225,14 +209,11 @@ def _charts(
     ]
 
 
-def _loss_charts(rows: Rows, levels: Sequence[Mark], markers: Sequence[Mark]) -> list[Chart]:
+def _loss_charts(rows: Rows, markers: Sequence[Mark]) -> list[Chart]:
     """Return the chart of the whole run and, of a run that is long enough, one of its second half."""
     losses, held_out = extract_curve(rows, "loss"), extract_curve(rows, "held_out_loss")
-    caption = f"In nats per token.{' Dashed: published losses, listed below.' if levels else ''}"
     series = [_held_out_series(held_out), *raw_and_smoothed(losses, "training, every step")]
-    whole = line_chart(
-        "Loss", caption, series=series, x_axis=Axis("step"), y_axis=Axis(), levels=levels, markers=markers
-    )
+    whole = line_chart("Loss", "In nats per token.", series=series, x_axis=Axis("step"), y_axis=Axis(), markers=markers)
     if len(losses) < _MIN_STEPS_FOR_HALF:
         return [whole]
     middle = losses[len(losses) // 2][0]
@@ -240,14 +221,12 @@ def _loss_charts(rows: Rows, levels: Sequence[Mark], markers: Sequence[Mark]) ->
         _held_out_series(_from_step(held_out, middle)),
         *raw_and_smoothed(losses, "training, every step", middle, _CLIPPED_SHARE),
     ]
-    values = [value for curve in series for _, value in curve.points]
     second_half = line_chart(
         "Loss, second half",
         "The axis starts at the minimum; the highest 0.5% of the steps are cut off.",
         series=series,
         x_axis=Axis("step", from_zero=False),
         y_axis=Axis(from_zero=False),
-        levels=[level for level in levels if min(values) <= level.value <= max(values)],
         markers=markers,
     )
     return [whole, second_half]

@@ -50,7 +50,6 @@ def test_a_spike_is_reported_and_training_continues(tokens: str, tmp_path: Path,
     assert report["spike"]["z"] > spikes.THRESHOLD
     blocks = json.loads((tmp_path / "out" / "config.json").read_text())["recipe"]["batch_size"]
     assert len(report["blocks"]) == blocks
-    assert [part["name"] for part in report["norms"]][:3] == ["wte", "wpe", "h.0.ln"]
     assert any("step 15: the " in note and "spikes/step-0000015.json" in note for note in progress.notes)
     # Beside the latest, the checkpoint before the spike is kept, since the spike is replayed from it.
     assert [checkpoint.step for checkpoint in find_checkpoints(str(tmp_path / "out"))] == [10, 20]
@@ -101,7 +100,6 @@ def test_a_nan_loss_stops_with_a_report(tokens: str, tmp_path: Path) -> None:
         train_small(tokens, tmp_path / "out", "learning_rate=1e30", "warmup_steps=0", "dropout=0")
     report = _report(tmp_path / "out", 2)
     assert (report["spike"]["value"], report["spike"]["z"]) == ("nan", None)
-    assert sum(part["not_finite"] for part in report["norms"]) > 0
     assert "--replay 2" in report["replay"]
 
 

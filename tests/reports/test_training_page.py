@@ -19,13 +19,8 @@ ABOUT = {
     "parameters": 7_242_624,
     "vocab_size": 50_257,
     "recipe": {"preset": "tiny", "steps": 300, "batch_size": 16, "context": 128, "grad_clip": 1.0},
-    "notes": ["Held-out loss 3.1 nats per token."],
     "facts": {"device": "<gpu>", "processes": 2},
 }
-REFERENCES = [
-    {"name": "GPT-2", "text": "OpenWebText", "parameters": 124, "vocab_size": 50_257, "tokens": None, "loss": 3.12},
-    {"name": "Other", "text": "FineWeb", "parameters": 124, "vocab_size": 4096, "tokens": 10_000_000, "loss": 3.3},
-]
 SPIKES = [
     {"step": 70, "what": "loss", "value": 4.71, "mean": 3.2, "deviation": 0.1, "z": 15.1, "file": "spikes/<70>.json"},
     {"step": 80, "what": "gradient_norm", "value": "nan", "mean": None, "deviation": None, "z": None},
@@ -59,19 +54,19 @@ def text_with_figures(page: Page) -> str:
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 19, 20, 300, 5000])
 def test_every_curve_is_drawn_at_any_length(steps: int) -> None:
-    page = page_of(steps, references=REFERENCES, spikes=SPIKES)
+    page = page_of(steps, spikes=SPIKES)
     text = text_with_figures(page)
-    for title in ("Gradient norm", "Learning rate", "Tokens per second", "Published losses", "Spikes", "Recipe"):
+    for title in ("Gradient norm", "Learning rate", "Tokens per second", "Spikes", "Recipe"):
         assert title in text
     assert ("Loss, second half" in text) == (steps >= 20)
     assert "No data." not in text
 
 
 def test_tiles_show_the_figures_of_the_run() -> None:
-    text = page_of(300, references=REFERENCES, spikes=SPIKES).text
+    text = page_of(300, spikes=SPIKES).text
     for part in (
         "tiny & <small>", "7,242,624 parameters, 50,257 vocabulary entries; device: <gpu>; processes: 2.",
-        "Held-out loss 3.1 nats per token.", "of 300", "614,400 tokens", "mean of the last 6 steps",
+        "of 300", "614,400 tokens", "mean of the last 6 steps",
         "3.140", "at step 300, on 4,096 tokens", "1.012 bits per byte", "1,024", "41.2% of peak FLOP/s",
         "10 min 00 s", "of the steps clipped at 1", "spikes/<70>.json", "nan", "15.1",
     ):  # fmt: skip
@@ -86,16 +81,6 @@ def test_spikes_have_a_file_column_only_if_files_exist() -> None:
     assert "File" in with_file
     assert "File" not in without
     assert "gradient norm" in without
-
-
-def test_only_references_of_the_same_vocabulary_are_drawn_and_compared() -> None:
-    rows, timing = run(300)
-    written = render_training_page(rows, timing, ABOUT, REFERENCES)
-    assert 'class="level"' in written
-    assert "GPT-2 3.12" in written
-    assert "Other 3.30" not in written
-    assert "+0.02" in Page(written).text
-    assert "-0.16" not in Page(written).text
 
 
 def test_unknown_peak_performance_is_stated() -> None:
@@ -114,12 +99,12 @@ def test_empty_runs_and_non_finite_values() -> None:
 
 def test_the_page_loads_nothing_and_has_no_script() -> None:
     rows, timing = run(30)
-    written = render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES)
+    written = render_training_page(rows, timing, ABOUT, SPIKES)
     assert "default-src 'none'" in written
     tags = {tag for tag, _ in Page(written).tags}
     assert not tags & {"script", "img", "link", "iframe"}
     assert "<gpu>" not in written
-    assert written == render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES)
+    assert written == render_training_page(rows, timing, ABOUT, SPIKES)
 
 
 @pytest.mark.parametrize("count", [3, 800, 801, 12_345])
@@ -180,7 +165,7 @@ def test_level_names_do_not_overlap() -> None:
 def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
     rows, timing = run(2000)
     path = tmp_path / "training.html"
-    path.write_text(render_training_page(rows, timing, ABOUT, REFERENCES, SPIKES), encoding="utf-8")
+    path.write_text(render_training_page(rows, timing, ABOUT, SPIKES), encoding="utf-8")
     browser.problems.clear()
     browser.open(path, width, 900, scheme)
     assert browser.problems == []

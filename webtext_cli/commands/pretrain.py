@@ -37,7 +37,7 @@ from webtext_cli.options import Shared, check_disjoint, config_options, stage_co
     "--replay",
     type=click.IntRange(1),
     metavar="STEP",
-    help="Recompute a step, print its loss, the norms per layer and its documents as JSON, and exit.",
+    help="Recompute a step, print its loss and its documents as JSON, and exit.",
 )
 @stage_options()
 def command(

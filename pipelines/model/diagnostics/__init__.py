@@ -1,1 +1,1 @@
-"""What a training run reports: spikes, norms, estimates, reference losses."""
+"""What a training run reports: spikes, the documents of a batch, estimates."""

@@ -145,21 +145,19 @@ def spike_file(step: int) -> str:
 def spike_report(
     spike: Spike,
     *,
-    norms: Sequence[Mapping[str, Any]],
     blocks: Sequence[Mapping[str, Any]],
     recipe: Mapping[str, Any],
     replay: str,
 ) -> bytes:
     """Return the report of a spike as a JSON file; docs/pretrain.md describes it.
 
-    `norms` are those of `layer_norms`, `blocks` the batch of the step, `replay` the command that recomputes it. Numbers
+    `blocks` are the batch of the step, `replay` the command that recomputes it. Numbers
     that are not finite are the strings `nan`, `inf` and `-inf`, so that every JSON parser accepts the file.
     """
     report = {
         "spike": spike.to_json(),
         "replay": replay,
         "recipe": json_value(recipe),
-        "norms": json_value(norms),
         "blocks": json_value(blocks),
     }
     return (json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from pipelines import storage
 from pipelines.errors import InputError
+from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
 from pipelines.tokenizers.token_description import read_token_description
 
@@ -121,6 +122,16 @@ class TokenFolder:
     train: Split
     held_out: Split
     tokenizer: bytes
+
+    def check_batch_filled(self, recipe: Recipe) -> None:
+        """Raise InputError if the train split has fewer blocks than one batch."""
+        blocks = self.train.blocks(recipe.context)
+        if blocks < recipe.batch_size:
+            raise InputError(
+                f"{self.path}: the train split has {self.train.tokens:,} tokens, {blocks:,} blocks of "
+                f"{recipe.context}, fewer than one batch of {recipe.batch_size}; "
+                "use more text, or a smaller --set batch_size=..., --set context=... or --preset"
+            )
 
 
 def token_fingerprint(path: str) -> str:

@@ -83,12 +83,6 @@ class Engine:
         yield self._loss if self._job.is_sharded else lambda blocks: next_token_loss(self.model, blocks)
         self.model.train()
 
-    def reduce(self, values: Tensor, how: str) -> Tensor:
-        """Return the "sum" or "max" of values over processes that hold different shards of the weights."""
-        if not self._job.is_sharded:
-            return values
-        return self._world.sum(values) if how == "sum" else self._world.max(values)
-
     def _gradient_norm(self) -> Tensor:
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         return full_tensor(torch.nn.utils.get_total_norm(gradients))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import statistics
 import time
-from typing import Any
 
 import torch
 
@@ -13,7 +12,6 @@ from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.format import format_bytes, format_duration, format_percent
 from pipelines.model.diagnostics.flops import flops_per_token, utilization
-from pipelines.model.diagnostics.reference_losses import compare_loss, nearest_references
 from pipelines.model.diagnostics.tensorboard import TensorBoardLog
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
 from pipelines.model.training.held_out import evaluation_work
@@ -67,9 +65,11 @@ class TrainingLog:
         """Log the held-out loss that was added to the row of the last step."""
         bits = row.get("held_out_bits_per_byte")
         per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
+        uniform = math.log(self._job.tokens.vocab_size)
+        guess = "" if row["step"] else f"; a uniform guess has {uniform:.2f}"
         self._job.note(
             f"step {row['step']:,}: held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
-            f"({row['held_out_tokens']:,} tokens)"
+            f"({row['held_out_tokens']:,} tokens{guess})"
         )
         self._log_to_tensorboard(row)
         self.publish()
@@ -91,9 +91,7 @@ class TrainingLog:
         self._publish_at = ended + max(_PUBLISH_EVERY_S, (ended - started) / _PUBLISHING_SHARE)
 
     def close(self) -> None:
-        """Report how the final loss compares and the GPU's peak memory, and close TensorBoard's file."""
-        for sentence in self._comparison():
-            self._job.note(sentence)
+        """Report the GPU's peak memory, and close TensorBoard's file."""
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._job.device.device.type == "cuda":
@@ -146,19 +144,7 @@ class TrainingLog:
             "parameters": job.parameters,
             "vocab_size": job.tokens.vocab_size,
             "facts": {"device": job.device.name, "processes": job.world.size},
-            "notes": self._comparison(),
             "recipe": job.recipe.to_json(),
         }
-        references = [dataclasses.asdict(reference) for reference in nearest_references(job.parameters)]
         spikes = [row["spike"] for row in self._rows if "spike" in row]
-        return render_training_page(
-            self._rows, self._timing, about=about, references=references, spikes=spikes
-        ).encode()
-
-    def _comparison(self) -> list[str]:
-        """Compare the latest held-out loss with published ones."""
-        row: dict[str, Any] | None = next((row for row in reversed(self._rows) if "held_out_loss" in row), None)
-        if row is None:
-            return []
-        tokens = row["step"] * self._job.recipe.batch_tokens
-        return compare_loss(self._job.parameters, self._job.tokens.vocab_size, tokens, row["held_out_loss"])
+        return render_training_page(self._rows, self._timing, about=about, spikes=spikes).encode()

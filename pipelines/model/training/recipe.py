@@ -62,6 +62,11 @@ class Recipe:
         """The steps at which a schedule ends: the last, and those from which the training was extended."""
         return (*self.extended_from, self.steps)
 
+    def check_step(self, step: int) -> None:
+        """Raise UsageError for a step that training does not have."""
+        if not 1 <= step <= self.steps:
+            raise UsageError(f"step {step:,}: the recipe has steps 1 to {self.steps:,}")
+
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON values, without `extended_from` if the training was not extended."""
         values = dataclasses.asdict(self) | {"extended_from": list(self.extended_from)}

@@ -22,7 +22,6 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import WebtextError
 from pipelines.model.device import reproducible, translate_memory_errors
 from pipelines.model.diagnostics.batch_documents import describe_blocks
-from pipelines.model.diagnostics.layer_norms import layer_norms
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import sample_tokens
@@ -125,7 +124,7 @@ def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
         spike = trainer.spikes.observe(row) or Spike(
             step=step, what="loss", value=row["loss"], mean=math.nan, deviation=math.nan, z=math.nan
         )
-        return trainer.spike_report(spike, layer_norms(trainer.model, trainer.engine.reduce))
+        return trainer.spike_report(spike)
 
 
 class _Trainer:
@@ -228,21 +227,19 @@ class _Trainer:
         """Write the report of a spike and return its entry for the metrics; raise WebtextError if it is not finite."""
         job = self.job
         path = storage.join(job.output, spike_file(spike.step))
-        norms = layer_norms(self.model, self.engine.reduce)  # by all processes together
         if job.world.is_rank_zero:
-            shards.write_file(job.output, spike_file(spike.step), self.spike_report(spike, norms))
+            shards.write_file(job.output, spike_file(spike.step), self.spike_report(spike))
         if not spike.is_finite:
             job.world.broadcast(None)  # torchrun kills all processes when one ends, so wait until the file is written
             raise WebtextError(self._divergence(spike, path))
-        job.note(f"{spike.describe()}; its batch and the norms per layer are in {path}")
+        job.note(f"{spike.describe()}; its batch is in {path}")
         return spike.to_json() | {"file": spike_file(spike.step)}
 
-    def spike_report(self, spike: Spike, norms: list[dict[str, Any]]) -> bytes:
-        """Return the report of a spike: the documents of its batch, the norms, and the command that replays it."""
+    def spike_report(self, spike: Spike) -> bytes:
+        """Return the report of a spike: the documents of its batch, and the command that replays it."""
         blocks = describe_blocks(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
         return spike_report(
             spike,
-            norms=norms,
             blocks=[block.to_json() for block in blocks],
             recipe=self.job.recipe.to_json(),
             replay=self.job.replay_command(spike.step),
@@ -257,7 +254,7 @@ class _Trainer:
             f"{spike.describe()}; training stops{last}. Re-running the same command fails at the same step: use a "
             "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite, "
             "which deletes this run's checkpoints and starts at step 0, or with another --output. "
-            f"{path} contains the batch, the norms per layer and the command that replays the step"
+            f"{path} contains the batch and the command that replays the step"
         )
 
 

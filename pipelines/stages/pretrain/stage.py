@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pipelines.engine.run import RunOptions, Stage, Summary
-from pipelines.errors import InputError, UsageError
 from pipelines.model.diagnostics.batch_documents import BatchBlock, describe_blocks
 from pipelines.model.requirements import require_torch
-from pipelines.model.training.data import BlockOrder, TokenFolder, open_tokens
-from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.model.training.data import BlockOrder, open_tokens
+from pipelines.model.training.recipe import make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 
 STAGE = Stage(
@@ -43,25 +42,8 @@ def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchB
     Raises UsageError for a step beyond the recipe's.
     """
     recipe = make_recipe(config.preset, config.set, config.seed)
-    check_step(step, recipe)
+    recipe.check_step(step)
     folder = open_tokens(tokens, verify=False)
-    check_batch_filled(recipe, folder)
+    folder.check_batch_filled(recipe)
     order = BlockOrder(folder.train.blocks(recipe.context), recipe.batch_size, recipe.seed)
     return describe_blocks(folder, order.batch(step - 1), recipe.context)
-
-
-def check_step(step: int, recipe: Recipe) -> None:
-    """Raise UsageError for a step beyond the recipe's."""
-    if not 1 <= step <= recipe.steps:
-        raise UsageError(f"step {step:,}: the recipe has steps 1 to {recipe.steps:,}")
-
-
-def check_batch_filled(recipe: Recipe, tokens: TokenFolder) -> None:
-    """Raise InputError if the train split has fewer blocks than one batch."""
-    blocks = tokens.train.blocks(recipe.context)
-    if blocks < recipe.batch_size:
-        raise InputError(
-            f"{tokens.path}: the train split has {tokens.train.tokens:,} tokens, {blocks:,} blocks of "
-            f"{recipe.context}, fewer than one batch of {recipe.batch_size}; "
-            "use more text, or a smaller --set batch_size=..., --set context=... or --preset"
-        )

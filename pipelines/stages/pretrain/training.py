@@ -33,7 +33,6 @@ from pipelines.model.training.trainer import replay as replay_step
 from pipelines.model.training.trainer import train
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.extension import continue_training, prepare_extension
-from pipelines.stages.pretrain.stage import check_batch_filled, check_step
 
 # More epochs than this are probably a mistake.
 _MANY_EPOCHS = 50
@@ -79,7 +78,7 @@ def run_rank_zero(
                 run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
             elif not run.finished:
                 folder = open_tokens(tokens)
-                check_batch_filled(recipe, folder)
+                folder.check_batch_filled(recipe)
                 job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
                 _check_sampling(job)
                 _note_epochs(job)
@@ -132,7 +131,7 @@ def replay(
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
     """
     setup = _Setup.of(config)
-    check_step(step, setup.recipe)
+    setup.recipe.check_step(step)
     initial = _import_initial(init_from, setup.recipe, tokens, note)
     extended_from = _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
     setup = setup.with_recipe(dataclasses.replace(setup.recipe, extended_from=extended_from))
