@@ -33,9 +33,8 @@ import zstandard
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.journal import WORK
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.partition import FileToRead, ReadContext, partition_file, read_stats
-from pipelines.stages.scrape.sources import find_files
-from pipelines.stages.scrape.submission_filter import make_filter, resolve_config
+from pipelines.stages.scrape.decision import make_filter, resolve_config
+from pipelines.stages.scrape.sources import ReadContext, SourceFile, find_files, partition_file, read_stats
 
 GOOD_LINKS = 0.1
 BUCKETS = 64
@@ -95,12 +94,12 @@ def msgspec_loop(path: Path) -> None:
         decode(line)
 
 
-def make_call(path: Path, folder: Path) -> tuple[FileToRead, ReadContext]:
+def make_call(path: Path, folder: Path) -> tuple[SourceFile, ReadContext]:
     """Return the arguments of `partition_file` for a dump."""
     config = resolve_config(ScrapeConfig())
     (file,) = find_files([str(path)], "dump")
     (folder / WORK).mkdir(parents=True, exist_ok=True)
-    return FileToRead(file), ReadContext(make_filter(config), "dump", "url", BUCKETS, str(folder))
+    return file, ReadContext(make_filter(config), "dump", "url", BUCKETS, str(folder))
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:
@@ -109,7 +108,7 @@ def timed(function: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - cores
 
 
-def in_workers(items: list[FileToRead], context: ReadContext, workers: int) -> float:
+def in_workers(items: list[SourceFile], context: ReadContext, workers: int) -> float:
     """Return the seconds that worker processes take for the last items, one per worker, after as many to warm up."""
     results = LocalExecutor(workers).map(partition_file, items, context, lambda _: None, lambda item: item.name)
     finished = [time.perf_counter() for _ in results]

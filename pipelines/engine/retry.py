@@ -1,6 +1,6 @@
-"""Retry policy of all HTTP clients: which statuses are retried, and how long to wait before the next attempt.
+"""Retries of all HTTP clients: which statuses are retried, how long to wait before the next attempt, and what to say.
 
-Pure functions of status codes, headers and attempt counts; no network library is imported here.
+No network library is imported here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,24 @@ import dataclasses
 import datetime as dt
 import email.utils
 import math
-from collections.abc import Mapping
+import socket
+import ssl
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pipelines import progress
+from pipelines.errors import InputError, exception_chain
+
+Result = TypeVar("Result")
 
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _FINAL_5XX = frozenset({501, 505})
 
+# At most one note in this time, so that an hour of failures is not a thousand lines.
+_NOTE_INTERVAL_S = 30.0
+_MAX_CHARACTERS = 200
 _EPOCH_FROM = 10**9  # a reset time above this is seconds since 1970; above a thousand times this, milliseconds
 
 
@@ -38,6 +51,104 @@ class RetryPolicy:
             return None
         # Without the bound on the exponent, thousands of retries would overflow a float.
         return max(requested_s, min(2.0 ** min(failures - 1, 30), self.longest_backoff_s))
+
+
+# If the server never responded, the network is down or the address is wrong: more attempts would not help.
+_POLICY_UNREACHABLE = RetryPolicy(attempts=3)
+
+
+class RetryableError(Exception):
+    """A failure that a later attempt may not have; its text is the cause.
+
+    `unreachable` if no server could be connected to; `requested_wait_s` is the pause that the server asked for.
+    """
+
+    def __init__(self, cause: str, unreachable: bool = False, requested_wait_s: float | None = None) -> None:
+        super().__init__(cause)
+        self.unreachable = unreachable
+        self.requested_wait_s = requested_wait_s
+
+
+def describe_failure(error: BaseException) -> RetryableError:
+    """Return why a request failed, as the system reports it; the messages of HTTP libraries contain whole URLs."""
+    chain = list(exception_chain(error))
+    proxy = "the proxy: " if any(type(cause).__name__ == "ProxyError" for cause in chain) else ""
+    for cause in chain:
+        if isinstance(cause, socket.gaierror):
+            return RetryableError(f"{proxy}name resolution failed", unreachable=True)
+        if isinstance(cause, ConnectionRefusedError):
+            return RetryableError(f"{proxy}connection refused", unreachable=True)
+        if isinstance(cause, ssl.SSLError):
+            return RetryableError(f"{proxy}TLS error ({cause.reason or shorten(str(cause))})")
+        if isinstance(cause, TimeoutError) or type(cause).__name__ in ("ConnectTimeoutError", "ReadTimeoutError"):
+            return RetryableError(f"{proxy}timeout")
+        if isinstance(cause, OSError) and cause.strerror:
+            return RetryableError(f"{proxy}{cause.strerror.lower()}")
+    return RetryableError(proxy + shorten(str(chain[-1]) or type(chain[-1]).__name__))
+
+
+def shorten(text: str) -> str:
+    """Return a text, or its first words if it is long."""
+    return textwrap.shorten(text, _MAX_CHARACTERS, placeholder=" ...")
+
+
+class Retries:
+    """Sends requests to one server, again after failures; notes them to the user, at most every 30 seconds."""
+
+    def __init__(
+        self,
+        server: str,
+        policy: RetryPolicy,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._server, self._policy = server, policy
+        self._clock, self._sleep = clock, sleep
+        self._next_note = clock()
+        self._has_responded = False
+
+    def run(self, request: Callable[[], Result]) -> Result:
+        """Return the result of a request, which is repeated if it raises RetryableError.
+
+        Raises InputError after the last attempt, the third if the server was never reached.
+        """
+        failures = 0
+        while True:
+            try:
+                result = request()
+            except RetryableError as error:
+                failures += 1
+                never_reached = error.unreachable and not self._has_responded
+                self._has_responded |= not error.unreachable
+                policy = _POLICY_UNREACHABLE if never_reached else self._policy
+                self.check_wait(error.requested_wait_s)
+                delay_s = policy.delay_s(failures, error.requested_wait_s)
+                if delay_s is None:
+                    advice = "check the network and the address, then re-run" if never_reached else "re-run"
+                    raise InputError(
+                        f"{self._server}: {error}, no response in {failures} attempts; {advice} the same command later "
+                        "to resume"
+                    ) from error
+                delay = f"in {delay_s:.0f} s" if delay_s >= 0.5 else "now"
+                self.note(f"no response ({error}); retrying {delay}, attempt {failures + 1} of {policy.attempts}")
+                self._sleep(delay_s)
+            else:
+                self._has_responded = True
+                return result
+
+    def check_wait(self, requested_s: float | None) -> None:
+        """Raise InputError if the server asks for a longer pause than the policy allows."""
+        if requested_s is not None and requested_s > self._policy.longest_wait_s:
+            raise InputError(
+                f"{self._server}: allows no request within the next {requested_s / 60:.0f} minutes; re-run the same "
+                "command after that to resume"
+            )
+
+    def note(self, message: str) -> None:
+        """Note something about the server, unless there was a note in the last 30 seconds."""
+        if self._clock() >= self._next_note:
+            self._next_note = self._clock() + _NOTE_INTERVAL_S
+            progress.note(f"{self._server}: {message}")
 
 
 def is_retryable_status(status: int) -> bool:

@@ -86,8 +86,8 @@ def test_explain_as_json_and_from_the_corpus(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "webtext.toml").write_text('[scrape]\ndumps = ["RS_2015-01"]\nshards = 2\n')
     before = sorted(path.name for path in tmp_path.iterdir())
     found = json.loads(_output(capsys, ["--explain", _PAGE, "--corpus", str(tmp_path), "--json"]))
-    assert (found["is_kept"], found["suggestions"], found["lines"]) == (False, ["--min-score 2"], 1)
-    assert found["verdict"] == "dropped: low_score; would be kept with --min-score 2"
+    assert (found["is_kept"], found["lines"]) == (False, 1)
+    assert found["verdict"] == "dropped: low_score"
     assert found["submissions"] == [
         {
             "file": "RS_2015-01",

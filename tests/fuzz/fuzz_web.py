@@ -102,8 +102,7 @@ def _responses() -> list[bytes]:
 
 def _search(data: bytes, folder: Path) -> None:
     """Read a page of Arctic Shift's answers, whose body is the input."""
-    from pipelines.stages.scrape.api_client import ApiClient
-    from pipelines.stages.scrape.arctic_shift import Search, Window
+    from pipelines.stages.scrape.arctic_shift import ApiClient, Search, Window
 
     server = _server()
     server.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + data

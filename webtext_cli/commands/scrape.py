@@ -55,12 +55,12 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
         print_explanation(explain_url(config, explain, **call), shared.as_json)
         return 0
     if lint:
-        from pipelines.stages.scrape.lint import lint as lint_dumps
+        from pipelines.stages.scrape.explain import lint as lint_dumps
         from webtext_cli.tables.scrape import print_lint
 
         report = lint_dumps(config, **call)
         print_lint(report, shared.as_json)
-        return 1 if report.refused else 0
+        return 1 if report.refused_files or report.refused_months else 0
     from pipelines.stages.scrape.stage import scrape
 
     print_summary(scrape(config, **call), shared.as_json)

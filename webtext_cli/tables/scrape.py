@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import calendar
+import dataclasses
 import datetime as dt
 import json
-from collections.abc import Sequence
+from typing import Any
 
 from pipelines.format import escape_unprintable, plural
-from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, outcome_counts
-from pipelines.stages.scrape.link_lookup import LinkInResult
-from pipelines.stages.scrape.lint import FileReport, LintReport
-from pipelines.stages.scrape.month_reports import MonthReport
-from pipelines.stages.scrape.months import SCORE_LABELS, MonthCounts
+from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, FileSurvey, LinkInResult, LintReport
+from pipelines.stages.scrape.reports import SCORE_LABELS
 from webtext_cli.console import print_table, say, say_wrapped
 
 _MAX_SUBMISSIONS = 50
 _MAX_CHARACTERS = 60
+_MAX_DIFFERENCES = 5
 
 
 def print_explanation(explanation: Explanation, as_json: bool) -> None:
     """Print the outcome of a URL, the verdict last, or one JSON object."""
     if as_json:
-        say(json.dumps(explanation.to_json(), ensure_ascii=False))
+        say(json.dumps(dataclasses.asdict(explanation), ensure_ascii=False))
         return
     say(f"url     {explanation.canonical_url}")
     say(f"domain  {explanation.domain}{f', in {explanation.shard}' if explanation.shard else ''}")
@@ -48,7 +48,7 @@ def _print_submissions(explanation: Explanation) -> None:
         print_table(headings, [_submission_row(submission) for submission in shown], narrow=True)
     more = len(explanation.submissions) - len(shown)
     if more:
-        counts = ", ".join(f"{name} {count:,}" for name, count in outcome_counts(explanation.submissions).items())
+        counts = ", ".join(f"{name} {count:,}" for name, count in explanation.outcome_counts().items())
         say_wrapped(f"and {more:,} more; all together: {counts}")
 
 
@@ -71,7 +71,10 @@ def _print_result(result: LinkInResult) -> None:
         count = len(result.link["submission_ids"])
         score = f", with score {result.link['score']:,} of {plural(count, 'submission')}" if count else ""
         content = f"contains it in {result.shard}{score}"
-    but = f"; that result was built differently: {'; '.join(result.differences)}" if result.differences else ""
+    differences = result.differences[:_MAX_DIFFERENCES]
+    if more := len(result.differences) - len(differences):
+        differences.append(f"{more:,} more")
+    but = f"; that result was built differently: {'; '.join(differences)}" if differences else ""
     say_wrapped(f"{result.folder} {content}{but}")
 
 
@@ -80,58 +83,65 @@ def print_lint(report: LintReport, as_json: bool) -> None:
     if as_json:
         say(json.dumps(report.to_json(), ensure_ascii=False))
         return
-    if report.months:
+    months = [month.row() for month in report.months]
+    if months:
         headings = ["month", "submitted", "links", "days", "null", "mean", *SCORE_LABELS]
-        rows = [_month_row(month.counts) for month in report.months]
-        print_table(headings, [*rows, *_total_row(report.months)], narrow=True)
+        days = sum(len(month.days) for month in report.months)
+        print_table(headings, [*map(_month_cells, months), *_total_cells(months, days)], narrow=True)
         say("links, null: % of the submissions; 0 to 1000+: % of those with a score")
-    for month in report.months:
-        for problem in filter(None, (month.truncated, month.problem)):
-            say_wrapped(f"{month.month}: {problem}")
+    for month in months:
+        for problem in filter(None, (month["truncated"], month["problem"])):
+            say_wrapped(f"{month['month']}: {problem}")
     for file in report.files:
         _print_file(file)
-    lines = plural(sum(file.lines for file in report.files), "line")
-    files, months = plural(len(report.files), "file"), plural(len(report.months), "month")
+    lines = plural(sum(file.stats.lines for file in report.files), "line")
+    files = plural(len(report.files), "file")
     refused = [
         plural(len(items), noun)
         for noun, items in (("month", report.refused_months), ("file", report.refused_files))
         if items
     ]
     verdict = f"a scrape refuses {' and '.join(refused)}" if refused else "nothing that a scrape refuses"
-    say(f"{lines} of {files}, {months}: {verdict}")
+    say(f"{lines} of {files}, {plural(len(months), 'month')}: {verdict}")
 
 
-def _print_file(file: FileReport) -> None:
-    if file.problem:
-        say_wrapped(file.problem)
-    if file.bad_lines and file.first_bad:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in file.bad_reasons.items())
-        text = escape_unprintable(file.first_bad["text"])
+def _print_file(survey: FileSurvey) -> None:
+    label, rejects = survey.file.label, survey.rejects
+    if problem := survey.stats.problem(label):
+        say_wrapped(problem)
+    if rejects.first:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in rejects.reasons.most_common())
+        text = escape_unprintable(rejects.first["text"])
         text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
-        say_wrapped(f"{file.file}: bad lines: {reasons}; the first, line {file.first_bad['line']:,}: {text}")
+        say_wrapped(f"{label}: bad lines: {reasons}; the first, line {rejects.first['line']:,}: {text}")
 
 
-def _month_row(month: MonthCounts) -> list[str]:
-    return _row(month, month.month, f"{month.days_in_month - month.empty_days}/{month.days_in_month}")
+def _month_cells(row: dict[str, Any]) -> list[str]:
+    _, days_in_month = calendar.monthrange(*map(int, row["month"].split("-")))
+    return _cells(row, f"{days_in_month - row['empty_days']}/{days_in_month}")
 
 
-def _total_row(months: Sequence[MonthReport]) -> list[list[str]]:
+def _total_cells(months: list[dict[str, Any]], days: int) -> list[list[str]]:
+    """Return the row of all months together, if there are several."""
     if len(months) < 2:
         return []
-    days = {day: counts for month in months for day, counts in month.counts.days.items()}
-    return [_row(MonthCounts("", days), "total", f"{len(days):,}")]
+    counted = ["submissions", "links", "without_score", *(f"score_{label}" for label in SCORE_LABELS)]
+    total = {name: sum(row[name] for row in months) for name in counted}
+    points = sum(row["mean_score"] * (row["submissions"] - row["without_score"]) for row in months)
+    mean = points / max(1, total["submissions"] - total["without_score"])
+    return [_cells({"month": "total", "mean_score": mean, **total}, f"{days:,}")]
 
 
-def _row(counts: MonthCounts, name: str, days: str) -> list[str]:
-    scored = sum(counts.histogram)
+def _cells(row: dict[str, Any], days: str) -> list[str]:
+    submissions, scored = row["submissions"], row["submissions"] - row["without_score"]
     return [
-        name,
-        f"{counts.submissions:,}",
-        _share(counts.links, counts.submissions),
+        row["month"],
+        f"{submissions:,}",
+        _share(row["links"], submissions),
         days,
-        _share(counts.without_score, counts.submissions),
-        f"{counts.mean_score:,.{0 if counts.mean_score >= 100 else 1}f}",
-        *(_share(count, scored) for count in counts.histogram),
+        _share(row["without_score"], submissions),
+        f"{row['mean_score']:,.{0 if row['mean_score'] >= 100 else 1}f}",
+        *(_share(row[f"score_{label}"], scored) for label in SCORE_LABELS),
     ]
 
 

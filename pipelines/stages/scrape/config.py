@@ -7,7 +7,10 @@ import dataclasses
 from pipelines.engine.config import option
 from pipelines.storage.resources import data_names
 
-ARCTIC_SHIFT_URL = "https://arctic-shift.photon-reddit.com"
+# The listings of Reddit that take a time range.
+TIMED_LISTINGS = ("top", "controversial", "search")
+# The sources that have scores, times and subreddits.
+_SUBMISSIONS = "source=dump|praw|arctic-shift"
 PROFILES = data_names("profiles")
 KARMA = ("max", "sum", "first")
 
@@ -27,47 +30,79 @@ class ScrapeConfig:
         "Minimum score (karma) of a link; by default that of the profile (3 in all of them).",
         minimum=0,
         example=3,
+        only_with=_SUBMISSIONS,
     )
     karma: str | None = option(
         None,
         "Score of a link that was submitted several times: the highest, the sum, or that of the first submission; by "
         "default that of the profile (sum in openwebtext2, max in the others).",
         choices=KARMA,
+        only_with=_SUBMISSIONS,
     )
     after: str | None = option(
-        None, "Keep only submissions of this day or later, YYYY-MM-DD (UTC).", example="2013-01-01"
+        None,
+        "Keep only submissions of this day or later, YYYY-MM-DD (UTC).",
+        example="2013-01-01",
+        only_with=_SUBMISSIONS,
     )
-    before: str | None = option(None, "Keep only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01")
+    before: str | None = option(
+        None,
+        "Keep only submissions before this day, YYYY-MM-DD (UTC).",
+        example="2018-01-01",
+        only_with=_SUBMISSIONS,
+    )
     profile: str = option(
         "webtext-2019", "Filter rules, and the defaults of --min-score and --karma.", choices=PROFILES
     )
-    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.")
+    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", only_with=_SUBMISSIONS)
     shards: int = option(64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000)
     url_column: str = option(
         "url",
         "With --source urls: column with the URL, or field of JSON lines (a dot selects a nested field: meta.url).",
+        only_with="source=urls",
     )
     listing: str = option(
         "new",
         "With --source praw: listing of the subreddit.",
         choices=("new", "top", "hot", "controversial", "search"),
+        only_with="source=praw",
     )
-    query: str | None = option(None, "With --listing search: query in Reddit's syntax.", example="site:example.com")
+    query: str | None = option(
+        None,
+        "With --listing search: query in Reddit's syntax.",
+        example="site:example.com",
+        only_with="listing=search",
+    )
     time_filter: str = option(
         "all",
         "With --listing top, controversial or search: time range.",
         choices=("all", "year", "month", "week", "day", "hour"),
+        only_with="listing=" + "|".join(TIMED_LISTINGS),
     )
     limit: int = option(
-        1000, "With --source praw: maximum number of items; Reddit cuts listings at 1,000.", minimum=1, maximum=1000
+        1000,
+        "With --source praw: maximum number of items; Reddit cuts listings at 1,000.",
+        minimum=1,
+        maximum=1000,
+        only_with="source=praw",
     )
-    domain: tuple[str, ...] = option((), "With --source arctic-shift: search links to this host, with and without www.")
-    api_url: str = option(ARCTIC_SHIFT_URL, "URL of Arctic Shift's API.", identity=False)
+    domain: tuple[str, ...] = option(
+        (),
+        "With --source arctic-shift: search links to this host, with and without www.",
+        only_with="source=arctic-shift",
+    )
+    api_url: str = option(
+        "https://arctic-shift.photon-reddit.com",
+        "URL of Arctic Shift's API.",
+        identity=False,
+        only_with="source=dump|arctic-shift",
+    )
     accept_fresh_scores: bool = option(
         False,
         "Use the scores of months that were archived seconds after posting, before users had voted; by default, such "
         "months are refused.",
         identity=False,
+        only_with=_SUBMISSIONS,
     )
     refresh_scores: str | None = option(
         None,
@@ -75,6 +110,7 @@ class ScrapeConfig:
         "submissions per request) or Reddit's API (100).",
         choices=("arctic-shift", "praw"),
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
+        only_with=_SUBMISSIONS,
     )
     skip_damaged: bool = option(
         False,

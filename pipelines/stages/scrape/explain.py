@@ -1,43 +1,157 @@
-"""Explains a URL: which rule keeps or drops it, and by which submissions, without writing anything."""
+"""`--explain` and `--lint`: read the source files as a scrape does, and write nothing.
+
+`explain` finds which rule keeps or drops a URL, and by which submissions; `lint` what a scrape would refuse.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.algorithms.web.urls import canonical_url, registered_domain
+from pipelines import storage
+from pipelines.algorithms.web.urls import canonical_url, near_urls, registered_domain
 from pipelines.engine.config import identity_of
-from pipelines.engine.manifest import Identity
+from pipelines.engine.manifest import Identity, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.format import plural
+from pipelines.progress import show_progress
 from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.link_lookup import LinkInResult, find_link, find_scores
-from pipelines.stages.scrape.month_reports import make_month_reports, unusable_months
-from pipelines.stages.scrape.outcome import (
-    FETCHED,
-    KEPT,
-    MERGED,
-    NOT_FOUND,
-    PENDING,
-    Outcome,
-    ScoredSubmission,
-    outcome_of,
-    suggest_changes,
-    tried_options,
-)
-from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.stage import STAGE, rule_inputs, score_input
-from pipelines.stages.scrape.submission import Submission
-from pipelines.stages.scrape.submission_filter import SubmissionFilter, make_filter, resolve_config
-from pipelines.stages.scrape.submission_rows import bucket_of_domain
-from pipelines.stages.scrape.survey import FileSurvey, Match, check_files_source, survey_dumps
+from pipelines.stages.scrape.decision import FilterResult, SubmissionFilter, make_filter, reaches, resolve_config
+from pipelines.stages.scrape.merge import bucket_of_domain, distinct_by_url, link_scores, submission_batch
+from pipelines.stages.scrape.reports import FileStats, MonthReport, make_month_reports, month_of, unusable_months
+from pipelines.stages.scrape.sources import SourceFile, open_sources, read_file
+from pipelines.stages.scrape.stage import SCORE_INPUT, STAGE, rule_inputs, score_input
+from pipelines.stages.scrape.submission import Rejects, Submission
+
+_KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyContext:
+    """How files are read, and the canonical URL to find, if any; submissions of URLs `near` it are counted."""
+
+    source: str
+    url_column: str
+    url: str | None
+    near: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSurvey:
+    """What one file contains: its counts, its bad lines, the submissions of the URL with their lines from 1.
+
+    In a list of URLs, the line is the number of the URL.
+    """
+
+    file: SourceFile
+    stats: FileStats
+    rejects: Rejects
+    matches: list[tuple[int, Submission]]
+    near: Counter[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts and problems as JSON values."""
+        return {
+            "file": self.file.label,
+            "lines": self.stats.lines,
+            "bad_lines": self.stats.bad_lines,
+            "bad_reasons": dict(self.rejects.reasons.most_common()),
+            "first_bad": self.rejects.first,
+            "damaged_at": self.stats.damaged_at,
+            "damage": self.stats.damage or None,
+            "problem": self.stats.problem(self.file.label),
+        }
+
+
+def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
+    """Read one file; a damaged one ends early, which its stats say."""
+    survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
+    for numbers, submissions in read_file(file, context.source, context.url_column, survey.stats, survey.rejects):
+        if context.url is None:
+            continue
+        for number, submission in zip(numbers, submissions, strict=True):
+            url = canonical_url(submission.url) if submission.url is not None else None
+            if url == context.url:
+                survey.matches.append((number, submission))
+            elif url in context.near:
+                survey.near[str(url)] += 1
+    return survey
+
+
+def _survey_files(
+    label: str, config: ScrapeConfig, url: str | None, dumps: Sequence[str], output: str, options: RunOptions
+) -> list[FileSurvey]:
+    """Read all files with a progress bar and return their surveys in order; `url` is canonical.
+
+    Standard input is stored next to `output` meanwhile. Raises InputError for a list of URLs without the column,
+    UsageError for a source that is an API, which a command that only reads does not query.
+    """
+    if not config.needs_files:
+        raise UsageError(
+            f"--{label} reads files, and --source {config.source} queries an API; scrape first, then name the "
+            "listing-NNNNN.ndjson.zst that it keeps as a dump"
+        )
+    with open_sources(config, dumps, output) as files:
+        context = SurveyContext(config.source, config.url_column, url, () if url is None else near_urls(url))
+        progress, total = options.progress, sum(file.size_bytes for file in files)
+        surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)
+        with show_progress(progress, f"{label}: read", total, "bytes"), contextlib.closing(surveys) as finished:
+            by_label = {file.label: survey for file, survey in finished}
+        return [by_label[file.label] for file in files]
+
+
+@dataclasses.dataclass(frozen=True)
+class LintReport:
+    """The months and files of some dumps, and those that a scrape with these options would refuse, with the reason."""
+
+    months: list[MonthReport]
+    files: list[FileSurvey]
+    refused_files: list[str]
+    refused_months: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "months": [month.row() for month in self.months],
+            "files": [file.to_json() for file in self.files],
+            "refused": self.refused_files + self.refused_months,
+        }
+
+
+def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> LintReport:
+    """Read dumps and check their months and files as a scrape would; URLs are not filtered.
+
+    `output` is only used to store standard input meanwhile. Raises UsageError for a source without months.
+    """
+    if config.source == "urls":
+        raise UsageError("--lint checks the months of dumps; lists of URLs (--source urls) have none")
+    filter = make_filter(config)
+    surveys = _survey_files("lint", config, None, dumps, output, options)
+    # A file without URLs is not a dump of submissions (perhaps of comments), so it says nothing about their months.
+    counted = [survey for survey in surveys if survey.stats.has_url or config.skip_damaged]
+    months = _month_reports(counted, config)
+    accepts_months = config.accept_fresh_scores or config.refresh_scores
+    unusable = [] if accepts_months else unusable_months(months, filter)
+    problems = [survey.stats.problem(survey.file.label) for survey in surveys]
+    return LintReport(
+        months,
+        surveys,
+        refused_files=[] if config.skip_damaged else [problem for problem in problems if problem],
+        refused_months=[f"{report.month}: {report.problem}" for report in unusable],
+    )
+
+
+def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[MonthReport]:
+    return make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +165,16 @@ class ExplainedSubmission:
     created_utc: int
     score: int | None
     outcome: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkInResult:
+    """A link in a finished result (None if it has none), and how that result differs from this call."""
+
+    folder: str
+    shard: str
+    link: dict[str, Any] | None
+    differences: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +197,16 @@ class Explanation:
     is_kept: bool | None
     score: int | None
     verdict: str
-    suggestions: tuple[str, ...]
-    notes: tuple[str, ...]
-    submissions: tuple[ExplainedSubmission, ...]
+    notes: list[str]
+    submissions: list[ExplainedSubmission]
     near: dict[str, int]
     result: LinkInResult | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
-        return dataclasses.asdict(self)
+    def outcome_counts(self) -> dict[str, int]:
+        """Return the number of submissions by outcome, those of the link first."""
+        counts = Counter(submission.outcome for submission in self.submissions)
+        first = {name: counts[name] for name in (_KEPT, _MERGED) if counts[name]}
+        return first | dict(counts.most_common())
 
 
 def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str, options: RunOptions) -> Explanation:
@@ -90,20 +215,50 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
     A finished result in `output` is looked up too. Raises UsageError for a text that is not an http(s) URL and for a
     source that is not made of files, InputError for files that contain no submissions.
     """
-    check_files_source(config, "--explain")
     canonical = canonical_url(url)
     domain = None if canonical is None else registered_domain(canonical)
     if canonical is None or domain is None:
         raise UsageError(f"--explain {url}: not an http(s) URL; give a complete one, such as http://example.com/page")
     filter = make_filter(config)
-    surveys = survey_dumps("explain", config, canonical, dumps=dumps, output=output, options=options)
-    files = [survey.file for survey in surveys]
-    fresh = _fresh_months(surveys, config, filter)
-    matches = [match for survey in surveys for match in survey.matches]
-    scored = _with_fetched_scores([match.submission for match in matches], fresh, config, output)
-    outcome = outcome_of(scored, filter)
-    is_kept = True if outcome.score is not None else None if PENDING in outcome.reasons else False
-    suggestions = suggest_changes(scored, config) if matches and is_kept is False else []
+    surveys = _survey_files("explain", config, canonical, dumps, output, options)
+    fresh = {month.month: month.problem for month in unusable_months(_month_reports(surveys, config), filter)}
+    matches = [(survey.file.label, *match) for survey in surveys for match in survey.matches]
+    scores: dict[str, int | None] = {}
+    if config.refresh_scores:
+        scores = _find_scores(output, config.refresh_scores, {submission.id for _, _, submission in matches})
+    refreshed = fresh.keys() if config.refresh_scores else ()
+    judged = [
+        _judge(submission, filter, scores if month_of(submission.created_utc) in refreshed else None)
+        for _, _, submission in matches
+    ]
+    outcomes, members, score = _merge(judged, filter)
+    is_kept = True if score is not None else None if _PENDING in outcomes else False
+
+    def order(number: int) -> tuple[int, int, str]:
+        submission, _ = judged[number]
+        position = members.index(number) if number in members else len(members)
+        return position, submission.created_utc, submission.id
+
+    submissions = []
+    for number in sorted(range(len(matches)), key=order):
+        file, line, _ = matches[number]
+        post, _ = judged[number]
+        submissions.append(
+            ExplainedSubmission(
+                file=file,
+                line=line,
+                id=post.id,
+                subreddit=post.subreddit,
+                created_utc=post.created_utc,
+                score=post.score,
+                outcome=outcomes[number],
+            )
+        )
+    lines = sum(survey.stats.lines for survey in surveys)
+    verdict = f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
+    near = sum((survey.near for survey in surveys), Counter[str]())
+    inputs = rule_inputs(filter) | {survey.file.label: survey.file.fingerprint for survey in surveys}
+    identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), inputs | score_input(config))
     return Explanation(
         url=url,
         canonical_url=canonical,
@@ -111,130 +266,114 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         shard=None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
         rule=filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
         source=config.source,
-        files=len(files),
-        lines=sum(survey.stats.lines for survey in surveys),
+        files=len(surveys),
+        lines=lines,
         is_kept=is_kept,
-        score=outcome.score,
-        verdict=_verdict(outcome, config, filter, suggestions) if matches else _not_found(surveys),
-        suggestions=tuple(suggestions),
-        notes=(*_file_notes(surveys, config), *_month_notes(matches, fresh, config)),
-        submissions=tuple(_explained(matches, scored, outcome)),
-        near=_near(surveys),
-        result=find_link(output, canonical, domain, _identity(config, filter, files)),
+        score=score,
+        verdict=_verdict(Counter(outcomes), score, config, filter) if matches else verdict,
+        notes=_notes(surveys, fresh, config),
+        submissions=submissions,
+        near=dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
+        result=_find_link(output, canonical, domain, identity),
     )
 
 
-def _identity(config: ScrapeConfig, filter: SubmissionFilter, files: Sequence[SourceFile]) -> Identity:
-    inputs = rule_inputs(filter) | {file.label: file.fingerprint for file in files} | score_input(config)
-    return Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), inputs)
+def _judge(
+    submission: Submission, filter: SubmissionFilter, scores: Mapping[str, int | None] | None
+) -> tuple[Submission, FilterResult]:
+    """Filter a submission as the scrape does; return it with its score.
 
-
-def _fresh_months(surveys: Sequence[FileSurvey], config: ScrapeConfig, filter: SubmissionFilter) -> dict[str, str]:
-    """Return the months whose scores look recorded at ingestion, with the reason."""
-    reports = make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
-    return {report.month: report.problem or "" for report in unusable_months(reports, filter)}
-
-
-def _with_fetched_scores(
-    submissions: Sequence[Submission], fresh: dict[str, str], config: ScrapeConfig, output: str
-) -> list[ScoredSubmission]:
-    """Return the submissions with the scores that a finished result re-fetched."""
-    if not config.refresh_scores:
-        return [ScoredSubmission(submission) for submission in submissions]
-    scores = find_scores(output, config.refresh_scores, {submission.id for submission in submissions})
-
-    def with_score(submission: Submission) -> ScoredSubmission:
-        if _month(submission) not in fresh:
-            return ScoredSubmission(submission)
+    For one of a month whose scores are re-fetched, `scores` are the known ones by id, None for those without one.
+    """
+    if scores is not None:
+        # A score is only fetched for a submission that passes everything else.
+        result = filter.without_score().apply(submission)
+        if result.reason is not None:
+            return submission, result
         if submission.id not in scores:
-            return ScoredSubmission(submission, PENDING)
-        score = scores[submission.id]
-        refreshed = msgspec.structs.replace(submission, score=score)
-        return ScoredSubmission(refreshed, NOT_FOUND if score is None else FETCHED)
-
-    return [with_score(submission) for submission in submissions]
-
-
-def _month(submission: Submission) -> str:
-    return dt.datetime.fromtimestamp(submission.created_utc, dt.UTC).strftime("%Y-%m")
+            return submission, FilterResult(_PENDING)
+        submission = msgspec.structs.replace(submission, score=scores[submission.id])
+        if submission.score is None:
+            return submission, FilterResult("score_not_found")
+    return submission, filter.apply(submission)
 
 
-def _explained(
-    matches: Sequence[Match], scored: Sequence[ScoredSubmission], outcome: Outcome
-) -> list[ExplainedSubmission]:
-    """Return the submissions: those of the link in its order, then the others by time."""
-    position = {number: index for index, number in enumerate(outcome.members)}
+def _merge(
+    judged: Sequence[tuple[Submission, FilterResult]], filter: SubmissionFilter
+) -> tuple[list[str], list[int], int | None]:
+    """Merge submissions that have the same canonical URL, as the scrape does.
 
-    def order(number: int) -> tuple[int, int, str]:
-        submission = scored[number].submission
-        return position.get(number, len(position)), submission.created_utc, submission.id
+    Returns the outcome of each, and if they make a link, the numbers of those that it is merged from, and its score.
+    """
+    outcomes = [result.reason or "duplicate_submission" for _, result in judged]
+    passed = [number for number, (_, result) in enumerate(judged) if result.reason is None]
+    if not passed:
+        return outcomes, [], None
+    rows = submission_batch([judged[number] for number in passed])
+    groups = distinct_by_url(rows)
+    members = [passed[row] for row in groups.rows.tolist()]
+    score = int(link_scores(rows, groups, filter.karma)[0])
+    is_link = reaches(score, filter.min_link_score)
+    for number in members:
+        outcomes[number] = _MERGED if is_link else "low_score"
+    if not is_link:
+        return outcomes, [], None
+    outcomes[members[0]] = _KEPT
+    return outcomes, members, score
 
-    return [
-        ExplainedSubmission(
-            file=matches[number].file,
-            line=matches[number].line,
-            id=scored[number].submission.id,
-            subreddit=scored[number].submission.subreddit,
-            created_utc=scored[number].submission.created_utc,
-            score=scored[number].submission.score,
-            outcome=outcome.reasons[number],
-        )
-        for number in sorted(range(len(matches)), key=order)
-    ]
 
-
-def _verdict(outcome: Outcome, config: ScrapeConfig, filter: SubmissionFilter, suggestions: Sequence[str]) -> str:
-    counts = Counter(outcome.reasons)
-    pending = counts[PENDING]
+def _verdict(outcomes: Counter[str], score: int | None, config: ScrapeConfig, filter: SubmissionFilter) -> str:
+    pending = outcomes[_PENDING]
     later = f"{plural(pending, 'submission')} after --refresh-scores {config.refresh_scores} fetched the score"
-    if outcome.score is not None:
-        size = len(outcome.members)
+    if score is not None:
+        size = outcomes[_KEPT] + outcomes[_MERGED]
         if config.source == "urls":
             return f"kept: link without a score, listed {size:,} times" if size > 1 else "kept: link without a score"
         how = f"{filter.karma} of {size:,} submissions" if size > 1 else "1 submission"
-        return f"kept: link with score {outcome.score:,} ({how})" + (f"; and {later}" if pending else "")
+        return f"kept: link with score {score:,} ({how})" + (f"; and {later}" if pending else "")
     if pending:
         return f"open: depends on {later}"
-    reasons = ", ".join(reason if len(counts) == 1 else f"{reason} {count:,}" for reason, count in counts.most_common())
-    if suggestions:
-        return f"dropped: {reasons}; would be kept with {_alternatives(suggestions)}"
-    return f"dropped: {reasons}; no other value of {_alternatives(tried_options(config))} would keep it"
+    if len(outcomes) == 1:
+        return f"dropped: {next(iter(outcomes))}"
+    return f"dropped: {', '.join(f'{reason} {count:,}' for reason, count in outcomes.most_common())}"
 
 
-def _alternatives(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _near(surveys: Sequence[FileSurvey]) -> dict[str, int]:
-    near = sum((survey.near for survey in surveys), Counter[str]())
-    return dict(sorted(near.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _not_found(surveys: Sequence[FileSurvey]) -> str:
-    lines = sum(survey.stats.lines for survey in surveys)
-    return f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
-
-
-def _file_notes(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[str]:
+def _notes(surveys: Sequence[FileSurvey], fresh: Mapping[str, str | None], config: ScrapeConfig) -> list[str]:
+    """Return notes on damaged files, and on months of the submissions whose scores cannot be used."""
     then = "the readable part is used" if config.skip_damaged else "scrape needs --skip-damaged to use the rest"
     problems = [survey.stats.problem(survey.file.path) for survey in surveys]
-    return [f"{problem}; {then}" for problem in problems if problem]
-
-
-def _month_notes(matches: Sequence[Match], fresh: dict[str, str], config: ScrapeConfig) -> list[str]:
+    notes = [f"{problem}; {then}" for problem in problems if problem]
     if config.refresh_scores:
         then = f"--refresh-scores {config.refresh_scores} re-fetches them"
     elif config.accept_fresh_scores:
         then = "accepted"
     else:
         then = "scrape refuses the month without --refresh-scores or --accept-fresh-scores"
-    months = sorted({month for match in matches if (month := _month(match.submission)) in fresh})
-    return [f"the scores of {month} look recorded at ingestion: {fresh[month]}; {then}" for month in months]
+    months = {month_of(submission.created_utc) for survey in surveys for _, submission in survey.matches}
+    return notes + [
+        f"the scores of {month} look recorded at ingestion: {fresh[month]}; {then}"
+        for month in sorted(months & fresh.keys())
+    ]
 
 
-def outcome_counts(submissions: Sequence[ExplainedSubmission]) -> dict[str, int]:
-    """Return the number of submissions by outcome, those of the link first."""
-    counts = Counter(submission.outcome for submission in submissions)
-    first = {name: counts[name] for name in (KEPT, MERGED) if counts[name]}
-    return first | dict(counts.most_common())
+def _find_link(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
+    """Look up a canonical URL in a finished folder; None without one. `identity` is that of a scrape now."""
+    if not has_manifest(folder) or (recorded := read_manifest(folder).identity).stage != identity.stage:
+        return None
+    shard = shards.shard_name("links", bucket_of_domain(domain, int(recorded.config["shards"])))
+    batches = shards.read_batches(storage.join(folder, shard))
+    links = (batch.filter(pc.equal(batch.column("url"), url)).to_pylist() for batch in batches)
+    link = next((matches[0] for matches in links if matches), None)
+    return LinkInResult(folder, shard, link, recorded.with_current_options(ScrapeConfig).differences(identity))
+
+
+def _find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, int | None]:
+    """Return the scores of some ids that a finished result re-fetched from a service; None for unknown ids."""
+    if not has_manifest(folder) or read_manifest(folder).identity.inputs.get(SCORE_INPUT) != service:
+        return {}
+    scores: dict[str, int | None] = {}
+    requested = pa.array(sorted(ids), pa.string())
+    for batch in shards.read_batches(storage.join(folder, shards.shard_name("scores", 0)), ["id", "score"]):
+        rows = batch.filter(pc.is_in(batch.column("id"), requested))
+        scores |= dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    return scores

@@ -1,4 +1,6 @@
-"""The second phase: merges the submissions of each URL into one link, one task per bucket.
+"""The last phase: merges the submissions of each URL into one link, one task per bucket.
+
+Between reading and merging, submissions that make a link are rows of work files, in buckets by their domain.
 
 Rows stay Arrow columns from the work files to the shard: they are sorted by URL, grouped by URL, and aggregated. Only
 URLs that were submitted more than once need a finer order.
@@ -8,9 +10,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import itertools
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +28,23 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.records.schemas import LINK_SCHEMA
-from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
+from pipelines.stages.scrape.decision import FilterResult, reaches
+from pipelines.stages.scrape.submission import Submission
+
+# `original_url` is null if it equals the canonical one.
+SUBMISSION_SCHEMA = pa.schema(
+    [
+        pa.field("url", pa.string(), nullable=False),
+        pa.field("original_url", pa.string()),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("score", pa.int64(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("subreddit", pa.string(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("created_utc", pa.int64(), nullable=False),
+        pa.field("over_18", pa.bool_(), nullable=False),
+    ]
+)
 
 # Some domains have hundreds of millions of submissions.
 _MAX_SORTED_BYTES = 160 << 20
@@ -37,6 +57,34 @@ _INT64_MAX = 2**63 - 1
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+@functools.lru_cache(maxsize=65536)
+def bucket_of_domain(domain: str, buckets: int) -> int:
+    """Return the bucket of a registered domain: the same on every machine, unlike `hash`."""
+    return zlib.crc32(domain.encode()) % buckets
+
+
+def batch_buckets(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
+    """Return the bucket of each row of a batch."""
+    return np.array([bucket_of_domain(domain, buckets) for domain in batch.column("domain").to_pylist()], np.int32)
+
+
+def submission_batch(rows: Sequence[tuple[Submission, FilterResult]]) -> pa.RecordBatch:
+    """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
+    columns = {
+        "url": [link.url for _, link in rows],
+        "original_url": [None if submission.url == link.url else submission.url for submission, link in rows],
+        "domain": [link.domain for _, link in rows],
+        "score": [submission.score or 0 for submission, _ in rows],
+        "id": [submission.id for submission, _ in rows],
+        "subreddit": [submission.subreddit for submission, _ in rows],
+        "title": [submission.title for submission, _ in rows],
+        "created_utc": [submission.created_utc for submission, _ in rows],
+        "over_18": [submission.over_18 is True for submission, _ in rows],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in SUBMISSION_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SUBMISSION_SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +158,7 @@ def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -
     dropped["duplicate_submission"] += rows.num_rows - len(groups.rows)
     scores = link_scores(rows, groups, context.karma)
     over_18 = np.logical_or.reduceat(_numpy(rows.column("over_18"))[groups.rows], groups.starts)
-    kept = np.ones(len(scores), dtype=bool) if context.min_score is None else scores >= context.min_score
+    kept = reaches(scores, context.min_score)
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
     groups, scores, over_18 = groups.select(kept), scores[kept], over_18[kept]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pipelines.engine.retry import RetryPolicy, requested_wait_s
+from pipelines import progress
+from pipelines.engine.manifest import ShardEntry
+from pipelines.engine.retry import Retries, RetryPolicy, describe_failure, requested_wait_s
+from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
-from pipelines.stages.scrape.api_client import LONGEST_WAIT_S
-from pipelines.stages.scrape.request_failures import RetryNotes, failure_cause
+from pipelines.stages.scrape.config import TIMED_LISTINGS, ScrapeConfig
+from pipelines.stages.scrape.decision import subreddit_names
+from pipelines.stages.scrape.sources import write_listing
 
 # The fields that links are built from; the rest of a response (authors, texts, votes of the account) is not stored.
 _FIELDS = (
@@ -37,14 +40,41 @@ _CREDENTIALS = (
     "praw_client_id, praw_client_secret and praw_user_agent"
 )
 
-# The listings that take a time filter.
-TIMED_LISTINGS = ("top", "controversial", "search")
+# Reddit ends a listing somewhat before 1,000 if submissions were deleted.
+_NEARLY_ALL = 900
 
 # PRAW itself makes three attempts in a row; these are rounds of those.
-_POLICY = RetryPolicy(attempts=5, longest_wait_s=LONGEST_WAIT_S)
-_POLICY_UNREACHABLE = RetryPolicy(attempts=3)
+_POLICY = RetryPolicy(attempts=5, longest_wait_s=3600.0)
 
 Result = TypeVar("Result")
+
+
+def check_options(config: ScrapeConfig) -> None:
+    """Raise UsageError without a subreddit, and for options that exclude each other."""
+    if not config.subreddit:
+        raise UsageError("--source praw needs at least one --subreddit")
+    if (config.listing == "search") != bool(config.query):
+        raise UsageError("--listing search needs --query, which no other listing takes")
+
+
+def fetch_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
+    """Yield the entry of the listing of each subreddit, which is requested unless it is stored."""
+    reddit = functools.cache(connect)
+    options: dict[str, Any] = {"time_filter": config.time_filter, "query": config.query or "", "limit": config.limit}
+    for index, subreddit in enumerate(subreddit_names(config)):
+
+        def store(index: int = index, subreddit: str = subreddit) -> TaskResult:
+            return write_listing(run.output, index, listing_lines(reddit(), subreddit, config.listing, **options))
+
+        entry = run.once(f"listing-{subreddit.lower()}", store, unit="submissions")
+        count = int(entry.counts["listed_submissions"])
+        if count >= min(config.limit, _NEARLY_ALL):
+            run.note(
+                f"r/{subreddit}/{config.listing}: truncated at {count} submissions, by --limit {config.limit} or by "
+                "Reddit, which ends every listing at about 1,000. No listing covers the whole history; for that, use "
+                "dumps or --source arctic-shift"
+            )
+        yield entry
 
 
 def connect() -> Any:
@@ -73,37 +103,33 @@ def listing_lines(
     Reddit refuses, or does not respond after several attempts.
     """
     place = f"r/{subreddit}"
-    submissions = _open_listing(reddit.subreddit(subreddit), listing, limit=limit, time_filter=time_filter, query=query)
+    arguments: dict[str, Any] = {"time_filter": time_filter} if listing in TIMED_LISTINGS else {}
+    arguments |= {"query": query} if listing == "search" else {}
+    submissions = getattr(reddit.subreddit(subreddit), listing)(limit=limit, **arguments)
     # A PRAW generator keeps its position when a request fails, so that a retry loses nothing.
-    while (submission := _with_retries(lambda: next(submissions, None), place)) is not None:
+    while (submission := _send(lambda: next(submissions, None), place)) is not None:
         # `vars`, because PRAW would request the submission again for an attribute that the response lacks.
         yield json.dumps(_record(vars(submission), subreddit), ensure_ascii=True, sort_keys=True).encode() + b"\n"
+        progress.advance()
 
 
-def info(reddit: Any, names: list[str]) -> list[dict[str, Any]]:
+def submissions_by_name(reddit: Any, names: list[str]) -> list[dict[str, Any]]:
     """Return the fields of the submissions of up to 100 full names (`t3_...`), in any order, without unknown ones."""
-    submissions = _with_retries(lambda: list(reddit.info(fullnames=names)), "submissions by name")
+    submissions = _send(lambda: list(reddit.info(fullnames=names)), "submissions by name")
     return [vars(submission) for submission in submissions]
 
 
-def _open_listing(subreddit: Any, listing: str, limit: int, time_filter: str, query: str) -> Any:
-    timed = {"time_filter": time_filter} if listing in TIMED_LISTINGS else {}
-    if listing == "search":
-        return subreddit.search(query, limit=limit, **timed)
-    return getattr(subreddit, listing)(limit=limit, **timed)
-
-
 @functools.cache
-def _notes() -> RetryNotes:
-    """Return the notes of all requests of this process, which are sent one after another."""
-    return RetryNotes("Reddit", time.monotonic)
+def _retries() -> Retries:
+    """Return the retries of all requests of this process, which are sent one after another."""
+    return Retries("Reddit", _POLICY, sleep=time.sleep)
 
 
-def _with_retries(request: Callable[[], Result], place: str) -> Result:
+def _send(request: Callable[[], Result], place: str) -> Result:
     """Return the result of a request; retry if Reddit is busy, failed, or sent a truncated response."""
     import prawcore
 
-    for failures in itertools.count(1):
+    def attempt() -> Result:
         try:
             return request()
         except (
@@ -112,23 +138,21 @@ def _with_retries(request: Callable[[], Result], place: str) -> Result:
             prawcore.RequestException,
             prawcore.BadJSON,
         ) as error:
-            cause = failure_cause(error)
-            policy = _POLICY_UNREACHABLE if cause.unreachable else _POLICY
-            delay_s = policy.delay_s(failures, _requested_wait_s(error))
-            if delay_s is None:
-                raise InputError(_refusal(place, error)) from error
-            _notes().note_retry(cause.text, failures + 1, policy.attempts, delay_s)
+            failure = describe_failure(error)
+            if isinstance(error, prawcore.TooManyRequests):
+                failure.requested_wait_s = requested_wait_s(error.response.headers, time.time())
+            raise failure from error
         except prawcore.PrawcoreException as error:
-            raise InputError(_refusal(place, error)) from error
-        time.sleep(delay_s)
-    raise AssertionError("the last attempt returns or raises")
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status == 401:
+                advice = f"Reddit refused the credentials (401); check client_id and client_secret. {_CREDENTIALS}"
+            elif status in (302, 403, 404):
+                advice = f"no such subreddit, or it is private ({error})"
+            else:
+                advice = f"unexpected response from Reddit ({describe_failure(error)}); re-run the same command"
+            raise InputError(f"{place}: {advice}") from error
 
-
-def _requested_wait_s(error: Exception) -> float | None:
-    response = getattr(error, "response", None)
-    if response is None or response.status_code != 429:
-        return None
-    return requested_wait_s(response.headers, time.time())
+    return _retries().run(attempt)
 
 
 def _record(fields: dict[str, Any], subreddit: str) -> dict[str, Any]:
@@ -138,17 +162,3 @@ def _record(fields: dict[str, Any], subreddit: str) -> dict[str, Any]:
         names = (*_FIELDS, "subreddit")
         record["crosspost_parent_list"] = [{name: post[name] for name in names if name in post} for post in parents]
     return record
-
-
-def _refusal(place: str, error: Exception) -> str:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401:
-        return f"{place}: Reddit refused the credentials (401); check client_id and client_secret. {_CREDENTIALS}"
-    if status in (302, 403, 404):
-        return f"{place}: no such subreddit, or it is private ({error})"
-    if status == 429:
-        return f"{place}: too many requests (429); re-run the same command in a few minutes"
-    cause = failure_cause(error)
-    if cause.unreachable:
-        return f"{place}: {cause.text}, no response from Reddit; check the network, then re-run the same command"
-    return f"{place}: unexpected response from Reddit ({cause.text}); re-run the same command"

@@ -1,18 +1,48 @@
-"""Current scores of submissions, by their ids."""
+"""Scores from a service, for months whose scores in the dumps were recorded at ingestion.
+
+The files of such a month are read once more, and that month's submissions are kept apart whatever their scores are.
+Their ids are requested a few thousand per task, so that a killed run resumes; then the new scores decide.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
-from pipelines.stages.scrape.reddit_api import connect, info
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipelines import progress, storage
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import StageRun, TaskResult
+from pipelines.errors import InputError
+from pipelines.format import plural
+from pipelines.records import shards
+from pipelines.records.buckets import write_buckets
+from pipelines.stages.scrape.arctic_shift import ApiClient, archived_records
+from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.decision import reaches
+from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets
+from pipelines.stages.scrape.reddit_api import connect, submissions_by_name
+from pipelines.stages.scrape.reports import GOOD_SCORE, FileStats, has_fresh_scores
+from pipelines.stages.scrape.sources import ReadContext, SourceFile, partition_file, read_stats
+
+_SCORE_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("score", pa.int64()),
+        pa.field("score_of_dump", pa.int64(), nullable=False),
+    ]
+)
 # The maximum number of ids per request.
 _BATCH_SIZES = {"praw": 100, "arctic-shift": 500}
-# A query that is too slow for the server is halved down to this number of ids.
-_MIN_IDS = 50
+# What the services allow, for the estimate: about two requests per second, a hundred per minute.
+_REQUESTS_PER_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
+# The rows that a task requests, which a killed run requests again: whole requests of either service.
+ROWS_PER_TASK = 5000
 
 
 def batch_size(service: str) -> int:
@@ -41,25 +71,15 @@ def fetch_scores(service: str, ids: Sequence[str], api_url: str) -> dict[str, in
     if not names:
         return {}
     if service == "praw":
-        records = info(_reddit(), [f"t3_{name}" for name in names])
+        records = submissions_by_name(_reddit(), [f"t3_{name}" for name in names])
     else:
-        records = _fetch_archived(_client(api_url), names)
+        records = archived_records(_client(api_url), names)
     requested = set(names)
     return {
         record["id"]: record["score"]
         for record in records
         if record.get("id") in requested and isinstance(record.get("score"), int)
     }
-
-
-def _fetch_archived(client: ApiClient, names: list[str]) -> list[dict[str, Any]]:
-    try:
-        return client.records("/api/posts/ids", {"ids": ",".join(names), "fields": "id,score"})
-    except SlowQueryError:
-        if len(names) <= _MIN_IDS:
-            raise
-        half = len(names) // 2
-        return _fetch_archived(client, names[:half]) + _fetch_archived(client, names[half:])
 
 
 # Kept between calls: a client knows when its next request is allowed; PRAW also has the access token.
@@ -71,3 +91,192 @@ def _client(api_url: str) -> ApiClient:
 @functools.lru_cache(maxsize=1)
 def _reddit() -> Any:
     return connect()
+
+
+@dataclasses.dataclass(frozen=True)
+class Refreshed:
+    """The files after the scores were fetched, which replace the first reading, and the work files of scores."""
+
+    files: list[SourceFile]
+    stats: list[FileStats]
+    bucket_files: list[str]
+    score_files: list[str]
+
+    def write_scores(self, output: str) -> FileEntry:
+        """Write the fetched scores as one list, so that the score of a link can be explained."""
+        with shards.write_shard(output, shards.shard_name("scores", 0), _SCORE_SCHEMA) as scores:
+            for name in self.score_files:
+                for batch in shards.read_batches(storage.join(output, name)):
+                    scores.writer.write_batch(batch)
+        return scores.entry
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreContext:
+    """What the tasks that fetch and apply scores share."""
+
+    service: str
+    api_url: str
+    read: ReadContext
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreRequest:
+    """Some rows of a row group of a file's submissions that wait for their scores."""
+
+    file: SourceFile
+    service: str
+    row_group: int
+    start: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"{self.file.key}-{self.service}-{self.row_group:06d}-{self.start:06d}"
+
+    @property
+    def scores_name(self) -> str:
+        """The work file of scores."""
+        return f"{WORK}/scores-{self.name}.parquet"
+
+
+def refresh_scores(
+    run: StageRun, config: ScrapeConfig, files: Sequence[SourceFile], months: Sequence[str], context: ReadContext
+) -> Refreshed:
+    """Re-read the files of some months (YYYY-MM), fetch the scores of these months, and filter by them.
+
+    A submission that the service does not know is dropped as `score_not_found`. Raises InputError if the fetched scores
+    are no better, since an archive may have lost a month for good.
+    """
+    service = config.refresh_scores or ""
+    score_context = ScoreContext(service, config.api_url, context)
+    own_months = [stats.days.by_month().keys() & {*months} for stats in read_stats(files, run.output)]
+    files = [
+        dataclasses.replace(file, unscored_months=tuple(sorted(own)))
+        for file, own in zip(files, own_months, strict=True)
+    ]
+    again = [file for file in files if file.unscored_months]
+    run.map(
+        partition_file, again, context, phase="read-again", work=True, unit="bytes", cost=lambda file: file.size_bytes
+    )
+    requests = [request for file in again for request in _score_requests(file, score_context)]
+    _note_estimate(run, requests, service, months)
+    run.map(
+        fetch_rows,
+        requests,
+        score_context,
+        phase="scores",
+        work=True,
+        unit="scores",
+        cost=lambda request: request.rows,
+        serial=True,
+    )
+    run.map(
+        apply_scores,
+        again,
+        score_context,
+        name=lambda file: f"{file.name}-{service}",
+        phase="filter-again",
+        work=True,
+        unit="submissions",
+    )
+    stats = [
+        FileStats.from_json(storage.read_bytes(storage.join(run.output, name)))
+        for name in (
+            _scored_name(file, service, "json") if file.unscored_months else file.work_file("stats.json")
+            for file in files
+        )
+    ]
+    known, good = sum(stat.fetched for stat in stats), sum(stat.fetched_good for stat in stats)
+    if has_fresh_scores(known, good) and not config.accept_fresh_scores:
+        other = "praw" if service == "arctic-shift" else "arctic-shift"
+        raise InputError(
+            f"the scores of {', '.join(months)} from {service} also look recorded at ingestion: {good:,} "
+            f"of {known:,} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
+        )
+    return Refreshed(
+        files=files,
+        stats=stats,
+        bucket_files=[
+            *(file.work_file("submissions.buckets") for file in files),
+            *(_scored_name(file, service, "buckets") for file in again),
+        ],
+        score_files=[request.scores_name for request in requests],
+    )
+
+
+def _score_requests(file: SourceFile, context: ScoreContext) -> Iterator[ScoreRequest]:
+    path = storage.join(context.read.output, file.work_file("pending.parquet"))
+    with shards.open_stream(path) as stream:
+        metadata = shards.open_parquet(stream, path).metadata
+        sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    for group, rows in enumerate(sizes):
+        for start in range(0, rows, ROWS_PER_TASK):
+            yield ScoreRequest(
+                file, context.service, row_group=group, start=start, rows=min(ROWS_PER_TASK, rows - start)
+            )
+
+
+def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str, months: Sequence[str]) -> None:
+    rows = sum(request.rows for request in requests)
+    count = sum(-(-request.rows // batch_size(service)) for request in requests)
+    minutes = count / _REQUESTS_PER_SECOND[service] / 60
+    run.note(
+        f"scores of {', '.join(months)}: re-fetching {plural(rows, 'submission')} in {plural(count, 'request')}, "
+        f"at least {minutes:.0f} minutes"
+    )
+
+
+def fetch_rows(request: ScoreRequest, context: ScoreContext) -> TaskResult:
+    """Fetch the scores of some submissions and write them; null if the service does not know one."""
+    output, size = context.read.output, batch_size(request.service)
+    rows = _pending_rows(request, output)
+    ids = rows.column("id").to_pylist()
+    scores: dict[str, int] = {}
+    for start in range(0, len(ids), size):
+        batch = ids[start : start + size]
+        scores |= fetch_scores(request.service, list(dict.fromkeys(batch)), context.api_url)
+        progress.advance(len(batch))
+    columns = [rows.column("id"), pa.array([scores.get(id) for id in ids], pa.int64()), rows.column("score")]
+    with shards.write_shard(output, request.scores_name, _SCORE_SCHEMA) as written:
+        written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCORE_SCHEMA))
+    return TaskResult(files=(written.entry,))
+
+
+def apply_scores(file: SourceFile, context: ScoreContext) -> TaskResult:
+    """Filter a file's submissions by the fetched scores, write the kept ones by bucket, and complete its counts."""
+    output, filter = context.read.output, context.read.filter
+    [stats] = read_stats([file], output)
+    column = SUBMISSION_SCHEMA.get_field_index("score")
+    buckets_name = _scored_name(file, context.service, "buckets")
+    with write_buckets(storage.join(output, buckets_name), SUBMISSION_SCHEMA) as written:
+        for request in _score_requests(file, context):
+            rows = _pending_rows(request, output)
+            batches = list(shards.read_batches(storage.join(output, request.scores_name), ["score"]))
+            scores = pa.concat_arrays([batch.column("score") for batch in batches])
+            known = rows.set_column(column, SUBMISSION_SCHEMA.field(column), pc.fill_null(scores, 0))
+            known, values = known.filter(scores.is_valid()), scores.drop_null().to_numpy()
+            kept = known.filter(pa.array(reaches(values, filter.min_score)))
+            stats.fetched += len(values)
+            stats.fetched_good += int(reaches(values, GOOD_SCORE).sum())
+            stats.kept += kept.num_rows
+            stats.dropped["low_score"] += known.num_rows - kept.num_rows
+            stats.dropped["score_not_found"] += scores.null_count
+            written.writer.write(kept, batch_buckets(kept, context.read.shards))
+            progress.advance(rows.num_rows)
+    entry = written.entry(buckets_name)
+    stats_name = _scored_name(file, context.service, "json")
+    return TaskResult(files=(entry, shards.write_file(output, stats_name, stats.to_json())))
+
+
+def _scored_name(file: SourceFile, service: str, suffix: str) -> str:
+    """Return the work file of submissions that were filtered by fetched scores, or of the counts after that."""
+    return f"{WORK}/scored-{file.key}-{service}.{suffix}"
+
+
+def _pending_rows(request: ScoreRequest, output: str) -> pa.RecordBatch:
+    path = storage.join(output, request.file.work_file("pending.parquet"))
+    batches = list(shards.read_batches(path, row_groups=[request.row_group]))
+    rows = pa.Table.from_batches(batches, schema=SUBMISSION_SCHEMA).slice(request.start, request.rows)
+    return rows.combine_chunks().to_batches()[0]

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Sequence
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.engine.manifest import has_manifest
+from pipelines.engine.manifest import FileEntry, ShardEntry, check_file, has_manifest, read_entry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
-from pipelines.stages.scrape.accounting import write_accounts
+from pipelines.records import shards
+from pipelines.stages.scrape import arctic_shift, reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.listings import check_listing_options, fetch_listings
+from pipelines.stages.scrape.decision import SubmissionFilter, make_filter, resolve_config, subreddit_names
 from pipelines.stages.scrape.merge import MergeContext, merge_bucket
-from pipelines.stages.scrape.month_reports import MonthReport, make_month_reports, unusable_months
-from pipelines.stages.scrape.months import known_months_version
-from pipelines.stages.scrape.partition import FileToRead, ReadContext, file_bytes, partition_file, read_stats
-from pipelines.stages.scrape.partitions import PARTITIONS, keep_partitions, reuse_partitions
-from pipelines.stages.scrape.refresh import refresh_scores
-from pipelines.stages.scrape.scores import check_service
-from pipelines.stages.scrape.sources import SourceFile, find_files, with_standard_input
-from pipelines.stages.scrape.submission_filter import SubmissionFilter, make_filter, resolve_config
-from pipelines.stages.scrape.url_source import check_url_column
+from pipelines.stages.scrape.reports import (
+    FileStats,
+    MonthReport,
+    known_months_version,
+    make_month_reports,
+    unusable_months,
+    write_lists,
+)
+from pipelines.stages.scrape.scores import Refreshed, check_service, refresh_scores
+from pipelines.stages.scrape.sources import ReadContext, SourceFile, open_sources, partition_file, read_stats
+from pipelines.stages.scrape.submission import REJECT_SCHEMA
 
-STAGE = Stage("scrape", 2, (f"{PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 SCORE_INPUT = "refreshed scores"
+# The submissions of every file, kept next to the links, so that a further file is added without reading the others.
+# They are work files, named by content, each with the entry of the task that wrote it. The manifest does not list them:
+# they are not part of the result, and the folder can be deleted.
+_PARTITIONS = "partitions"
+STAGE = Stage("scrape", 3, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 
 _MAX_SHOWN = 5
 # The phases whose tasks read the results of all files.
 _GLOBAL_PHASES = ("merge", "lists")
+_SUBREDDIT = re.compile(r"[A-Za-z0-9_]+(?:[+-][A-Za-z0-9_]+)*")  # all-news and a+b are listings of several
 
 
 def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> Summary:
@@ -47,59 +55,40 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     if config.refresh_scores and (options.overwrite or not has_manifest(output)):
         check_service(config.refresh_scores)
     filter = make_filter(config)
-    if not config.needs_files:
-        check_listing_options(config, dumps)
-        return _scrape(config, filter, files=None, output=output, options=options)
-    with open_sources(config, dumps, output) as files:
-        return _scrape(config, filter, files=files, output=output, options=options)
+    if config.needs_files:
+        with open_sources(config, dumps, output) as files:
+            return _scrape(config, filter, files=files, output=output, options=options)
+    if dumps:
+        raise UsageError(f"--source {config.source} reads an API and takes no files; omit them")
+    for name in subreddit_names(config):
+        if not _SUBREDDIT.fullmatch(name):
+            raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
+    (reddit_api if config.source == "praw" else arctic_shift).check_options(config)
+    return _scrape(config, filter, files=[], output=output, options=options)
 
 
 def _scrape(
-    config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile] | None, output: str, options: RunOptions
+    config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile], output: str, options: RunOptions
 ) -> Summary:
-    """Write the links of files; without any, of the listings that an API returns."""
-    inputs = {file.label: file.fingerprint for file in files or []} | score_input(config)
     with stage_run(
         STAGE,
         config,
         inputs=rule_inputs(filter),
         output=output,
         options=options,
-        shard_inputs=inputs,
+        shard_inputs={file.label: file.fingerprint for file in files} | score_input(config),
         global_phases=_GLOBAL_PHASES,
     ) as run:
-        if not run.finished:
-            _write_links(run, config, filter, fetch_listings(run, config, filter) if files is None else files)
-        return _finish(run)
-
-
-def _finish(run: StageRun) -> Summary:
-    """Finish, and repeat the warnings of a result that was already complete."""
-    was_finished = run.finished
-    summary = run.finish()
-    if was_finished:
-        if count := summary.extra.get("damaged_files"):
-            run.note(f"damaged files, of which the readable part is used: {count:,}, see files-00000.parquet")
-        if count := summary.extra.get("months_with_fresh_scores"):
-            run.note(f"months whose scores were recorded at ingestion: {count:,}, see months-00000.parquet")
-    return summary
-
-
-@contextlib.contextmanager
-def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Iterator[list[SourceFile]]:
-    """Yield the files that `dumps` name; standard input is stored next to `output` inside the block.
-
-    Raises UsageError if there are none.
-    """
-    if not dumps:
-        raise UsageError(
-            "no dumps were named; give files, folders or globs as arguments, or list them in webtext.toml: "
-            '[scrape] dumps = ["dumps/RS_2017-11.zst"]'
-        )
-    with with_standard_input(dumps, output) as paths:
-        files = find_files(paths, config.source)
-        check_url_column(config.url_column, files)
-        yield files
+        was_finished = run.finished
+        if not was_finished:
+            _write_links(run, config, filter, files or _fetch_listings(run, config, filter))
+        summary = run.finish()
+        if was_finished:  # repeat the warnings
+            if count := summary.extra.get("damaged_files"):
+                run.note(f"damaged files, of which the readable part is used: {count:,}, see files-00000.parquet")
+            if count := summary.extra.get("months_with_fresh_scores"):
+                run.note(f"months whose scores were recorded at ingestion: {count:,}, see months-00000.parquet")
+        return summary
 
 
 def rule_inputs(filter: SubmissionFilter) -> dict[str, str]:
@@ -117,62 +106,105 @@ def score_input(config: ScrapeConfig) -> dict[str, str]:
     return {SCORE_INPUT: config.refresh_scores} if config.refresh_scores else {}
 
 
-def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, sources: list[SourceFile]) -> None:
-    files = [FileToRead(source) for source in sources]
+def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> list[SourceFile]:
+    """Request the listings of an API that are not stored yet; return those that contain submissions.
+
+    Raises InputError if none does, if the API refuses, or does not respond after several attempts.
+    """
+    if config.source == "praw":
+        entries = reddit_api.fetch_listings(run, config)
+    else:
+        entries = arctic_shift.fetch_listings(run, config, filter)
+    listings = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
+    if not listings:
+        raise InputError(
+            f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.domain)}; "
+            "check the name and the dates, then re-run with --overwrite, which requests the listings again"
+        )
+    return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in listings]
+
+
+def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile]) -> None:
+    """Read the files, check them and their months, fetch scores if necessary, and merge the submissions to links."""
     context = ReadContext(
         filter=filter, source=config.source, url_column=config.url_column, shards=config.shards, output=run.output
     )
     if run.earlier:
-        reuse_partitions(run, files)
+        _reuse_partitions(run, run.earlier, files)
     _discard_repaired(run, files)
-    entries = run.map(partition_file, files, context, phase="read", work=True, unit="bytes", cost=file_bytes)
+    entries = run.map(
+        partition_file, files, context, phase="read", work=True, unit="bytes", cost=lambda file: file.size_bytes
+    )
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
-    reports = make_month_reports(
-        [(item.file.label, stat) for item, stat in zip(files, stats, strict=True)], config.source
-    )
+    labels = [file.label for file in files]
+    reports = make_month_reports(list(zip(labels, stats, strict=True)), config.source)
     unusable = unusable_months(reports, filter)
     _check_months(run, config, unusable)
-    work_files = [item.submissions_name for item in files]
-    refreshed = None
+    bucket_files = [file.work_file("submissions.buckets") for file in files]
+    refreshed: Refreshed | None = None
     if config.refresh_scores and unusable:
-        months = [report.month for report in unusable]
-        refreshed = refresh_scores(run, config, files=files, stats=stats, months=months, context=context)
-        files, stats, work_files = refreshed.files, refreshed.stats, refreshed.work_files
-    kept = sum(stat.kept for stat in stats)
-    merge_context = MergeContext(
-        work_files=tuple(work_files), karma=filter.karma, min_score=filter.min_link_score, output=run.output
-    )
-    buckets = range(config.shards)
+        refreshed = refresh_scores(run, config, files, [report.month for report in unusable], context)
+        files, stats, bucket_files = refreshed.files, refreshed.stats, refreshed.bucket_files
     run.map(
-        merge_bucket, buckets, merge_context, name="links-{:05d}".format, phase="merge", total=kept, unit="submissions"
+        merge_bucket,
+        range(config.shards),
+        MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output),
+        name="links-{:05d}".format,
+        phase="merge",
+        total=sum(stat.kept for stat in stats),
+        unit="submissions",
     )
 
-    def write_lists() -> TaskResult:
-        return write_accounts(
-            run.output, files, stats=stats, reports=reports, fresh_months=len(unusable), refreshed=refreshed
+    def write_accounts() -> TaskResult:
+        """Write the lists, and return the funnel of the reading: records in and drops before the merge."""
+        dropped = sum((stat.dropped for stat in stats), Counter(bad_line=sum(stat.bad_lines for stat in stats)))
+        counts = {
+            "damaged_files": sum(bool(stat.damage) for stat in stats),
+            "months_with_fresh_scores": len(unusable),
+        }
+        entries = [_write_rejects(run.output, files)]
+        entries += write_lists(run.output, list(zip(labels, stats, strict=True)), reports)
+        if refreshed is not None:
+            entries.append(refreshed.write_scores(run.output))
+            counts["refreshed_scores"] = sum(stat.fetched for stat in stats)
+        kept = {"kept_submissions": sum(stat.kept for stat in stats)}
+        return TaskResult(
+            records_in=sum(stat.lines for stat in stats),
+            dropped=+dropped,
+            counts=kept | {name: count for name, count in counts.items() if count},
+            files=tuple(entries),
         )
 
-    run.once("lists", write_lists)
+    run.once("lists", write_accounts)
     if config.keep_partitions and config.needs_files:
-        keep_partitions(run, entries)
+        _keep_partitions(run, entries)
 
 
-def _discard_repaired(run: StageRun, files: list[FileToRead]) -> None:
+def _write_rejects(output: str, files: Sequence[SourceFile]) -> FileEntry:
+    """Write the rejected lines of all files as one list, by file and line."""
+    with shards.write_shard(output, shards.shard_name("rejects", 0), REJECT_SCHEMA) as rejects:
+        for file in files:
+            for batch in shards.read_batches(storage.join(output, file.work_file("rejects.parquet"))):
+                rejects.writer.write_batch(batch)
+    return rejects.entry
+
+
+def _discard_repaired(run: StageRun, files: Sequence[SourceFile]) -> None:
     """Have damaged files read again whose bytes have changed.
 
     Large files are identified by samples of their bytes, which need not show a repair.
     """
-    for item in files:
-        if run.resumed_entry("read", item.name):
-            (stats,) = read_stats([item], run.output)
-            if stats.damage and stats.sha256 != storage.sha256_of(item.file.path):
-                run.discard_entry("read", item.name)
+    for file in files:
+        if run.resumed_entry("read", file.name):
+            [stats] = read_stats([file], run.output)
+            if stats.damage and stats.sha256 != storage.sha256_of(file.path):
+                run.discard_entry("read", file.name)
 
 
-def _check_damage(run: StageRun, config: ScrapeConfig, files: list[FileToRead], stats: list[FileStats]) -> None:
+def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFile], stats: Sequence[FileStats]) -> None:
     """Raise InputError for damaged files, unless they may be skipped."""
-    problems = [problem for item, stat in zip(files, stats, strict=True) if (problem := stat.problem(item.file.shown))]
+    problems = [problem for file, stat in zip(files, stats, strict=True) if (problem := stat.problem(file.shown))]
     if problems and not config.skip_damaged:
         for problem in problems if len(problems) > 1 else []:
             run.note(problem)
@@ -187,16 +219,56 @@ def _check_damage(run: StageRun, config: ScrapeConfig, files: list[FileToRead], 
         run.note(f"{problem}; the readable part is used")
 
 
-def _check_months(run: StageRun, config: ScrapeConfig, unusable: list[MonthReport]) -> None:
+def _check_months(run: StageRun, config: ScrapeConfig, unusable: Sequence[MonthReport]) -> None:
     """Raise InputError for months whose scores were recorded at ingestion, unless they are accepted or re-fetched."""
     problems = [f"{report.month}: {report.problem}" for report in unusable]
-    if problems and not config.accept_fresh_scores and not config.refresh_scores:
+    if config.refresh_scores or not problems:
+        return
+    if not config.accept_fresh_scores:
         more = f"; and {plural(len(problems) - _MAX_SHOWN, 'more month')}" if len(problems) > _MAX_SHOWN else ""
         raise InputError(
             f"the scores of some months look recorded at ingestion, so that a minimum of {config.min_score} points "
             f"keeps almost nothing: {'; '.join(problems[:_MAX_SHOWN])}{more}. Re-fetch them with --refresh-scores "
             "arctic-shift (or praw), exclude the months with --before or --after, or use --accept-fresh-scores"
         )
-    if config.accept_fresh_scores and not config.refresh_scores:
-        for problem in problems:
-            run.note(f"{problem}; accepted")
+    for problem in problems:
+        run.note(f"{problem}; accepted")
+
+
+def _keep_partitions(run: StageRun, entries: Sequence[ShardEntry]) -> None:
+    """Keep what the tasks wrote, which is otherwise removed when the stage is done."""
+    folder = storage.join(run.output, _PARTITIONS)
+    for entry in entries:
+        for file in entry.files:
+            storage.link(storage.join(run.output, file.name), storage.join(folder, storage.basename(file.name)))
+        storage.write_json(storage.join(folder, f"{entry.name}.json"), entry.to_json())
+
+
+def _reuse_partitions(run: StageRun, earlier: str, files: Sequence[SourceFile]) -> None:
+    """Count the tasks as done whose files an earlier result kept, and are intact."""
+    folder = storage.join(earlier, _PARTITIONS)
+    count = 0
+    for file in files:
+        try:
+            entry = read_entry(storage.join(folder, f"{file.name}.json"))
+        except InputError:
+            continue
+        if entry.name != file.name:
+            continue
+        count += 1
+        if run.resumed_entry(entry.phase, entry.name) is None and _link_files(run, folder, entry):
+            run.adopt_entry(entry)
+    if not count:
+        run.note("the submissions of the known files were not kept, so that all files are read")
+    else:
+        run.note(f"the submissions of {plural(count, 'known file')} were kept; only the others are read")
+
+
+def _link_files(run: StageRun, folder: str, entry: ShardEntry) -> bool:
+    """Link the files of an entry into the work folder; return whether they are intact."""
+    for file in entry.files:
+        kept = storage.join(folder, storage.basename(file.name))
+        if not storage.exists(kept):
+            return False
+        storage.link(kept, storage.join(run.output, file.name))
+    return not any(check_file(run.output, file) for file in entry.files)

@@ -9,7 +9,7 @@ from typing import Any
 from child_process import start_process
 
 from pipelines.engine.run import RunOptions, Summary
-from pipelines.stages.scrape import api_client
+from pipelines.stages.scrape import arctic_shift
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 
@@ -27,5 +27,5 @@ def start_scrape(api_url: str, output: Path, subreddits: tuple[str, ...]) -> Bas
 
 
 def _scrape(api_url: str, output: str, subreddits: tuple[str, ...]) -> None:
-    api_client.REQUEST_DELAY_S = 0.0
+    arctic_shift.REQUEST_DELAY_S = 0.0
     scrape_arctic_shift(api_url, output, subreddit=subreddits)

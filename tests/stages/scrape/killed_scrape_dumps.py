@@ -16,16 +16,16 @@ from typing import Any
 
 from scrape_run import run_scrape
 
-from pipelines.stages.scrape import api_client, refresh
+from pipelines.stages.scrape import arctic_shift, scores
 from pipelines.storage import files
 
 
 def main() -> None:
     """Run the scrape of the arguments and die on the way."""
     output, count, moment, options, *dumps = sys.argv[1:]
-    api_client.REQUEST_DELAY_S = 0.0
+    arctic_shift.REQUEST_DELAY_S = 0.0
     config = json.loads(options)
-    refresh.ROWS_PER_TASK = config.pop("task_rows", refresh.ROWS_PER_TASK)
+    scores.ROWS_PER_TASK = config.pop("task_rows", scores.ROWS_PER_TASK)
     rename = files._rename
     renames = 0
 

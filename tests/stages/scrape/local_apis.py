@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import praw.config
 import pytest
 
-from pipelines.stages.scrape import api_client, scores
+from pipelines.stages.scrape import arctic_shift, scores
 
 Post = dict[str, Any]
 
@@ -240,7 +240,7 @@ def post(number: int, url: str, score: int = 10, **fields: Any) -> Post:
 def reset_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reset the score clients, and send requests without delays."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
+    monkeypatch.setattr(arctic_shift, "REQUEST_DELAY_S", 0.0)
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)
     scores._client.cache_clear()
     scores._reddit.cache_clear()

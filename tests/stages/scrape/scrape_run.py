@@ -117,7 +117,7 @@ def recorded_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     partition_file = stage.partition_file
 
     def recorded(item: Any, context: Any) -> Any:
-        seen.append(item.file.label)
+        seen.append(item.label)
         return partition_file(item, context)
 
     monkeypatch.setattr(stage, "partition_file", recorded)

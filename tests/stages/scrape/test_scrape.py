@@ -308,7 +308,7 @@ def test_a_changed_dump_or_profile_is_refused(tmp_path: Path, monkeypatch: pytes
     (profiles / "profiles" / "none.toml").write_text(
         "version = 9\ndescription = ''\nmin_score = 3\nkarma = 'max'\n[[rule]]\nname = 'x'\nover_18 = true\n"
     )
-    monkeypatch.setattr("pipelines.stages.scrape.profile.data_path", lambda name: str(profiles / name))
+    monkeypatch.setattr("pipelines.stages.scrape.decision.data_path", lambda name: str(profiles / name))
     with pytest.raises(ChangedRunError, match="its input 'profile none' has changed"):
         _scrape([one], tmp_path / "out")
 

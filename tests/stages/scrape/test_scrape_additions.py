@@ -87,7 +87,7 @@ def test_an_addition_that_is_killed_resumes(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for function in ("merge_bucket", "keep_partitions"):
+    for function in ("merge_bucket", "_keep_partitions"):
         with monkeypatch.context() as patch:
             patch.setattr(stage, function, stop)
             with pytest.raises(KeyboardInterrupt):

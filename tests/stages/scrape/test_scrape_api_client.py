@@ -13,10 +13,10 @@ from local_apis import ArcticShift, Fault, post
 from scrape_run import Notes
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
+from pipelines.engine.retry import describe_failure
 from pipelines.errors import InputError
 from pipelines.progress import show_progress
-from pipelines.stages.scrape.api_client import ApiClient, SlowQueryError
-from pipelines.stages.scrape.request_failures import FailureCause, failure_cause
+from pipelines.stages.scrape.arctic_shift import ApiClient, SlowQueryError
 
 _NOW = 1763600000.0
 _ASK = {"ids": "60001", "fields": "id,score"}
@@ -188,22 +188,24 @@ def _unknown_name() -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "cause"),
+    ("error", "cause", "unreachable"),
     [
-        (_failed_connection(_unknown_name()), FailureCause("name resolution failed", unreachable=True)),
+        (_failed_connection(_unknown_name()), "name resolution failed", True),
         (
             _failed_connection(ProxyError("Unable to connect to proxy", ConnectionRefusedError(111, "refused"))),
-            FailureCause("the proxy: connection refused", unreachable=True),
+            "the proxy: connection refused",
+            True,
         ),
-        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), FailureCause("timeout")),
-        (_failed_connection(OSError(101, "Network is unreachable")), FailureCause("network is unreachable")),
-        (requests.ConnectionError("word " * 100), FailureCause("word " * 39 + "...")),
-        (ValueError(), FailureCause("ValueError")),
+        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), "timeout", False),
+        (_failed_connection(OSError(101, "Network is unreachable")), "network is unreachable", False),
+        (requests.ConnectionError("word " * 100), "word " * 39 + "...", False),
+        (ValueError(), "ValueError", False),
     ],
     ids=["name", "proxy", "time", "network", "long", "nothing"],
 )
-def test_causes_do_not_contain_urls(error: Exception, cause: FailureCause) -> None:
-    assert failure_cause(error) == cause
+def test_causes_do_not_contain_urls(error: Exception, cause: str, unreachable: bool) -> None:
+    failure = describe_failure(error)
+    assert (str(failure), failure.unreachable) == (cause, unreachable)
 
 
 def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:

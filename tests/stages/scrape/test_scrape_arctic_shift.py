@@ -16,9 +16,8 @@ from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.progress import Silent
-from pipelines.stages.scrape import api_client, listings, scores
-from pipelines.stages.scrape.api_client import ApiClient
-from pipelines.stages.scrape.arctic_shift import Search, Window, domain_queries, subreddit_queries
+from pipelines.stages.scrape import arctic_shift, scores
+from pipelines.stages.scrape.arctic_shift import ApiClient, Search, Window, domain_queries
 from pipelines.storage.compression import open_decompressed
 
 _START = 1509494400  # 2017-11-01, the second of post(0, ...)
@@ -36,7 +35,7 @@ class _Notes(Silent):
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
+    monkeypatch.setattr(arctic_shift, "REQUEST_DELAY_S", 0.0)
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ def test_self_posts_are_recognized_by_their_thread(api: ArcticShift) -> None:
         post(5, "https://old.reddit.com/comments/60005"),
         post(6, None),  # type: ignore[arg-type]
     ]
-    search = Search(ApiClient(api.address), subreddit_queries("python")[0], _WINDOW)
+    search = Search(ApiClient(api.address), {"subreddit": "python"}, _WINDOW)
     is_self = {record["id"]: record["is_self"] for record in search.next_page().records}
     assert [id for id, it_is in is_self.items() if it_is] == ["60001", "60003", "60005"]
 
@@ -241,15 +240,13 @@ def test_empty_listings_and_conflicting_options(api: ArcticShift, tmp_path: Path
         _scrape(api, tmp_path / "a", domain=("https://b.com/",))
     with pytest.raises(UsageError, match="--subreddit a b: is not the name of a subreddit"):
         _scrape(api, tmp_path / "a", subreddit=("a b",))
-    with pytest.raises(UsageError, match="--listing has no effect with --source arctic-shift"):
-        _scrape(api, tmp_path / "a", subreddit=("a",), listing="top")
 
 
 def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
     api: ArcticShift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = _START + 40 * 3600
-    monkeypatch.setattr(listings.time, "time", lambda: float(now))
+    monkeypatch.setattr(arctic_shift.time, "time", lambda: float(now))
     seconds = [0, 4 * 3600 - 1, 4 * 3600, 10 * 3600]
     api.posts = _posts(seconds)
     with pytest.raises(UsageError, match="younger than 36 hours"):
@@ -258,7 +255,7 @@ def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
     with pytest.raises(InputError, match="down"):
         _scrape(api, tmp_path / "out", subreddit=("python",))
     # The run resumes an hour later, with the window of its start.
-    monkeypatch.setattr(listings.time, "time", lambda: now + 3600.0)
+    monkeypatch.setattr(arctic_shift.time, "time", lambda: now + 3600.0)
     summary, notes = _scrape(api, tmp_path / "out", subreddit=("python",))
     assert summary.records_in == 2
     assert summary.to_json()["asked_until_utc"] == _START + 4 * 3600

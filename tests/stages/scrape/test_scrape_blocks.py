@@ -20,9 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import DamagedFileError
-from pipelines.stages.scrape.reading import Rejects, line_blocks, read_submissions
-from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import Submission, parse_line
+from pipelines.stages.scrape.submission import Rejects, Submission, line_blocks, parse_line, read_submissions
 from pipelines.storage.bounded import numbered_lines
 from pipelines.storage.compression import open_decompressed
 
@@ -39,14 +37,6 @@ class _Dribble(io.BytesIO):
         size = self._sizes[self._turn % len(self._sizes)]
         self._turn += 1
         return super().readinto(memoryview(buffer)[:size])
-
-
-class _Written:
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def write(self, record: dict[str, Any]) -> None:
-        self.rows.append(record)
 
 
 def _lines(stream: Any, block_bytes: int, max_line_bytes: int = 1 << 20) -> list[bytes]:
@@ -120,11 +110,11 @@ def _read(
     stream: Any, block_bytes: int = 1 << 20, max_line_bytes: int = 1 << 20
 ) -> tuple[list[tuple[int, Submission]], list[tuple[int, str]]]:
     """Return the submissions and the reasons of rejected lines with their line numbers."""
-    written = _Written()
-    rejects = Rejects(SourceFile("x", "x", "x"), written)
+    rows: list[dict[str, Any]] = []
+    rejects = Rejects("x", rows.append)
     blocks = read_submissions(stream, rejects, block_bytes=block_bytes, max_line_bytes=max_line_bytes)
     submissions = [pair for numbers, block in blocks for pair in zip(numbers, block, strict=True)]
-    return submissions, [(row["line"], row["reason"]) for row in written.rows]
+    return submissions, [(row["line"], row["reason"]) for row in rows]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -14,9 +14,14 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.stages.scrape.reading import Rejects, read_submissions
-from pipelines.stages.scrape.sources import SourceFile
-from pipelines.stages.scrape.submission import BadLineError, Submission, decode_lines, parse_submission
+from pipelines.stages.scrape.submission import (
+    BadLineError,
+    Rejects,
+    Submission,
+    decode_lines,
+    parse_submission,
+    read_submissions,
+)
 
 _PLAIN = [
     ("id", '"7abc"'),
@@ -126,12 +131,12 @@ def _check(data: bytes) -> None:
     lines = enumerate(data.split(b"\n"), 1)
     expected = {number: _by_definition(line) for number, line in lines if line and not line.isspace()}
     for block_bytes in (1, 1 << 20):
-        written = _Written()
-        rejects = Rejects(SourceFile("x", "x", "x"), written)
+        rows: list[dict[str, Any]] = []
+        rejects = Rejects("x", rows.append)
         results: dict[int, tuple[Any, ...] | str] = {}
         for numbers, submissions in read_submissions(io.BytesIO(data), rejects, block_bytes=block_bytes):
             results |= dict(zip(numbers, map(_values, submissions), strict=True))
-        results |= {row["line"]: row["reason"] for row in written.rows}
+        results |= {row["line"]: row["reason"] for row in rows}
         assert results == expected
 
 

@@ -14,7 +14,7 @@ from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.lint import LintReport, lint
+from pipelines.stages.scrape.explain import LintReport, lint
 from pipelines.stages.scrape.stage import scrape
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -45,8 +45,8 @@ def test_the_table_of_real_dumps_matches_the_scrape(shared_data: Path, tmp_path:
         scrape(ScrapeConfig(shards=1), dumps=dumps, output=str(tmp_path / "out"), options=RunOptions(executor))
     rows = pq.read_table(tmp_path / "out" / "months-00000.parquet").to_pylist()
     assert report.to_json()["months"] == rows
-    assert (len(rows), report.refused) == (85, ())
-    assert sum(file.lines for file in report.files) == sum(row["submissions"] for row in rows) == 99101
+    assert (len(rows), report.to_json()["refused"]) == (85, [])
+    assert sum(file.stats.lines for file in report.files) == sum(row["submissions"] for row in rows) == 99101
     assert rows[0]["truncated"] is None
     august = next(row for row in rows if row["month"] == "2013-08")
     assert august["truncated"] == "nothing after day 20 of 31"
@@ -73,10 +73,10 @@ def test_lint_and_scrape_refuse_the_same_inputs(
     report = _lint([dump], profile="none", **fields)
     config = ScrapeConfig(profile="none", shards=1, **fields)
     if refused is None:
-        assert report.refused == ()
+        assert report.to_json()["refused"] == []
         scrape(config, dumps=[dump], output=str(tmp_path / "out"), options=_OPTIONS)
     else:
-        (problem,) = report.refused
+        (problem,) = report.to_json()["refused"]
         assert refused in problem
         with pytest.raises(InputError) as error:
             scrape(config, dumps=[dump], output=str(tmp_path / "out"), options=_OPTIONS)
@@ -89,14 +89,21 @@ def test_the_report_contains_damaged_files_and_bad_lines(tmp_path: Path) -> None
     whole = Path(cut).read_bytes()
     Path(cut).write_bytes(whole[: len(whole) * 2 // 3])
     report = _lint([dump, cut])
-    sound, damaged = report.files
-    assert (sound.lines, sound.bad_lines, sound.bad_reasons) == (5, 3, {"no_created_utc": 2, "not_json": 1})
-    assert sound.first_bad == {"file": "RS_2017-11.zst", "line": 2, "reason": "not_json", "text": "oops"}
-    assert (sound.problem, sound.damaged_at) == (None, None)
-    assert damaged.damaged_at == len(whole) * 2 // 3
-    assert report.refused == (damaged.problem,)
-    assert report.months[0].truncated == f"RS_2017-12.zst is damaged near compressed byte {damaged.damaged_at}"
-    assert _lint([dump, cut], skip_damaged=True).refused == ()
+    sound, damaged = report.to_json()["files"]
+    assert sound == {
+        "file": "RS_2017-11.zst",
+        "lines": 5,
+        "bad_lines": 3,
+        "bad_reasons": {"no_created_utc": 2, "not_json": 1},
+        "first_bad": {"file": "RS_2017-11.zst", "line": 2, "reason": "not_json", "text": "oops"},
+        "damaged_at": None,
+        "damage": None,
+        "problem": None,
+    }
+    assert damaged["damaged_at"] == len(whole) * 2 // 3
+    assert report.to_json()["refused"] == [damaged["problem"]]
+    assert report.months[0].truncated == f"RS_2017-12.zst is damaged near compressed byte {damaged['damaged_at']}"
+    assert _lint([dump, cut], skip_damaged=True).to_json()["refused"] == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-11.zst", "RS_2017-12.zst"]
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.records.buckets import write_buckets
 from pipelines.records.schemas import LINK_SCHEMA
-from pipelines.stages.scrape.merge import MergeContext, merge_bucket
-from pipelines.stages.scrape.submission_rows import SUBMISSION_SCHEMA
+from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, MergeContext, merge_bucket
 
 Row = dict[str, Any]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
-import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -18,9 +17,7 @@ from scrape_run import Notes, read_links, read_table, records, run_scrape, secon
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
-from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.month_reports import make_month_reports
-from pipelines.stages.scrape.months import SCORE_LABELS, DayCounts, known_months
+from pipelines.stages.scrape.reports import SCORE_LABELS, DayCounts, FileStats, known_months, make_month_reports
 from pipelines.stages.scrape.submission import Submission
 
 _UNKNOWN = "2017-03"
@@ -83,23 +80,23 @@ def _plain_months(rows: list[tuple[int, int | None, bool]]) -> list[dict[str, An
 def test_counts_match_a_plain_count(rows: list[tuple[int, int | None, bool]], cut: int) -> None:
     counts = _counted(rows[:cut])
     counts.update(_counted(rows[cut:]))
-    counts = DayCounts.from_json(json.loads(json.dumps(counts.to_json())))
-    months = list(counts.months())
+    stats = FileStats.from_json(FileStats(days=counts).to_json())
+    months = [report.row() for report in make_month_reports([("RS", stats)], "dump")]
     found = [
         {
-            "submissions": month.submissions,
-            "links": month.links,
-            "without_score": month.without_score,
-            "histogram": month.histogram,
-            "sum": round(month.mean_score * (month.submissions - month.without_score)),
-            "scored": month.submissions - month.without_score,
-            "days": (month.first_day, month.last_day),
-            "empty_days": month.empty_days,
+            "submissions": month["submissions"],
+            "links": month["links"],
+            "without_score": month["without_score"],
+            "histogram": [month[f"score_{label}"] for label in SCORE_LABELS],
+            "sum": round(month["mean_score"] * (month["submissions"] - month["without_score"])),
+            "scored": month["submissions"] - month["without_score"],
+            "days": (month["first_day"], month["last_day"]),
+            "empty_days": month["empty_days"],
         }
         for month in months
     ]
     assert found == _plain_months(rows)
-    assert [month.month for month in months] == sorted(month.month for month in months)
+    assert [month["month"] for month in months] == sorted(month["month"] for month in months)
 
 
 def test_the_stats_of_a_file_round_trip_as_json() -> None:
@@ -107,7 +104,7 @@ def test_the_stats_of_a_file_round_trip_as_json() -> None:
     stats.dropped["low_score"] += 3
     again = FileStats.from_json(stats.to_json())
     assert again.to_json() == stats.to_json()
-    assert [month.histogram for month in again.days.months()] == [month.histogram for month in stats.days.months()]
+    assert str(again.days.by_day()) == str(stats.days.by_day())
     assert again.problem("x") == stats.problem("x") is not None
 
 
@@ -150,7 +147,6 @@ def test_a_month_with_some_fresh_days() -> None:
     rows = [(second(_UNKNOWN, day) + n, 1, True) for day in (5, 6) for n in range(1100)]
     rows += [(second(_UNKNOWN, day) + n, 50, True) for day in range(7, 29) for n in range(1100)]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
-    assert report.counts.fresh_days == [5, 6]
     assert report.problem is not None
     assert report.problem.startswith(
         "on 2 of its days (first: 5) almost no submission has 3 points; 91.7% of 26,400 submissions have 3 points"
@@ -165,7 +161,7 @@ def test_known_months_are_refused() -> None:
     assert sorted(known_months()) == ["2023-07", "2023-08", "2023-09", "2023-10", "2024-03"]
     for month, known in known_months().items():
         problem = _problem(month, [1] * 25)
-        assert problem == f"0.0% of 25 submissions have 3 points or more, mean score 1.0; {known.what}"
+        assert problem == f"0.0% of 25 submissions have 3 points or more, mean score 1.0; {known['what']}"
         assert _problem(month, [40] * 25) is None
         # Too little to tell, and of an API the scores are those of today.
         assert _problem(month, [1] * 19) is None

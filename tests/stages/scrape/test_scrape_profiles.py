@@ -23,11 +23,16 @@ from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
-from pipelines.stages.scrape.profile import Profile, load_profile, parse_profile
-from pipelines.stages.scrape.rules import Rule
+from pipelines.stages.scrape.decision import (
+    Profile,
+    Rule,
+    load_profile,
+    make_filter,
+    parse_profile,
+    resolve_config,
+)
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.submission import Submission
-from pipelines.stages.scrape.submission_filter import make_filter, resolve_config
 from pipelines.storage.resources import data_path
 
 _HEAD = "version = 1\ndescription = 'Mine.'\nmin_score = 3\nkarma = 'max'\n"

@@ -20,7 +20,7 @@ from scrape_run import Notes, read_links, read_table, records, result_bytes, run
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError
-from pipelines.stages.scrape import refresh, stage
+from pipelines.stages.scrape import scores, stage
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -172,13 +172,13 @@ def test_a_refused_run_resumes_with_the_suggested_option(
     tmp_path: Path, dumps: _Dumps, archive: ArcticShift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    for module in (stage, refresh):
+    for module in (stage, scores):
         partition_file = module.partition_file
         monkeypatch.setattr(
             module,
             "partition_file",
             lambda item, context, f=partition_file, name=module.__name__: (
-                read.append(f"{name.rsplit('.')[-1]} {item.file.label}") or f(item, context)
+                read.append(f"{name.rsplit('.')[-1]} {item.label}") or f(item, context)
             ),
         )
     out = tmp_path / "out"
@@ -187,7 +187,7 @@ def test_a_refused_run_resumes_with_the_suggested_option(
     options = {"refresh_scores": "arctic-shift", "api_url": archive.address}
     run_scrape(dumps.named, out, **options)
     # The good month is not read again, the fresh one once more.
-    assert read == ["stage RS_2023-05.zst", "stage RS_2023-08.zst", "refresh RS_2023-08.zst"]
+    assert read == ["stage RS_2023-05.zst", "stage RS_2023-08.zst", "scores RS_2023-08.zst"]
     run_scrape(dumps.named, tmp_path / "undisturbed", **options)
     assert result_bytes(out) == result_bytes(tmp_path / "undisturbed")
     # A finished result with other scores is another result.
@@ -256,7 +256,7 @@ def test_no_score_is_requested_twice_after_kill_9(
     script = Path(__file__).with_name("killed_scrape_dumps.py")
     out = tmp_path / "out"
     # Many little tasks, so that there is a middle.
-    monkeypatch.setattr(refresh, "ROWS_PER_TASK", 50)
+    monkeypatch.setattr(scores, "ROWS_PER_TASK", 50)
     archive.hold_at = 7
     command = [sys.executable, str(script), str(out), "0", "-", json.dumps({**options, "task_rows": 50})]
     process = subprocess.Popen([*command, *map(str, dumps.named)])

@@ -13,7 +13,7 @@ import pytest
 from local_apis import ArcticShift, Post, Reddit, post
 
 from pipelines.engine.run import RunOptions
-from pipelines.stages.scrape import api_client
+from pipelines.stages.scrape import arctic_shift as api
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.stage import scrape
 
@@ -62,7 +62,7 @@ def reddit(tmp_path: Path, posts: list[Post], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def arctic_shift(posts: list[Post], monkeypatch: pytest.MonkeyPatch) -> Iterator[ArcticShift]:
-    monkeypatch.setattr(api_client, "REQUEST_DELAY_S", 0.0)
+    monkeypatch.setattr(api, "REQUEST_DELAY_S", 0.0)
     with ArcticShift(posts).serving() as server:
         yield server
 

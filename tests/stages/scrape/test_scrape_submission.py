@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.engine.config import make_config
 from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
+from pipelines.stages.scrape.decision import make_filter
 from pipelines.stages.scrape.submission import BadLineError, Submission, parse_line, parse_submission
-from pipelines.stages.scrape.submission_filter import make_filter
 from pipelines.storage.bounded import numbered_lines
 
 _RECORD: dict[str, Any] = {
@@ -215,14 +216,31 @@ def test_subreddits_are_matched_regardless_of_case_and_prefix() -> None:
         (ScrapeConfig(after="2017-13-01"), "--after 2017-13-01 is not a day written YYYY-MM-DD"),
         (ScrapeConfig(before="20170101"), "--before 20170101 is not a day"),
         (ScrapeConfig(after="2017-01-02", before="2017-01-02"), "is not earlier than --before"),
-        (ScrapeConfig(source="urls", min_score=5), "--min-score has no effect with --source urls"),
-        (ScrapeConfig(source="urls", subreddit=("a",)), "--subreddit has no effect with --source urls"),
-        (ScrapeConfig(limit=5), "--limit has no effect with --source dump"),
     ],
 )
-def test_options_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
+def test_days_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_filter(config)
+
+
+@pytest.mark.parametrize(
+    ("flags", "option"),
+    [
+        ({"source": "urls", "min_score": 5}, "--min-score has no effect without --source dump or praw"),
+        ({"source": "urls", "subreddit": ("a",)}, "--subreddit"),
+        ({"source": "urls", "refresh_scores": "praw"}, "--refresh-scores"),
+        ({"url_column": "link"}, "--url-column has no effect without --source urls"),
+        ({"limit": 5}, "--limit has no effect without --source praw"),
+        ({"query": "a"}, "--query has no effect without --listing search"),
+        ({"source": "praw", "domain": ("a.com",)}, "--domain"),
+        ({"source": "praw", "api_url": "http://a"}, "--api-url"),
+        ({"source": "praw", "listing": "new", "time_filter": "day"}, "--time-filter"),
+        ({"source": "arctic-shift", "listing": "top"}, "--listing"),
+    ],
+)
+def test_options_without_effect_are_refused(flags: dict[str, Any], option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}.* has no effect" if " " not in option else option):
+        make_config(ScrapeConfig, {}, flags, "webtext.toml")
 
 
 @pytest.mark.parametrize(

@@ -16,24 +16,21 @@ from compressed_files import write_compressed
 
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
-from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.file_stats import FileStats
-from pipelines.stages.scrape.reading import REJECT_SCHEMA, Rejects
-from pipelines.stages.scrape.sources import SourceFile
+from pipelines.stages.scrape.reports import FileStats
+from pipelines.stages.scrape.sources import SourceFile, read_file
 from pipelines.stages.scrape.stage import scrape
-from pipelines.stages.scrape.url_source import count_urls
+from pipelines.stages.scrape.submission import Rejects
 
 
 def _read(path: Path, column: str = "url") -> tuple[list[str | None], FileStats]:
     file = SourceFile(path.name, str(path), "")
-    folder = path.parent / f"{path.name}-rejects"
-    stats = FileStats()
-    with shards.write_shard(str(folder), "rejects.parquet", REJECT_SCHEMA) as written:
-        submissions = list(count_urls(file, column, Rejects(file, written.writer), stats))
-    rejects = pq.read_table(folder / "rejects.parquet")
-    assert (stats.lines, stats.bad_lines) == (len(submissions) + rejects.num_rows, rejects.num_rows)
-    return [submission.url for submission in submissions], stats
+    stats, rejects = FileStats(), list[dict[str, Any]]()
+    batches = read_file(file, "urls", column, stats, Rejects(path.name, rejects.append))
+    rows = [row for batch in batches for row in zip(*batch, strict=True)]
+    assert [number for number, _ in rows] == list(range(1, len(rows) + 1))
+    assert (stats.lines, stats.bad_lines) == (len(rows) + len(rejects), len(rejects))
+    return [submission.url for _, submission in rows], stats
 
 
 def test_a_missing_column_names_the_option(tmp_path: Path) -> None:
@@ -140,7 +137,5 @@ def test_a_column_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     path = write_compressed(tmp_path, "list.txt.gz", "http://a.com/\n")
     with pytest.raises(UsageError, match="--url-column link has no effect on lists of one URL per line"):
         _scrape([path], tmp_path / "out", url_column="link")
-    with pytest.raises(UsageError, match="--url-column has no effect with --source dump"):
-        _scrape([path], tmp_path / "out", source="dump", url_column="link")
     table = write_compressed(tmp_path, "list.csv", "link\nhttp://b.com/\n")
     assert _scrape([path, table], tmp_path / "out", url_column="link").records_out == 2

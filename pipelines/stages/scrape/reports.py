@@ -1,0 +1,396 @@
+"""What is counted per file and per month, and the lists of both next to the links.
+
+Some months of the public archives contain scores that were recorded seconds after posting. A minimum of three points
+would silently drop almost all of them, so they are detected before any score is used.
+"""
+
+from __future__ import annotations
+
+import calendar
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.records import shards
+from pipelines.stages.scrape.decision import SubmissionFilter
+from pipelines.stages.scrape.submission import Submission
+from pipelines.storage.resources import data_path
+
+Counts = npt.NDArray[np.int64]
+
+# The columns of a day: submissions, links, submissions without a score, submissions by score, sum of scores.
+GOOD_SCORE = 3
+SCORE_EDGES = (1, 2, GOOD_SCORE, 10, 100, 1000)
+SCORE_LABELS = ("0", "1", "2", "3-9", "10-99", "100-999", "1000+")
+_SUBMISSIONS, _LINKS, _NO_SCORE, _FIRST_SCORE = range(4)
+_SUM = _FIRST_SCORE + len(SCORE_LABELS)
+_COLUMNS = _SUM + 1
+_FIRST_GOOD_SCORE = _FIRST_SCORE + SCORE_LABELS.index("3-9")
+
+_KNOWN_MONTHS = "reddit-months.toml"
+_DAY_S = 86400
+_WAITING_ROWS = 4096
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+# Scores are clipped: one wrong score must not overflow a sum or hide a month.
+_MAX_SCORE = 10**6
+
+# A day or month with this many submissions, of which fewer than this share have three points, was recorded too early.
+# In all other months of the archives, several percent have.
+_MIN_SCORED = 1000
+_MIN_GOOD_SHARE = 0.03
+# The same minimum for known months, which are checked by their mean score.
+_MIN_SCORED_IF_KNOWN = 20
+# A month with fewer submissions may well have none on its last day.
+_MIN_PER_DAY = 20
+# A file is refused with more bad lines than both of these: a few occur, many mean that it is not what it seems.
+_BAD_LINES_ALLOWED = 9
+_BAD_SHARE_ALLOWED = 0.01
+
+_FILE_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("lines", pa.int64(), nullable=False),
+        pa.field("bad_lines", pa.int64(), nullable=False),
+        pa.field("kept_submissions", pa.int64(), nullable=False),
+        pa.field("dropped", pa.map_(pa.string(), pa.int64()), nullable=False),
+        pa.field("damaged_at", pa.int64()),
+        pa.field("damage", pa.string()),
+    ]
+)
+_MONTH_SCHEMA = pa.schema(
+    [
+        pa.field("month", pa.string(), nullable=False),
+        pa.field("files", pa.list_(pa.string()), nullable=False),
+        pa.field("submissions", pa.int64(), nullable=False),
+        pa.field("links", pa.int64(), nullable=False),
+        pa.field("without_score", pa.int64(), nullable=False),
+        pa.field("mean_score", pa.float64(), nullable=False),
+        *(pa.field(f"score_{label}", pa.int64(), nullable=False) for label in SCORE_LABELS),
+        pa.field("first_day", pa.int64(), nullable=False),
+        pa.field("last_day", pa.int64(), nullable=False),
+        pa.field("empty_days", pa.int64(), nullable=False),
+        pa.field("truncated", pa.string()),
+        pa.field("problem", pa.string()),
+    ]
+)
+
+
+class DayCounts:
+    """Counts submissions by day (UTC) and score."""
+
+    def __init__(self, days: Mapping[int, Counts] | None = None) -> None:
+        self._days: dict[int, Counts] = dict(days or {})
+        # Arrays of a few hundred rows cost more than their rows, so they wait until there are many.
+        self._created_utc: list[int] = []
+        self._scores: list[float] = []
+        self._is_link: list[bool] = []
+
+    def add(self, submissions: Sequence[Submission]) -> None:
+        """Count submissions."""
+        self._created_utc += [submission.created_utc for submission in submissions]
+        self._scores += [math.nan if (score := submission.score) is None else score for submission in submissions]
+        self._is_link += [not (post.is_self or post.promoted is True) for post in submissions]
+        if len(self._scores) >= _WAITING_ROWS:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        # `np.array` takes up to twice as long, since it first looks for a type that all values have.
+        days_of = np.fromiter(self._created_utc, np.int64) // _DAY_S
+        scores = np.fromiter(self._scores, np.float64)
+        days = np.unique(days_of[np.diff(days_of, prepend=-1) != 0])
+        rows = np.searchsorted(days, days_of)
+        column = np.where(np.isnan(scores), _NO_SCORE, _FIRST_SCORE + np.searchsorted(SCORE_EDGES, scores, "right"))
+        counts = np.bincount(rows * _COLUMNS + column, minlength=len(days) * _COLUMNS).reshape(-1, _COLUMNS)
+        counts[:, _LINKS] = np.bincount(rows, np.fromiter(self._is_link, np.bool_), len(days))
+        counts[:, _SUM] = np.bincount(rows, np.nan_to_num(np.clip(scores, -_MAX_SCORE, _MAX_SCORE)), len(days))
+        counts[:, _SUBMISSIONS] = counts[:, _NO_SCORE:_SUM].sum(axis=1)
+        for day, row in zip(days.tolist(), counts, strict=True):
+            self._add_day(day, row)
+        self._created_utc, self._scores, self._is_link = [], [], []
+
+    def _add_day(self, day: int, counts: Counts) -> None:
+        known = self._days.get(day)
+        self._days[day] = counts.copy() if known is None else known + counts
+
+    def update(self, other: DayCounts) -> None:
+        """Add the counts of another."""
+        for day, counts in other.by_day().items():
+            self._add_day(day, counts)
+
+    def by_day(self) -> dict[int, Counts]:
+        """Return the counts of each day since 1970, in order."""
+        self._count_waiting()
+        return dict(sorted(self._days.items()))
+
+    def by_month(self) -> dict[str, dict[int, Counts]]:
+        """Return the counts of each month `YYYY-MM` by day since 1970, in order."""
+        months: dict[str, dict[int, Counts]] = {}
+        for day, counts in self.by_day().items():
+            month = str(np.datetime64(day, "D").astype("datetime64[M]"))
+            months.setdefault(month, {})[day] = counts
+        return months
+
+
+@dataclasses.dataclass
+class FileStats:
+    """The counts of one source file, stored as a work file alongside its submissions.
+
+    `damage` describes what is wrong with it, if anything; `damaged_at` is the offset in its compressed bytes where
+    decoding stopped. `sha256` is of the whole file, if it is damaged. Of the scores `fetched` from a service,
+    `fetched_good` are 3 or more.
+    """
+
+    lines: int = 0
+    has_url: bool = False
+    has_score: bool = False
+    kept: int = 0
+    bad_lines: int = 0
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+    damaged_at: int | None = None
+    damage: str = ""
+    sha256: str = ""
+    fetched: int = 0
+    fetched_good: int = 0
+    days: DayCounts = dataclasses.field(default_factory=DayCounts)
+
+    def count(self, submissions: Sequence[Submission]) -> None:
+        """Count submissions before any filter is applied."""
+        self.lines += len(submissions)
+        self.has_url = self.has_url or any(submission.url is not None for submission in submissions)
+        self.has_score = self.has_score or any(submission.score is not None for submission in submissions)
+        self.days.add(submissions)
+
+    def implausibility(self, source: str) -> str:
+        """Return why a file that could be read to its end is not what it seems; empty if nothing is wrong with it."""
+        too_many_bad = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
+        bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
+        if source == "urls":
+            return f"{bad} cannot be read (more than 1%); is it a list of URLs?" if too_many_bad else ""
+        if not self.lines:
+            return "contains no lines at all; is the download complete?"
+        if self.bad_lines == self.lines:
+            return (
+                f"none of its {self.lines:,} lines is a submission; is it a dump of Reddit submissions, one JSON "
+                "object per line? (A list of URLs needs --source urls)"
+            )
+        if too_many_bad:
+            return (
+                f"{bad} are not submissions (more than 1%); is it a dump of Reddit submissions, one JSON object per "
+                "line?"
+            )
+        missing = "url" if not self.has_url else "score" if not self.has_score else None
+        return f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?" if missing else ""
+
+    def problem(self, path: str) -> str | None:
+        """Return what is wrong with the file, None if it is intact."""
+        if self.damaged_at is not None:
+            return (
+                f"{path}: is truncated or corrupt near compressed byte {self.damaged_at} ({self.damage}); "
+                f"{self.lines:,} lines before it were read"
+            )
+        return f"{path}: {self.damage}" if self.damage else None
+
+    def row(self, label: str) -> dict[str, object]:
+        """Return the row of the list of files."""
+        return {
+            "file": label,
+            "lines": self.lines,
+            "bad_lines": self.bad_lines,
+            "kept_submissions": self.kept,
+            "dropped": sorted(self.dropped.items()),
+            "damaged_at": self.damaged_at,
+            "damage": self.damage or None,
+        }
+
+    def to_json(self) -> bytes:
+        """Return the stats as JSON."""
+        days = {str(day): counts.tolist() for day, counts in self.days.by_day().items()}
+        return json.dumps({**vars(self), "dropped": dict(sorted(self.dropped.items())), "days": days}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> FileStats:
+        """Read stats from JSON."""
+        fields = json.loads(data)
+        days = DayCounts({int(day): np.array(counts, np.int64) for day, counts in fields["days"].items()})
+        return cls(**{**fields, "dropped": Counter(fields["dropped"]), "days": days})
+
+
+@dataclasses.dataclass(frozen=True)
+class MonthReport:
+    """One month `YYYY-MM` over all files: its counts by day since 1970, in order.
+
+    `truncated` says why it may be incomplete, `problem` why its scores cannot be used.
+    """
+
+    month: str
+    days: Mapping[int, Counts]
+    files: tuple[str, ...]
+    truncated: str | None
+    problem: str | None
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the list of months."""
+        total = _total(self.days)
+        dates = [_date(day) for day in self.days]
+        histogram = total[_FIRST_SCORE:_SUM].tolist()
+        return {
+            "month": self.month,
+            "files": list(self.files),
+            "submissions": int(total[_SUBMISSIONS]),
+            "links": int(total[_LINKS]),
+            "without_score": int(total[_NO_SCORE]),
+            "mean_score": round(_mean(total), 6),
+            **{f"score_{label}": count for label, count in zip(SCORE_LABELS, histogram, strict=True)},
+            "first_day": dates[0].day,
+            "last_day": dates[-1].day,
+            "empty_days": _days_in_month(dates[0]) - len(dates),
+            "truncated": self.truncated,
+            "problem": self.problem,
+        }
+
+
+def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[MonthReport]:
+    """Return the reports on the months of files, given by label, in order of time.
+
+    The list of known months is about the public dumps; an API returns current scores.
+    """
+    known = known_months() if source == "dump" else {}
+    days = DayCounts()
+    labels: dict[str, list[str]] = {}
+    damaged: dict[str, str] = {}
+    for label, stats in files:
+        days.update(stats.days)
+        months = list(stats.days.by_month())
+        for month in months:
+            labels.setdefault(month, []).append(label)
+        if stats.damaged_at is not None and months:
+            damaged.setdefault(months[-1], f"{label} is damaged near compressed byte {stats.damaged_at}")
+    return [
+        MonthReport(
+            month=month,
+            days=counts,
+            files=tuple(labels[month]),
+            truncated=damaged.get(month) or _early_end(counts),
+            problem=_score_problem(counts, known.get(month)),
+        )
+        for month, counts in days.by_month().items()
+    ]
+
+
+def _early_end(days: Mapping[int, Counts]) -> str | None:
+    """Return a message if a busy month has no submissions on its last days."""
+    last = _date(max(days))
+    length = _days_in_month(last)
+    if last.day < length and _total(days)[_SUBMISSIONS] >= _MIN_PER_DAY * length:
+        return f"nothing after day {last.day} of {length}"
+    return None
+
+
+def _score_problem(days: Mapping[int, Counts], known: Mapping[str, Any] | None) -> str | None:
+    """Return why the scores of a month look recorded at ingestion, or None if they do not.
+
+    `known` is the month's evidence if it is a known one; such months need less evidence, but some.
+    """
+    total = _total(days)
+    scored, good = _scored(total)
+    fresh_days = [_date(day).day for day, counts in days.items() if has_fresh_scores(*_scored(counts))]
+    share = good / scored if scored else 0.0
+    evidence = f"{share:.1%} of {scored:,} submissions have 3 points or more, mean score {_mean(total):.1f}"
+    if known and scored >= _MIN_SCORED_IF_KNOWN and _mean(total) < known["least_mean_score"]:
+        return f"{evidence}; {known['what']}"
+    if has_fresh_scores(scored, good) or (fresh_days and len(fresh_days) == len(days)):
+        return f"{evidence}; in other months several in a hundred do"
+    if fresh_days:
+        return (
+            f"on {len(fresh_days)} of its days (first: {fresh_days[0]}) almost no submission has 3 points; {evidence}"
+        )
+    return None
+
+
+def unusable_months(reports: Sequence[MonthReport], filter: SubmissionFilter) -> list[MonthReport]:
+    """Return the months whose scores cannot be used, without those that an option or the profile excludes by date."""
+
+    def is_requested(month: str) -> bool:
+        start, end = month_span(month)
+        limits = [filter.before, *(rule.created_from for rule in filter.profile.rules)]
+        is_before = all(limit is None or start < limit for limit in limits)
+        return is_before and (filter.after is None or end > filter.after)
+
+    return [report for report in reports if report.problem and is_requested(report.month)]
+
+
+def known_months() -> dict[str, dict[str, Any]]:
+    """Return the months whose scores are known to be recorded at ingestion, with the evidence."""
+    return tomllib.loads(storage.read_bytes(data_path(_KNOWN_MONTHS)).decode())
+
+
+def known_months_version() -> str:
+    """Return the hash of the list of known months, which decides which months are refused or re-fetched."""
+    return hashlib.sha256(storage.read_bytes(data_path(_KNOWN_MONTHS))).hexdigest()
+
+
+def has_fresh_scores(scored: int, good: int) -> bool:
+    """Return whether scores look recorded at ingestion, from their number and the number of scores of 3 or more."""
+    return scored >= _MIN_SCORED and good < scored * _MIN_GOOD_SHARE
+
+
+def month_of(created_utc: int) -> str:
+    """Return the month `YYYY-MM` of a time in seconds since 1970, UTC."""
+    return dt.datetime.fromtimestamp(created_utc, dt.UTC).strftime("%Y-%m")
+
+
+def month_span(month: str) -> tuple[int, int]:
+    """Return the first second of a month `YYYY-MM` and of the next month, since 1970, UTC."""
+    start = np.datetime64(month, "M")
+    first, end = (int(bound.astype("datetime64[s]").astype(np.int64)) for bound in (start, start + 1))
+    return first, end
+
+
+def _total(days: Mapping[int, Counts]) -> Counts:
+    total: Counts = np.array(list(days.values()), np.int64).sum(axis=0)
+    return total
+
+
+def _scored(counts: Counts) -> tuple[int, int]:
+    """Return the number of scores, and of those that are 3 or more."""
+    return int(counts[_FIRST_SCORE:_SUM].sum()), int(counts[_FIRST_GOOD_SCORE:_SUM].sum())
+
+
+def _mean(counts: Counts) -> float:
+    scored, _ = _scored(counts)
+    return float(counts[_SUM]) / scored if scored else 0.0
+
+
+def _date(day: int) -> dt.date:
+    return dt.date.fromordinal(day + _EPOCH)
+
+
+def _days_in_month(date: dt.date) -> int:
+    return calendar.monthrange(date.year, date.month)[1]
+
+
+def write_lists(output: str, files: Sequence[tuple[str, FileStats]], reports: Sequence[MonthReport]) -> list[FileEntry]:
+    """Write the lists of files, given by label, and of months."""
+    return [
+        _write_rows(output, "files", _FILE_SCHEMA, (stats.row(label) for label, stats in files)),
+        _write_rows(output, "months", _MONTH_SCHEMA, (report.row() for report in reports)),
+    ]
+
+
+def _write_rows(output: str, name: str, schema: pa.Schema, rows: Iterable[dict[str, object]]) -> FileEntry:
+    with shards.write_shard(output, shards.shard_name(name, 0), schema) as written:
+        for row in rows:
+            written.writer.write(row)
+    return written.entry
