@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import dataclasses
 import datetime as dt
 import json
@@ -10,7 +9,7 @@ from typing import Any
 
 from pipelines.format import escape_unprintable, plural
 from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, FileSurvey, LinkInResult, LintReport
-from pipelines.stages.scrape.reports import SCORE_LABELS
+from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
 from webtext_cli.console import print_table, say, say_wrapped
 
 _MAX_SUBMISSIONS = 50
@@ -117,8 +116,8 @@ def _print_file(survey: FileSurvey) -> None:
 
 
 def _month_cells(row: dict[str, Any]) -> list[str]:
-    _, days_in_month = calendar.monthrange(*map(int, row["month"].split("-")))
-    return _cells(row, f"{days_in_month - row['empty_days']}/{days_in_month}")
+    days = days_in_month(row["month"])
+    return _cells(row, f"{days - row['empty_days']}/{days}")
 
 
 def _total_cells(months: list[dict[str, Any]], days: int) -> list[list[str]]:

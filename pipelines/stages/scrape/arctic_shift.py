@@ -208,17 +208,18 @@ class _StoredPages:
 
     def fetch_missing(self, search: Search) -> None:
         """Request and store the pages after the last stored one."""
+        page = SearchPage([], last=False)
         names = self._names()
-        if names:
-            search.resume_after(self._newest_records(names))
-        last = bool(names) and self._read(names[-1]).last
-        number = len(names)
-        while not last:
+        for name in names:
+            page = self._read(name)
+            search.resume_after(page.records)
+        for number in itertools.count(len(names)):
+            if page.last:
+                break
             page = search.next_page()
             data = json.dumps({"last": page.last, "submissions": page.records}).encode()
             storage.write_bytes(storage.join(self._folder, f"{self._prefix}{number:07d}.json"), data)
             progress.advance(len(page.records))
-            last, number = page.last, number + 1
 
     def lines(self) -> Iterator[bytes]:
         """Yield all submissions as lines of NDJSON sorted by time and id, whatever the order of the responses."""
@@ -231,15 +232,6 @@ class _StoredPages:
         """Remove the files."""
         for name in self._names():
             storage.remove(storage.join(self._folder, name))
-
-    def _newest_records(self, names: list[str]) -> list[Record]:
-        """Return the records of the last pages, back to before the last two seconds."""
-        newest: list[Record] = []
-        for name in reversed(names):
-            newest = self._read(name).records + newest
-            if newest and newest[0]["created_utc"] < newest[-1]["created_utc"] - 1:
-                break
-        return newest
 
     def _names(self) -> list[str]:
         return [name for name in storage.list_folder(self._folder) if name.startswith(self._prefix)]
@@ -311,7 +303,7 @@ class Search:
         self._after_is_inclusive = False
 
     def resume_after(self, records: Iterable[Record]) -> None:
-        """Mark records as read; they must go back at least to the second before the newest of them."""
+        """Mark records as read."""
         for record in records:
             self._known[record["id"]] = record["created_utc"]
             self._second = max(self._second, record["created_utc"])

@@ -14,24 +14,20 @@ import hashlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, host_of, registered_domain
-from pipelines.engine.config import check_known
 from pipelines.errors import InputError, UsageError
-from pipelines.stages.scrape.config import KARMA, ScrapeConfig
+from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_ENDING = re.compile(r"[a-z0-9]+")
-_HEAD = {"version": int, "description": str, "min_score": int, "karma": str}
-_LISTS = ("domains", "hosts", "extensions", "endings", "subreddits", "subreddit_words", "except_subreddits")
 _INT64_MIN = -(2**63)
 
 
@@ -171,27 +167,32 @@ def _parse_day(text: str | None, flag: str) -> int | None:
         raise UsageError(f"{flag} {text} is not a day written YYYY-MM-DD") from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
+Names = Annotated[frozenset[Annotated[str, Meta(pattern=r"^[^A-Z\s]+$")]], Meta(min_length=1)]
+# Only the part after the last dot is compared.
+Endings = Annotated[frozenset[Annotated[str, Meta(pattern="^[a-z0-9]+$")]], Meta(min_length=1)]
+Number = Annotated[int, Meta(ge=0)]
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One reason to drop a submission; exactly one of the conditions is set. Times in seconds since 1970, UTC.
 
-    `extensions` are those of the canonical URL's path; `endings`, `shorter_than` (characters) and `unlike` (a regular
-    expression that has to match all of it, ignoring case) apply to the URL as it was submitted. `except_subreddits`
-    belongs to `subreddit_words`.
+    Lists are in lower case. `extensions` are those of the canonical URL's path; `endings`, `shorter_than` (characters)
+    and `unlike` (a regular expression that has to match all of it, ignoring case) apply to the URL as it was submitted.
+    `except_subreddits` belongs to `subreddit_words`.
     """
 
-    name: str
-    domains: frozenset[str] = frozenset()
-    hosts: frozenset[str] = frozenset()
-    extensions: frozenset[str] = frozenset()
-    endings: frozenset[str] = frozenset()
-    shorter_than: int | None = None
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
+    domains: Names = frozenset()
+    hosts: Names = frozenset()
+    extensions: Endings = frozenset()
+    endings: Endings = frozenset()
+    shorter_than: Annotated[int, Meta(gt=0, le=1000)] | None = None
     unlike: str | None = None
     created_from: int | None = None
     over_18: bool = False
-    subreddits: frozenset[str] = frozenset()
-    subreddit_words: frozenset[str] = frozenset()
-    except_subreddits: frozenset[str] = frozenset()
+    subreddits: Names = frozenset()
+    subreddit_words: Names = frozenset()
+    except_subreddits: Names = frozenset()
 
     def matches(self, submission: Submission, url: str, domain: str) -> bool:
         """Return whether the rule drops a submission with this canonical URL and registered domain."""
@@ -223,20 +224,16 @@ def _extension(url: str) -> str:
     return url.partition("?")[0].rpartition(".")[2].lower()
 
 
-_CONDITIONS = tuple(field.name for field in dataclasses.fields(Rule) if field.name not in ("name", "except_subreddits"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rules of a profile in order, and its defaults of `--min-score` and `--karma`."""
 
     name: str
-    version: int
+    version: Number
     description: str
-    min_score: int
-    karma: str
-    rules: tuple[Rule, ...]
+    min_score: Number
+    karma: Literal["max", "sum", "first"]
     fingerprint: str
+    rules: tuple[Rule, ...] = msgspec.field(name="rule", default=())
 
     def reason_to_drop(self, submission: Submission, url: str, domain: str) -> str | None:
         """Return the name of the first rule that matches a submission with this canonical URL and registered domain."""
@@ -254,80 +251,24 @@ def load_profile(name: str) -> Profile:
 
 @functools.lru_cache(maxsize=32)
 def parse_profile(name: str, data: bytes, path: str) -> Profile:
-    """Parse the content of a profile's file; raise InputError or UsageError, with the file's name, if it is invalid."""
+    """Parse the content of a profile's file; raise InputError, with the file's name, if it is invalid."""
     try:
         tables = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not valid TOML ({error})") from error
-    for key in tables:
-        check_known(key, (*_HEAD, "rule"), "key", path)
-    head = {key: _head_value(tables, key, path) for key in _HEAD}
-    rules = tuple(_rule(table, path) for table in tables.get("rule", []))
-    names = [rule.name for rule in rules]
-    if len(set(names)) < len(names):
-        raise InputError(f"{path}: two rules have the same name; rule names are drop reasons, so they must be unique")
-    return Profile(name, **head, rules=rules, fingerprint=hashlib.sha256(data).hexdigest())
-
-
-def _head_value(tables: Mapping[str, Any], key: str, path: str) -> Any:
-    value = tables.get(key)
-    if (
-        type(value) is not _HEAD[key]
-        or (isinstance(value, int) and value < 0)
-        or (key == "karma" and value not in KARMA)
-    ):
-        raise InputError(
-            f"{path}: {key} = {value!r} is missing or invalid; compare with the other profiles in that folder"
-        )
-    return value
-
-
-def _rule(table: Mapping[str, Any], path: str) -> Rule:
-    name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(f"{path}: a rule has no name in lower case with underscores: {name!r}")
-    where = f"{path}, rule {name}"
-    for key in table:
-        check_known(key, ("name", "except_subreddits", *_CONDITIONS), "condition", where)
-    values = {key: _condition(key, value, where) for key, value in table.items() if key != "name"}
-    conditions = [key for key in values if key != "except_subreddits"]
-    if len(conditions) != 1:
-        raise InputError(f"{where}: has {len(conditions)} conditions, one is needed")
-    if "except_subreddits" in values and conditions != ["subreddit_words"]:
-        raise InputError(f"{where}: except_subreddits requires subreddit_words")
-    return Rule(name, **values)
-
-
-def _condition(key: str, value: Any, where: str) -> Any:
-    if key == "over_18" and value is True:
-        return True
-    if key == "created_from" and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return midnight_utc(value)
-    if key == "shorter_than" and type(value) is int and 0 < value <= 1000:
-        return value
-    if key == "unlike" and _is_expression(value):
-        return value
-    if key in _LISTS and _is_list_of_names(value) and (key not in ("extensions", "endings") or _are_endings(value)):
-        return frozenset(value)
-    raise InputError(f"{where}: {key} = {value!r} is not what this condition takes (lists are in lower case)")
-
-
-def _is_list_of_names(value: Any) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(item, str) and item and item == item.lower().strip() for item in value)
-
-
-def _are_endings(values: list[str]) -> bool:
-    # Only the part after the last dot is compared.
-    return all(_ENDING.fullmatch(value) for value in values)
-
-
-def _is_expression(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(value) and re.compile(value) is not None
-    except re.error:
-        return False
+        for rule in tables.get("rule", []):
+            rule |= {key: midnight_utc(value) for key, value in rule.items() if type(value) is dt.date}
+            conditions = rule.keys() - {"name", "except_subreddits"}
+            if len(conditions) != 1:
+                raise ValueError(f"rule {rule.get('name')!r} has {len(conditions)} conditions, one is needed")
+            if "except_subreddits" in rule and conditions != {"subreddit_words"}:
+                raise ValueError(f"rule {rule.get('name')!r}: except_subreddits requires subreddit_words")
+            re.compile(str(rule.get("unlike")))
+        fingerprint = hashlib.sha256(data).hexdigest()
+        profile = msgspec.convert(tables | {"name": name, "fingerprint": fingerprint}, Profile)
+        if len({rule.name for rule in profile.rules}) < len(profile.rules):
+            raise ValueError("two rules have the same name; rule names are drop reasons, so they must be unique")
+    except (ValueError, re.error) as error:
+        raise InputError(f"{path}: is not a valid profile ({error}); compare with the others in that folder") from error
+    return profile
 
 
 def midnight_utc(day: dt.date) -> int:

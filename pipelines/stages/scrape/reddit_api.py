@@ -19,20 +19,8 @@ from pipelines.stages.scrape.sources import write_listing
 
 # The fields that links are built from; the rest of a response (authors, texts, votes of the account) is not stored.
 _FIELDS = (
-    "id",
-    "name",
-    "created_utc",
-    "score",
-    "url",
-    "url_overridden_by_dest",
-    "domain",
-    "is_self",
-    "over_18",
-    "promoted",
-    "title",
-    "permalink",
-    "num_comments",
-)
+    "id name created_utc score url url_overridden_by_dest domain is_self over_18 promoted title permalink num_comments"
+).split()
 
 _CREDENTIALS = (
     "Reddit's API needs client_id, client_secret and user_agent, in praw.ini "
@@ -159,6 +147,6 @@ def _record(fields: dict[str, Any], subreddit: str) -> dict[str, Any]:
     record = {field: fields[field] for field in _FIELDS if field in fields}
     record["subreddit"] = str(fields.get("subreddit") or subreddit)
     if parents := fields.get("crosspost_parent_list"):
-        names = (*_FIELDS, "subreddit")
+        names = [*_FIELDS, "subreddit"]
         record["crosspost_parent_list"] = [{name: post[name] for name in names if name in post} for post in parents]
     return record

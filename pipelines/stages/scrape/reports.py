@@ -42,7 +42,6 @@ _FIRST_GOOD_SCORE = _FIRST_SCORE + SCORE_LABELS.index("3-9")
 _KNOWN_MONTHS = "reddit-months.toml"
 _DAY_S = 86400
 _WAITING_ROWS = 4096
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 # Scores are clipped: one wrong score must not overflow a sum or hide a month.
 _MAX_SCORE = 10**6
 
@@ -138,8 +137,7 @@ class DayCounts:
         """Return the counts of each month `YYYY-MM` by day since 1970, in order."""
         months: dict[str, dict[int, Counts]] = {}
         for day, counts in self.by_day().items():
-            month = str(np.datetime64(day, "D").astype("datetime64[M]"))
-            months.setdefault(month, {})[day] = counts
+            months.setdefault(month_of(day * _DAY_S), {})[day] = counts
         return months
 
 
@@ -243,7 +241,6 @@ class MonthReport:
     def row(self) -> dict[str, Any]:
         """Return the row of the list of months."""
         total = _total(self.days)
-        dates = [_date(day) for day in self.days]
         histogram = total[_FIRST_SCORE:_SUM].tolist()
         return {
             "month": self.month,
@@ -253,9 +250,9 @@ class MonthReport:
             "without_score": int(total[_NO_SCORE]),
             "mean_score": round(_mean(total), 6),
             **{f"score_{label}": count for label, count in zip(SCORE_LABELS, histogram, strict=True)},
-            "first_day": dates[0].day,
-            "last_day": dates[-1].day,
-            "empty_days": _days_in_month(dates[0]) - len(dates),
+            "first_day": _day_of_month(min(self.days)),
+            "last_day": _day_of_month(max(self.days)),
+            "empty_days": days_in_month(self.month) - len(self.days),
             "truncated": self.truncated,
             "problem": self.problem,
         }
@@ -282,20 +279,18 @@ def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> l
             month=month,
             days=counts,
             files=tuple(labels[month]),
-            truncated=damaged.get(month) or _early_end(counts),
+            truncated=damaged.get(month) or _early_end(month, counts),
             problem=_score_problem(counts, known.get(month)),
         )
         for month, counts in days.by_month().items()
     ]
 
 
-def _early_end(days: Mapping[int, Counts]) -> str | None:
+def _early_end(month: str, days: Mapping[int, Counts]) -> str | None:
     """Return a message if a busy month has no submissions on its last days."""
-    last = _date(max(days))
-    length = _days_in_month(last)
-    if last.day < length and _total(days)[_SUBMISSIONS] >= _MIN_PER_DAY * length:
-        return f"nothing after day {last.day} of {length}"
-    return None
+    last, length = _day_of_month(max(days)), days_in_month(month)
+    is_truncated = last < length and _total(days)[_SUBMISSIONS] >= _MIN_PER_DAY * length
+    return f"nothing after day {last} of {length}" if is_truncated else None
 
 
 def _score_problem(days: Mapping[int, Counts], known: Mapping[str, Any] | None) -> str | None:
@@ -305,7 +300,7 @@ def _score_problem(days: Mapping[int, Counts], known: Mapping[str, Any] | None) 
     """
     total = _total(days)
     scored, good = _scored(total)
-    fresh_days = [_date(day).day for day, counts in days.items() if has_fresh_scores(*_scored(counts))]
+    fresh_days = [_day_of_month(day) for day, counts in days.items() if has_fresh_scores(*_scored(counts))]
     share = good / scored if scored else 0.0
     evidence = f"{share:.1%} of {scored:,} submissions have 3 points or more, mean score {_mean(total):.1f}"
     if known and scored >= _MIN_SCORED_IF_KNOWN and _mean(total) < known["least_mean_score"]:
@@ -358,6 +353,16 @@ def month_span(month: str) -> tuple[int, int]:
     return first, end
 
 
+def days_in_month(month: str) -> int:
+    """Return the number of days of a month `YYYY-MM`."""
+    return calendar.monthrange(*map(int, month.split("-")))[1]
+
+
+def _day_of_month(day: int) -> int:
+    """Return the day of the month, from 1, of a day since 1970."""
+    return dt.datetime.fromtimestamp(day * _DAY_S, dt.UTC).day
+
+
 def _total(days: Mapping[int, Counts]) -> Counts:
     total: Counts = np.array(list(days.values()), np.int64).sum(axis=0)
     return total
@@ -371,14 +376,6 @@ def _scored(counts: Counts) -> tuple[int, int]:
 def _mean(counts: Counts) -> float:
     scored, _ = _scored(counts)
     return float(counts[_SUM]) / scored if scored else 0.0
-
-
-def _date(day: int) -> dt.date:
-    return dt.date.fromordinal(day + _EPOCH)
-
-
-def _days_in_month(date: dt.date) -> int:
-    return calendar.monthrange(date.year, date.month)[1]
 
 
 def write_lists(output: str, files: Sequence[tuple[str, FileStats]], reports: Sequence[MonthReport]) -> list[FileEntry]:

@@ -21,7 +21,7 @@ from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.engine.config import identity_of
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.decision import (
     Profile,
@@ -330,21 +330,21 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[rule]\n", "is not valid TOML"),
-        ("rules = []\n", "unknown key 'rules'; did you mean rule"),
-        ("version = 1\n", "description = None is missing or invalid"),
-        (_HEAD.replace("3", "-1"), "min_score = -1 is missing or invalid"),
-        (_HEAD.replace("max", "mean"), "karma = 'mean' is missing or invalid"),
-        (_HEAD.replace("version = 1", "version = true"), "version = True is missing or invalid"),
-        (_HEAD + "[[rule]]\ndomains = ['a.com']\n", "has no name"),
-        (_HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown condition 'domain'; did you mean domains"),
+        ("[[rule]\n", "is not a valid profile .Expected ']]'"),
+        ("rules = []\n", "unknown field `rules`"),
+        ("version = 1\n", "missing required field `description`"),
+        (_HEAD.replace("3", "-1"), ">= 0.*min_score"),
+        (_HEAD.replace("max", "mean"), "'mean'.*karma"),
+        (_HEAD.replace("version = 1", "version = true"), "got `bool`.*version"),
+        (_HEAD + "[[rule]]\ndomains = ['a.com']\n", "missing required field `name`"),
+        (_HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown field `domain`"),
         (_HEAD + "[[rule]]\nname = 'x'\n", "has 0 conditions, one is needed"),
         (_HEAD + "[[rule]]\nname = 'x'\nover_18 = true\ndomains = ['a.com']\n", "has 2 conditions"),
-        (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "is not what this condition takes"),
-        (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "is not what this condition takes"),
-        (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "is not what this condition takes"),
-        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "is not what this condition takes"),
-        (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "is not what this condition takes"),
+        (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "domains"),
+        (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "extensions"),
+        (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "unterminated subpattern"),
+        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "shorter_than"),
+        (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "created_from"),
         (_HEAD + "[[rule]]\nname = 'x'\nsubreddits = ['a']\nexcept_subreddits = ['b']\n", "requires subreddit_words"),
         (
             _HEAD + "[[rule]]\nname = 'x'\nover_18 = true\n[[rule]]\nname = 'x'\nover_18 = true\n",
@@ -353,7 +353,7 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
     ],
 )
 def test_a_wrong_profile_is_refused_by_name(text: str, message: str) -> None:
-    with pytest.raises((InputError, UsageError), match=f"mine.toml.*{message}"):
+    with pytest.raises(InputError, match=f"mine.toml.*{message}"):
         parse_profile("mine", text.encode(), "mine.toml")
 
 
@@ -372,7 +372,7 @@ def test_the_docs_name_every_profile_rule_and_condition() -> None:
         head = rf"\| `{name}`[^|]* \| {profile.version} \| {profile.min_score} \| `{profile.karma}` \|"
         assert re.search(head, text), name
         assert [rule.name for rule in profile.rules if f"`{rule.name}`" not in text] == []
-    conditions = [field.name for field in dataclasses.fields(Rule) if field.name != "name"]
+    conditions = [name for name in Rule.__struct_fields__ if name != "name"]
     assert [name for name in conditions if not re.search(rf"`{name}\b", text)] == []
     rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
     assert f"{len(rules['blocked_subreddit'].subreddits)} subreddits that are known" in text
