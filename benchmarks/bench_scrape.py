@@ -99,7 +99,7 @@ def make_call(path: Path, folder: Path) -> tuple[SourceFile, ReadContext]:
     config = resolve_config(ScrapeConfig())
     (file,) = find_files([str(path)], "dump")
     (folder / WORK).mkdir(parents=True, exist_ok=True)
-    return file, ReadContext(make_filter(config), "dump", "url", BUCKETS, str(folder))
+    return file, ReadContext(config, make_filter(config), str(folder))
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from pipelines.format import escape_unprintable, plural
-from pipelines.stages.scrape.explain import ExplainedSubmission, Explanation, FileSurvey, LinkInResult, LintReport
+from pipelines.stages.scrape.explain import Explanation, FileSurvey, LinkInResult, LintReport
 from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
 from webtext_cli.console import print_table, say, say_wrapped
 
@@ -41,25 +41,26 @@ def print_explanation(explanation: Explanation, as_json: bool) -> None:
 def _print_submissions(explanation: Explanation) -> None:
     shown = explanation.submissions[:_MAX_SUBMISSIONS]
     if explanation.source == "urls":
-        print_table(["file", "url no.", "outcome"], [[row.file, f"{row.line:,}", row.outcome] for row in shown])
+        rows = [[row["file"], f"{row['line']:,}", row["outcome"]] for row in shown]
+        print_table(["file", "url no.", "outcome"], rows)
     else:
         headings = ["file", "line", "id", "subreddit", "date", "score", "outcome"]
-        print_table(headings, [_submission_row(submission) for submission in shown], narrow=True)
+        print_table(headings, [_submission_cells(row) for row in shown], narrow=True)
     more = len(explanation.submissions) - len(shown)
     if more:
         counts = ", ".join(f"{name} {count:,}" for name, count in explanation.outcome_counts().items())
         say_wrapped(f"and {more:,} more; all together: {counts}")
 
 
-def _submission_row(submission: ExplainedSubmission) -> list[str]:
+def _submission_cells(row: dict[str, Any]) -> list[str]:
     return [
-        submission.file,
-        f"{submission.line:,}",
-        escape_unprintable(submission.id),
-        escape_unprintable(submission.subreddit),
-        dt.datetime.fromtimestamp(submission.created_utc, dt.UTC).strftime("%Y-%m-%d"),
-        "null" if submission.score is None else f"{submission.score:,}",
-        submission.outcome,
+        row["file"],
+        f"{row['line']:,}",
+        escape_unprintable(row["id"]),
+        escape_unprintable(row["subreddit"]),
+        dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d"),
+        "null" if row["score"] is None else f"{row['score']:,}",
+        row["outcome"],
     ]
 
 

@@ -39,8 +39,7 @@ _KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
 class SurveyContext:
     """How files are read, and the canonical URL to find, if any; submissions of URLs `near` it are counted."""
 
-    source: str
-    url_column: str
+    config: ScrapeConfig
     url: str | None
     near: tuple[str, ...]
 
@@ -75,7 +74,7 @@ class FileSurvey:
 def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
     """Read one file; a damaged one ends early, which its stats say."""
     survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
-    for numbers, submissions in read_file(file, context.source, context.url_column, survey.stats, survey.rejects):
+    for numbers, submissions in read_file(file, context.config, survey.stats, survey.rejects):
         if context.url is None:
             continue
         for number, submission in zip(numbers, submissions, strict=True):
@@ -101,7 +100,7 @@ def _survey_files(
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
     with open_sources(config, dumps, output) as files:
-        context = SurveyContext(config.source, config.url_column, url, () if url is None else near_urls(url))
+        context = SurveyContext(config, url, () if url is None else near_urls(url))
         progress, total = options.progress, sum(file.size_bytes for file in files)
         surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)
         with show_progress(progress, f"{label}: read", total, "bytes"), contextlib.closing(surveys) as finished:
@@ -155,19 +154,6 @@ def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[
 
 
 @dataclasses.dataclass(frozen=True)
-class ExplainedSubmission:
-    """A submission of the URL; `outcome` is the reason of its drop in the funnel, or `kept`. Time in seconds, UTC."""
-
-    file: str
-    line: int
-    id: str
-    subreddit: str
-    created_utc: int
-    score: int | None
-    outcome: str
-
-
-@dataclasses.dataclass(frozen=True)
 class LinkInResult:
     """A link in a finished result (None if it has none), and how that result differs from this call."""
 
@@ -182,8 +168,9 @@ class Explanation:
     """The outcome of a URL in a scrape.
 
     `rule` is what drops the URL whoever submits it; `shard` is None if the URL does not become a link. `submissions`
-    begins with those that make the link. `is_kept` is None where it depends on scores that are not fetched yet. `near`
-    has the number of submissions of each URL that differs only in its scheme, `www.` or final slash.
+    begins with those that make the link; their `outcome` is the reason of the drop in the funnel, or `kept`. `is_kept`
+    is None where it depends on scores that are not fetched yet. `near` has the number of submissions of each URL that
+    differs only in its scheme, `www.` or final slash.
     """
 
     url: str
@@ -198,13 +185,13 @@ class Explanation:
     score: int | None
     verdict: str
     notes: list[str]
-    submissions: list[ExplainedSubmission]
+    submissions: list[dict[str, Any]]
     near: dict[str, int]
     result: LinkInResult | None
 
     def outcome_counts(self) -> dict[str, int]:
         """Return the number of submissions by outcome, those of the link first."""
-        counts = Counter(submission.outcome for submission in self.submissions)
+        counts = Counter(submission["outcome"] for submission in self.submissions)
         first = {name: counts[name] for name in (_KEPT, _MERGED) if counts[name]}
         return first | dict(counts.most_common())
 
@@ -223,6 +210,7 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
     surveys = _survey_files("explain", config, canonical, dumps, output, options)
     fresh = {month.month: month.problem for month in unusable_months(_month_reports(surveys, config), filter)}
     matches = [(survey.file.label, *match) for survey in surveys for match in survey.matches]
+    matches.sort(key=lambda match: (match[2].created_utc, match[2].id))
     scores: dict[str, int | None] = {}
     if config.refresh_scores:
         scores = _find_scores(output, config.refresh_scores, {submission.id for _, _, submission in matches})
@@ -234,26 +222,11 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
     outcomes, members, score = _merge(judged, filter)
     is_kept = True if score is not None else None if _PENDING in outcomes else False
 
-    def order(number: int) -> tuple[int, int, str]:
-        submission, _ = judged[number]
-        position = members.index(number) if number in members else len(members)
-        return position, submission.created_utc, submission.id
-
     submissions = []
-    for number in sorted(range(len(matches)), key=order):
-        file, line, _ = matches[number]
+    for number, (file, line, _) in enumerate(matches):
         post, _ = judged[number]
-        submissions.append(
-            ExplainedSubmission(
-                file=file,
-                line=line,
-                id=post.id,
-                subreddit=post.subreddit,
-                created_utc=post.created_utc,
-                score=post.score,
-                outcome=outcomes[number],
-            )
-        )
+        fields = {name: getattr(post, name) for name in ("id", "subreddit", "created_utc", "score")}
+        submissions.append({"file": file, "line": line, **fields, "outcome": outcomes[number]})
     lines = sum(survey.stats.lines for survey in surveys)
     verdict = f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
     near = sum((survey.near for survey in surveys), Counter[str]())
@@ -272,7 +245,7 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
         score=score,
         verdict=_verdict(Counter(outcomes), score, config, filter) if matches else verdict,
         notes=_notes(surveys, fresh, config),
-        submissions=submissions,
+        submissions=[submissions[number] for number in dict.fromkeys([*members, *range(len(matches))])],
         near=dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
         result=_find_link(output, canonical, domain, identity),
     )

@@ -23,7 +23,6 @@ from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
 from pipelines.stages.scrape.arctic_shift import ApiClient, archived_records
-from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import reaches
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets
 from pipelines.stages.scrape.reddit_api import connect, submissions_by_name
@@ -59,27 +58,18 @@ def check_service(service: str) -> None:
         _reddit()
 
 
-def fetch_scores(service: str, ids: Sequence[str], api_url: str) -> dict[str, int]:
-    """Return the scores of the ids (with or without `t3_`) that the service knows, by id without `t3_`.
+def fetch_scores(service: str, ids: list[str], api_url: str) -> dict[str, int]:
+    """Return the scores of the ids that the service knows, by id, in one request.
 
     `service` is `praw` (Reddit itself) or `arctic-shift` (at `api_url`, which Reddit ignores). Retries as the listings
     do. Raises UsageError for missing credentials, InputError if the service refuses or does not respond.
     """
-    names = [id.removeprefix("t3_") for id in ids]
-    if len(names) > batch_size(service):
-        raise ValueError(f"{len(names)} ids are more than the {batch_size(service)} of one request")
-    if not names:
-        return {}
     if service == "praw":
-        records = submissions_by_name(_reddit(), [f"t3_{name}" for name in names])
+        records = submissions_by_name(_reddit(), [f"t3_{id}" for id in ids])
     else:
-        records = archived_records(_client(api_url), names)
-    requested = set(names)
-    return {
-        record["id"]: record["score"]
-        for record in records
-        if record.get("id") in requested and isinstance(record.get("score"), int)
-    }
+        records = archived_records(_client(api_url), ids)
+    scores = {record.get("id"): record.get("score") for record in records}
+    return {id: score for id in ids if isinstance(score := scores.get(id), int)}
 
 
 # Kept between calls: a client knows when its next request is allowed; PRAW also has the access token.
@@ -112,15 +102,6 @@ class Refreshed:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreContext:
-    """What the tasks that fetch and apply scores share."""
-
-    service: str
-    api_url: str
-    read: ReadContext
-
-
-@dataclasses.dataclass(frozen=True)
 class ScoreRequest:
     """Some rows of a row group of a file's submissions that wait for their scores."""
 
@@ -142,15 +123,14 @@ class ScoreRequest:
 
 
 def refresh_scores(
-    run: StageRun, config: ScrapeConfig, files: Sequence[SourceFile], months: Sequence[str], context: ReadContext
+    run: StageRun, files: Sequence[SourceFile], months: Sequence[str], context: ReadContext
 ) -> Refreshed:
     """Re-read the files of some months (YYYY-MM), fetch the scores of these months, and filter by them.
 
     A submission that the service does not know is dropped as `score_not_found`. Raises InputError if the fetched scores
     are no better, since an archive may have lost a month for good.
     """
-    service = config.refresh_scores or ""
-    score_context = ScoreContext(service, config.api_url, context)
+    service = context.service
     own_months = [stats.days.by_month().keys() & {*months} for stats in read_stats(files, run.output)]
     files = [
         dataclasses.replace(file, unscored_months=tuple(sorted(own)))
@@ -160,12 +140,12 @@ def refresh_scores(
     run.map(
         partition_file, again, context, phase="read-again", work=True, unit="bytes", cost=lambda file: file.size_bytes
     )
-    requests = [request for file in again for request in _score_requests(file, score_context)]
+    requests = [request for file in again for request in _score_requests(file, context)]
     _note_estimate(run, requests, service, months)
     run.map(
         fetch_rows,
         requests,
-        score_context,
+        context,
         phase="scores",
         work=True,
         unit="scores",
@@ -175,7 +155,7 @@ def refresh_scores(
     run.map(
         apply_scores,
         again,
-        score_context,
+        context,
         name=lambda file: f"{file.name}-{service}",
         phase="filter-again",
         work=True,
@@ -189,7 +169,7 @@ def refresh_scores(
         )
     ]
     known, good = sum(stat.fetched for stat in stats), sum(stat.fetched_good for stat in stats)
-    if has_fresh_scores(known, good) and not config.accept_fresh_scores:
+    if has_fresh_scores(known, good) and not context.config.accept_fresh_scores:
         other = "praw" if service == "arctic-shift" else "arctic-shift"
         raise InputError(
             f"the scores of {', '.join(months)} from {service} also look recorded at ingestion: {good:,} "
@@ -206,8 +186,8 @@ def refresh_scores(
     )
 
 
-def _score_requests(file: SourceFile, context: ScoreContext) -> Iterator[ScoreRequest]:
-    path = storage.join(context.read.output, file.work_file("pending.parquet"))
+def _score_requests(file: SourceFile, context: ReadContext) -> Iterator[ScoreRequest]:
+    path = storage.join(context.output, file.work_file("pending.parquet"))
     with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -228,15 +208,15 @@ def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str
     )
 
 
-def fetch_rows(request: ScoreRequest, context: ScoreContext) -> TaskResult:
+def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:
     """Fetch the scores of some submissions and write them; null if the service does not know one."""
-    output, size = context.read.output, batch_size(request.service)
+    output, size = context.output, batch_size(request.service)
     rows = _pending_rows(request, output)
     ids = rows.column("id").to_pylist()
     scores: dict[str, int] = {}
     for start in range(0, len(ids), size):
         batch = ids[start : start + size]
-        scores |= fetch_scores(request.service, list(dict.fromkeys(batch)), context.api_url)
+        scores |= fetch_scores(request.service, list(dict.fromkeys(batch)), context.config.api_url)
         progress.advance(len(batch))
     columns = [rows.column("id"), pa.array([scores.get(id) for id in ids], pa.int64()), rows.column("score")]
     with shards.write_shard(output, request.scores_name, _SCORE_SCHEMA) as written:
@@ -244,9 +224,9 @@ def fetch_rows(request: ScoreRequest, context: ScoreContext) -> TaskResult:
     return TaskResult(files=(written.entry,))
 
 
-def apply_scores(file: SourceFile, context: ScoreContext) -> TaskResult:
+def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
     """Filter a file's submissions by the fetched scores, write the kept ones by bucket, and complete its counts."""
-    output, filter = context.read.output, context.read.filter
+    output, filter = context.output, context.filter
     [stats] = read_stats([file], output)
     column = SUBMISSION_SCHEMA.get_field_index("score")
     buckets_name = _scored_name(file, context.service, "buckets")
@@ -263,7 +243,7 @@ def apply_scores(file: SourceFile, context: ScoreContext) -> TaskResult:
             stats.kept += kept.num_rows
             stats.dropped["low_score"] += known.num_rows - kept.num_rows
             stats.dropped["score_not_found"] += scores.null_count
-            written.writer.write(kept, batch_buckets(kept, context.read.shards))
+            written.writer.write(kept, batch_buckets(kept, context.config.shards))
             progress.advance(rows.num_rows)
     entry = written.entry(buckets_name)
     stats_name = _scored_name(file, context.service, "json")

@@ -216,11 +216,14 @@ def write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResult
 class ReadContext:
     """What the tasks of all source files share."""
 
+    config: ScrapeConfig
     filter: SubmissionFilter
-    source: str
-    url_column: str
-    shards: int
     output: str
+
+    @property
+    def service(self) -> str:
+        """The service that scores are fetched from, if any."""
+        return self.config.refresh_scores or ""
 
 
 def partition_file(file: SourceFile, context: ReadContext) -> TaskResult:
@@ -235,14 +238,16 @@ def partition_file(file: SourceFile, context: ReadContext) -> TaskResult:
         rejected = stack.enter_context(shards.write_shard(output, file.work_file("rejects.parquet"), REJECT_SCHEMA))
         path = storage.join(output, file.work_file("submissions.buckets"))
         written = stack.enter_context(write_buckets(path, SUBMISSION_SCHEMA))
-        kept = pending = _RowBuffer(lambda batch: written.writer.write(batch, batch_buckets(batch, context.shards)))
+        kept = pending = _RowBuffer(
+            lambda batch: written.writer.write(batch, batch_buckets(batch, context.config.shards))
+        )
         parquet = [rejected]
         if spans:
             waiting = shards.write_shard(output, file.work_file("pending.parquet"), SUBMISSION_SCHEMA)
             parquet.append(stack.enter_context(waiting))
             pending = _RowBuffer(parquet[-1].writer.write_batch)
         rejects = Rejects(file.label, rejected.writer.write)
-        for _, batch in read_file(file, context.source, context.url_column, stats, rejects):
+        for _, batch in read_file(file, context.config, stats, rejects):
             if spans:
                 is_pending = [any(start <= post.created_utc < end for start, end in spans) for post in batch]
                 unscored = list(itertools.compress(batch, is_pending))
@@ -285,15 +290,15 @@ def read_stats(files: Sequence[SourceFile], output: str) -> list[FileStats]:
 
 
 def read_file(
-    file: SourceFile, source: str, url_column: str, stats: FileStats, rejects: Rejects
+    file: SourceFile, config: ScrapeConfig, stats: FileStats, rejects: Rejects
 ) -> Iterator[tuple[Sequence[int], list[Submission]]]:
     """Yield the submissions of a file with their line numbers (of a list: their numbers), a few hundred at a time.
 
     They are counted in `stats`, and what cannot be read in `rejects`. A damaged file ends early; `stats` says so, and
     whether the file is not what it seems. Raises InputError, naming the file, if a list of URLs has no such column.
     """
-    if source == "urls":
-        urls = enumerate(_submitted_urls(file, url_column, stats, rejects), 1)
+    if config.source == "urls":
+        urls = enumerate(_submitted_urls(file, config.url_column, stats, rejects), 1)
         while batch := list(itertools.islice(urls, _BATCH_ROWS)):
             stats.lines += len(batch)
             yield [number for number, _ in batch], [submission for _, submission in batch]
@@ -308,7 +313,7 @@ def read_file(
     stats.bad_lines = rejects.reasons.total()
     stats.lines += stats.bad_lines
     if stats.damaged_at is None and not stats.damage:
-        stats.damage = stats.implausibility(source)
+        stats.damage = stats.implausibility(config.source)
 
 
 def _submitted_urls(file: SourceFile, column: str, stats: FileStats, rejects: Rejects) -> Iterator[Submission]:

@@ -126,9 +126,7 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
 
 def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile]) -> None:
     """Read the files, check them and their months, fetch scores if necessary, and merge the submissions to links."""
-    context = ReadContext(
-        filter=filter, source=config.source, url_column=config.url_column, shards=config.shards, output=run.output
-    )
+    context = ReadContext(config, filter, run.output)
     if run.earlier:
         _reuse_partitions(run, run.earlier, files)
     _discard_repaired(run, files)
@@ -144,7 +142,7 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     bucket_files = [file.work_file("submissions.buckets") for file in files]
     refreshed: Refreshed | None = None
     if config.refresh_scores and unusable:
-        refreshed = refresh_scores(run, config, files, [report.month for report in unusable], context)
+        refreshed = refresh_scores(run, files, [report.month for report in unusable], context)
         files, stats, bucket_files = refreshed.files, refreshed.stats, refreshed.bucket_files
     run.map(
         merge_bucket,

@@ -132,12 +132,12 @@ def test_explanations_of_all_urls_match_the_scrape(tmp_path: Path, number: int) 
         found = _explain(config, url, dumps, tmp_path / "out")
         assert found.canonical_url == url
         assert found.is_kept is (url in links), found.verdict
-        outcomes.update(each.outcome for each in found.submissions)
+        outcomes.update(each["outcome"] for each in found.submissions)
         assert found.result is not None
         assert found.result.differences == []
         assert found.result.link == links.get(url)
         if url in links:
-            ids = [each.id for each in found.submissions if each.outcome in ("kept", "merged_into_link")]
+            ids = [each["id"] for each in found.submissions if each["outcome"] in ("kept", "merged_into_link")]
             assert (found.score, ids) == (links[url]["score"], links[url]["submission_ids"])
             assert found.verdict.startswith(f"kept: link with score {found.score} (")
         else:
@@ -177,7 +177,13 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
     assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", None, None)
     (only,) = imgur.submissions
-    assert (only.file, only.line, only.id, only.score, only.outcome) == ("RS_2017-01", 3, "c", 1, "low_score")
+    assert (only["file"], only["line"], only["id"], only["score"], only["outcome"]) == (
+        "RS_2017-01",
+        3,
+        "c",
+        1,
+        "low_score",
+    )
     assert json.loads(json.dumps(dataclasses.asdict(imgur)))["submissions"][0]["outcome"] == "low_score"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-01"]
 
@@ -244,7 +250,7 @@ def test_fresh_months_and_damaged_files_are_mentioned(tmp_path: Path) -> None:
         None,
         "open: depends on 1 submission after --refresh-scores arctic-shift fetched the score",
     )
-    assert [each.outcome for each in found.submissions] == ["score_to_fetch"]
+    assert [each["outcome"] for each in found.submissions] == ["score_to_fetch"]
     found = _explain(config, "http://a.com/7", [dump], out)
     assert found.verdict.startswith("kept: link with score 5 (1 submission); and 1 submission after --refresh-scores")
     data = zstandard.compress((tmp_path / "RS_2023-09").read_bytes())
@@ -276,12 +282,12 @@ def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pyt
         assert (found.is_kept, found.score) == ((True, links[url]["score"]) if url in links else (False, None))
         assert found.result is not None
         assert (found.result.link, found.result.differences) == (links.get(url), [])
-        outcomes.update(each.outcome for each in found.submissions)
+        outcomes.update(each["outcome"] for each in found.submissions)
     assert outcomes.pop("kept") == summary.records_out
     assert outcomes == Counter(summary.dropped)
     assert outcomes["score_not_found"] > 5
     found = _explain(config, posts[1]["url"], [dump], tmp_path / "elsewhere")
-    assert {each.outcome for each in found.submissions} == {"score_to_fetch"}
+    assert {each["outcome"] for each in found.submissions} == {"score_to_fetch"}
 
 
 def test_lists_of_urls(tmp_path: Path) -> None:
@@ -290,7 +296,7 @@ def test_lists_of_urls(tmp_path: Path) -> None:
     dumps = [str(tmp_path / "urls.txt")]
     found = _explain(config, "http://a.com/", dumps, tmp_path / "out")
     assert found.verdict == "kept: link without a score, listed 2 times"
-    assert [(each.line, each.outcome) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
+    assert [(each["line"], each["outcome"]) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
     assert _explain(config, "http://a.com/", dumps, tmp_path / "out", executor=LocalExecutor(2)) == found
     found = _explain(config, "http://b.com", dumps, tmp_path / "out")
     assert (found.verdict, found.lines) == ("kept: link without a score", 5)
@@ -325,7 +331,7 @@ def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:
     odd = min(url for url in links if url != links[url]["original_url"])
     for url in (several, odd):
         found = _explain(config, links[url]["original_url"], dumps, tmp_path / "out")
-        ids = [each.id for each in found.submissions if each.outcome in ("kept", "merged_into_link")]
+        ids = [each["id"] for each in found.submissions if each["outcome"] in ("kept", "merged_into_link")]
         assert (found.canonical_url, found.score, ids) == (url, links[url]["score"], links[url]["submission_ids"])
         assert found.result is not None
         assert found.result.link == links[url]

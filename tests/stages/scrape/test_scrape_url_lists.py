@@ -26,7 +26,7 @@ from pipelines.stages.scrape.submission import Rejects
 def _read(path: Path, column: str = "url") -> tuple[list[str | None], FileStats]:
     file = SourceFile(path.name, str(path), "")
     stats, rejects = FileStats(), list[dict[str, Any]]()
-    batches = read_file(file, "urls", column, stats, Rejects(path.name, rejects.append))
+    batches = read_file(file, ScrapeConfig(source="urls", url_column=column), stats, Rejects(path.name, rejects.append))
     rows = [row for batch in batches for row in zip(*batch, strict=True)]
     assert [number for number, _ in rows] == list(range(1, len(rows) + 1))
     assert (stats.lines, stats.bad_lines) == (len(rows) + len(rejects), len(rejects))
