@@ -57,7 +57,7 @@ _MIN_PER_DAY = 20
 _BAD_LINES_ALLOWED = 9
 _BAD_SHARE_ALLOWED = 0.01
 
-_FILE_SCHEMA = pa.schema(
+FILE_SCHEMA = pa.schema(
     [
         pa.field("file", pa.string(), nullable=False),
         pa.field("lines", pa.int64(), nullable=False),
@@ -68,7 +68,7 @@ _FILE_SCHEMA = pa.schema(
         pa.field("damage", pa.string()),
     ]
 )
-_MONTH_SCHEMA = pa.schema(
+MONTH_SCHEMA = pa.schema(
     [
         pa.field("month", pa.string(), nullable=False),
         pa.field("files", pa.list_(pa.string()), nullable=False),
@@ -378,16 +378,10 @@ def _mean(counts: Counts) -> float:
     return float(counts[_SUM]) / scored if scored else 0.0
 
 
-def write_lists(output: str, files: Sequence[tuple[str, FileStats]], reports: Sequence[MonthReport]) -> list[FileEntry]:
-    """Write the lists of files, given by label, and of months."""
-    return [
-        _write_rows(output, "files", _FILE_SCHEMA, (stats.row(label) for label, stats in files)),
-        _write_rows(output, "months", _MONTH_SCHEMA, (report.row() for report in reports)),
-    ]
-
-
-def _write_rows(output: str, name: str, schema: pa.Schema, rows: Iterable[dict[str, object]]) -> FileEntry:
-    with shards.write_shard(output, shards.shard_name(name, 0), schema) as written:
-        for row in rows:
-            written.writer.write(row)
+def write_list(output: str, noun: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> FileEntry:
+    """Write a list next to the links, such as `months-00000.parquet`."""
+    with shards.write_shard(output, shards.shard_name(noun, 0), schema) as written:
+        for batch in batches:
+            if batch.num_rows:
+                written.writer.write_batch(batch)
     return written.entry

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.format import plural
@@ -29,7 +29,7 @@ from pipelines.stages.scrape.reddit_api import connect, submissions_by_name
 from pipelines.stages.scrape.reports import GOOD_SCORE, FileStats, has_fresh_scores
 from pipelines.stages.scrape.sources import ReadContext, SourceFile, partition_file, read_stats
 
-_SCORE_SCHEMA = pa.schema(
+SCORE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("score", pa.int64()),
@@ -85,20 +85,11 @@ def _reddit() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Refreshed:
-    """The files after the scores were fetched, which replace the first reading, and the work files of scores."""
+    """What replaces the first reading after scores were fetched: counts and submissions; and the files of scores."""
 
-    files: list[SourceFile]
     stats: list[FileStats]
     bucket_files: list[str]
     score_files: list[str]
-
-    def write_scores(self, output: str) -> FileEntry:
-        """Write the fetched scores as one list, so that the score of a link can be explained."""
-        with shards.write_shard(output, shards.shard_name("scores", 0), _SCORE_SCHEMA) as scores:
-            for name in self.score_files:
-                for batch in shards.read_batches(storage.join(output, name)):
-                    scores.writer.write_batch(batch)
-        return scores.entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +97,6 @@ class ScoreRequest:
     """Some rows of a row group of a file's submissions that wait for their scores."""
 
     file: SourceFile
-    service: str
     row_group: int
     start: int
     rows: int
@@ -114,7 +104,7 @@ class ScoreRequest:
     @property
     def name(self) -> str:
         """The name of the task."""
-        return f"{self.file.key}-{self.service}-{self.row_group:06d}-{self.start:06d}"
+        return f"{self.file.key}-{self.row_group:06d}-{self.start:06d}"
 
     @property
     def scores_name(self) -> str:
@@ -130,44 +120,22 @@ def refresh_scores(
     A submission that the service does not know is dropped as `score_not_found`. Raises InputError if the fetched scores
     are no better, since an archive may have lost a month for good.
     """
-    service = context.service
-    own_months = [stats.days.by_month().keys() & {*months} for stats in read_stats(files, run.output)]
-    files = [
-        dataclasses.replace(file, unscored_months=tuple(sorted(own)))
+    service = context.config.refresh_scores or ""
+    own_months = [sorted(stats.days.by_month().keys() & {*months}) for stats in read_stats(files, run.output)]
+    scored = [
+        dataclasses.replace(file, unscored_months=tuple(own), scored_by=service) if own else file
         for file, own in zip(files, own_months, strict=True)
     ]
-    again = [file for file in files if file.unscored_months]
-    run.map(
-        partition_file, again, context, phase="read-again", work=True, unit="bytes", cost=lambda file: file.size_bytes
-    )
-    requests = [request for file in again for request in _score_requests(file, context)]
+    again = [file for file in scored if file.scored_by]
+    unscored = [file.unscored for file in again]
+    size = operator.attrgetter("size_bytes")
+    run.map(partition_file, unscored, context, phase="read-again", work=True, unit="bytes", cost=size)
+    requests = [request for file in again for request in _score_requests(file, run.output)]
     _note_estimate(run, requests, service, months)
-    run.map(
-        fetch_rows,
-        requests,
-        context,
-        phase="scores",
-        work=True,
-        unit="scores",
-        cost=lambda request: request.rows,
-        serial=True,
-    )
-    run.map(
-        apply_scores,
-        again,
-        context,
-        name=lambda file: f"{file.name}-{service}",
-        phase="filter-again",
-        work=True,
-        unit="submissions",
-    )
-    stats = [
-        FileStats.from_json(storage.read_bytes(storage.join(run.output, name)))
-        for name in (
-            _scored_name(file, service, "json") if file.unscored_months else file.work_file("stats.json")
-            for file in files
-        )
-    ]
+    rows = operator.attrgetter("rows")
+    run.map(fetch_rows, requests, context, phase="scores", work=True, unit="scores", cost=rows, serial=True)
+    run.map(apply_scores, again, context, phase="filter-again", work=True, unit="submissions")
+    stats = read_stats(scored, run.output)
     known, good = sum(stat.fetched for stat in stats), sum(stat.fetched_good for stat in stats)
     if has_fresh_scores(known, good) and not context.config.accept_fresh_scores:
         other = "praw" if service == "arctic-shift" else "arctic-shift"
@@ -175,27 +143,18 @@ def refresh_scores(
             f"the scores of {', '.join(months)} from {service} also look recorded at ingestion: {good:,} "
             f"of {known:,} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
         )
-    return Refreshed(
-        files=files,
-        stats=stats,
-        bucket_files=[
-            *(file.work_file("submissions.buckets") for file in files),
-            *(_scored_name(file, service, "buckets") for file in again),
-        ],
-        score_files=[request.scores_name for request in requests],
-    )
+    bucket_files = [file.work_file("submissions.buckets") for file in (*(file.unscored for file in scored), *again)]
+    return Refreshed(stats, bucket_files, [request.scores_name for request in requests])
 
 
-def _score_requests(file: SourceFile, context: ReadContext) -> Iterator[ScoreRequest]:
-    path = storage.join(context.output, file.work_file("pending.parquet"))
+def _score_requests(file: SourceFile, output: str) -> Iterator[ScoreRequest]:
+    path = storage.join(output, file.unscored.work_file("pending.parquet"))
     with shards.open_stream(path) as stream:
         metadata = shards.open_parquet(stream, path).metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     for group, rows in enumerate(sizes):
         for start in range(0, rows, ROWS_PER_TASK):
-            yield ScoreRequest(
-                file, context.service, row_group=group, start=start, rows=min(ROWS_PER_TASK, rows - start)
-            )
+            yield ScoreRequest(file, row_group=group, start=start, rows=min(ROWS_PER_TASK, rows - start))
 
 
 def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str, months: Sequence[str]) -> None:
@@ -210,34 +169,34 @@ def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str
 
 def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:
     """Fetch the scores of some submissions and write them; null if the service does not know one."""
-    output, size = context.output, batch_size(request.service)
+    output, size = context.output, batch_size(request.file.scored_by)
     rows = _pending_rows(request, output)
     ids = rows.column("id").to_pylist()
     scores: dict[str, int] = {}
     for start in range(0, len(ids), size):
         batch = ids[start : start + size]
-        scores |= fetch_scores(request.service, list(dict.fromkeys(batch)), context.config.api_url)
+        scores |= fetch_scores(request.file.scored_by, list(dict.fromkeys(batch)), context.config.api_url)
         progress.advance(len(batch))
     columns = [rows.column("id"), pa.array([scores.get(id) for id in ids], pa.int64()), rows.column("score")]
-    with shards.write_shard(output, request.scores_name, _SCORE_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCORE_SCHEMA))
+    with shards.write_shard(output, request.scores_name, SCORE_SCHEMA) as written:
+        written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCORE_SCHEMA))
     return TaskResult(files=(written.entry,))
 
 
 def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
     """Filter a file's submissions by the fetched scores, write the kept ones by bucket, and complete its counts."""
-    output, filter = context.output, context.filter
-    [stats] = read_stats([file], output)
+    output = context.output
+    [stats] = read_stats([file.unscored], output)
     column = SUBMISSION_SCHEMA.get_field_index("score")
-    buckets_name = _scored_name(file, context.service, "buckets")
+    buckets_name = file.work_file("submissions.buckets")
     with write_buckets(storage.join(output, buckets_name), SUBMISSION_SCHEMA) as written:
-        for request in _score_requests(file, context):
+        for request in _score_requests(file, output):
             rows = _pending_rows(request, output)
             batches = list(shards.read_batches(storage.join(output, request.scores_name), ["score"]))
             scores = pa.concat_arrays([batch.column("score") for batch in batches])
             known = rows.set_column(column, SUBMISSION_SCHEMA.field(column), pc.fill_null(scores, 0))
             known, values = known.filter(scores.is_valid()), scores.drop_null().to_numpy()
-            kept = known.filter(pa.array(reaches(values, filter.min_score)))
+            kept = known.filter(pa.array(reaches(values, context.filter.min_score)))
             stats.fetched += len(values)
             stats.fetched_good += int(reaches(values, GOOD_SCORE).sum())
             stats.kept += kept.num_rows
@@ -245,18 +204,12 @@ def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
             stats.dropped["score_not_found"] += scores.null_count
             written.writer.write(kept, batch_buckets(kept, context.config.shards))
             progress.advance(rows.num_rows)
-    entry = written.entry(buckets_name)
-    stats_name = _scored_name(file, context.service, "json")
-    return TaskResult(files=(entry, shards.write_file(output, stats_name, stats.to_json())))
-
-
-def _scored_name(file: SourceFile, service: str, suffix: str) -> str:
-    """Return the work file of submissions that were filtered by fetched scores, or of the counts after that."""
-    return f"{WORK}/scored-{file.key}-{service}.{suffix}"
+    stats_entry = shards.write_file(output, file.work_file("stats.json"), stats.to_json())
+    return TaskResult(files=(written.entry(buckets_name), stats_entry))
 
 
 def _pending_rows(request: ScoreRequest, output: str) -> pa.RecordBatch:
-    path = storage.join(output, request.file.work_file("pending.parquet"))
+    path = storage.join(output, request.file.unscored.work_file("pending.parquet"))
     batches = list(shards.read_batches(path, row_groups=[request.row_group]))
     rows = pa.Table.from_batches(batches, schema=SUBMISSION_SCHEMA).slice(request.start, request.rows)
     return rows.combine_chunks().to_batches()[0]

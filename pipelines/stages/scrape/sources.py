@@ -59,14 +59,21 @@ _BATCH_ROWS = 256
 class SourceFile:
     """One file to read; `label` names it in the results, which must not contain paths.
 
-    Submissions of its `unscored_months` (YYYY-MM) are kept apart, whatever their scores are. Work files are named by
-    the content of the file, not by its position, so that they stay valid when another file is added or repaired.
+    Submissions of its `unscored_months` (YYYY-MM) are kept apart, whatever their scores are; `scored_by` is the service
+    whose scores they get. Work files are named by the content of the file, not by its position, so that they stay valid
+    when another file is added or repaired.
     """
 
     label: str
     path: str
     fingerprint: str
     unscored_months: tuple[str, ...] = ()
+    scored_by: str = ""
+
+    @property
+    def unscored(self) -> SourceFile:
+        """The file before its submissions get scores."""
+        return dataclasses.replace(self, scored_by="")
 
     @property
     def shown(self) -> str:
@@ -75,10 +82,11 @@ class SourceFile:
 
     @property
     def key(self) -> str:
-        """A short name of the file's label and content, and of the unscored months."""
+        """A short name of the file's label and content, the unscored months, and the service."""
         key = hashlib.sha256(f"{self.label}\n{self.fingerprint}".encode()).hexdigest()[:16]
-        months = zlib.crc32(" ".join(self.unscored_months).encode())
-        return f"{key}-unscored-{months:08x}" if self.unscored_months else key
+        if self.unscored_months:
+            key += f"-unscored-{zlib.crc32(' '.join(self.unscored_months).encode()):08x}"
+        return f"{key}-{self.scored_by}" if self.scored_by else key
 
     @property
     def name(self) -> str:
@@ -219,11 +227,6 @@ class ReadContext:
     config: ScrapeConfig
     filter: SubmissionFilter
     output: str
-
-    @property
-    def service(self) -> str:
-        """The service that scores are fetched from, if any."""
-        return self.config.refresh_scores or ""
 
 
 def partition_file(file: SourceFile, context: ReadContext) -> TaskResult:

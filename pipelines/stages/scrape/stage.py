@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.engine.manifest import FileEntry, ShardEntry, check_file, has_manifest, read_entry
+from pipelines.engine.manifest import ShardEntry, check_file, has_manifest, read_entry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
@@ -19,14 +21,16 @@ from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import SubmissionFilter, make_filter, resolve_config, subreddit_names
 from pipelines.stages.scrape.merge import MergeContext, merge_bucket
 from pipelines.stages.scrape.reports import (
+    FILE_SCHEMA,
+    MONTH_SCHEMA,
     FileStats,
     MonthReport,
     known_months_version,
     make_month_reports,
     unusable_months,
-    write_lists,
+    write_list,
 )
-from pipelines.stages.scrape.scores import Refreshed, check_service, refresh_scores
+from pipelines.stages.scrape.scores import SCORE_SCHEMA, Refreshed, check_service, refresh_scores
 from pipelines.stages.scrape.sources import ReadContext, SourceFile, open_sources, partition_file, read_stats
 from pipelines.stages.scrape.submission import REJECT_SCHEMA
 
@@ -135,57 +139,56 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     )
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
-    labels = [file.label for file in files]
-    reports = make_month_reports(list(zip(labels, stats, strict=True)), config.source)
+    reports = make_month_reports([(file.label, stat) for file, stat in zip(files, stats, strict=True)], config.source)
     unusable = unusable_months(reports, filter)
     _check_months(run, config, unusable)
     bucket_files = [file.work_file("submissions.buckets") for file in files]
     refreshed: Refreshed | None = None
     if config.refresh_scores and unusable:
         refreshed = refresh_scores(run, files, [report.month for report in unusable], context)
-        files, stats, bucket_files = refreshed.files, refreshed.stats, refreshed.bucket_files
+        stats, bucket_files = refreshed.stats, refreshed.bucket_files
+    kept = sum(stat.kept for stat in stats)
     run.map(
         merge_bucket,
         range(config.shards),
         MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output),
         name="links-{:05d}".format,
         phase="merge",
-        total=sum(stat.kept for stat in stats),
+        total=kept,
         unit="submissions",
     )
 
-    def write_accounts() -> TaskResult:
+    def write_lists() -> TaskResult:
         """Write the lists, and return the funnel of the reading: records in and drops before the merge."""
-        dropped = sum((stat.dropped for stat in stats), Counter(bad_line=sum(stat.bad_lines for stat in stats)))
+        file_rows = [stat.row(file.label) for file, stat in zip(files, stats, strict=True)]
+        month_rows = [report.row() for report in reports]
+        lists = [
+            ("rejects", _read_all(run.output, [file.work_file("rejects.parquet") for file in files]), REJECT_SCHEMA),
+            ("files", [pa.RecordBatch.from_pylist(file_rows, FILE_SCHEMA)], FILE_SCHEMA),
+            ("months", [pa.RecordBatch.from_pylist(month_rows, MONTH_SCHEMA)], MONTH_SCHEMA),
+        ]
         counts = {
             "damaged_files": sum(bool(stat.damage) for stat in stats),
             "months_with_fresh_scores": len(unusable),
         }
-        entries = [_write_rejects(run.output, files)]
-        entries += write_lists(run.output, list(zip(labels, stats, strict=True)), reports)
         if refreshed is not None:
-            entries.append(refreshed.write_scores(run.output))
+            lists.append(("scores", _read_all(run.output, refreshed.score_files), SCORE_SCHEMA))
             counts["refreshed_scores"] = sum(stat.fetched for stat in stats)
-        kept = {"kept_submissions": sum(stat.kept for stat in stats)}
         return TaskResult(
             records_in=sum(stat.lines for stat in stats),
-            dropped=+dropped,
-            counts=kept | {name: count for name, count in counts.items() if count},
-            files=tuple(entries),
+            dropped=sum((stat.dropped for stat in stats), Counter(bad_line=sum(stat.bad_lines for stat in stats))),
+            counts={"kept_submissions": kept} | {name: count for name, count in counts.items() if count},
+            files=tuple(write_list(run.output, *content) for content in lists),
         )
 
-    run.once("lists", write_accounts)
+    run.once("lists", write_lists)
     if config.keep_partitions and config.needs_files:
         _keep_partitions(run, entries)
 
 
-def _write_rejects(output: str, files: Sequence[SourceFile]) -> FileEntry:
-    """Write the rejected lines of all files as one list, by file and line."""
-    with shards.write_shard(output, shards.shard_name("rejects", 0), REJECT_SCHEMA) as rejects:
-        for file in files:
-            for batch in shards.read_batches(storage.join(output, file.work_file("rejects.parquet"))):
-                rejects.writer.write_batch(batch)
-    return rejects.entry
+def _read_all(output: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for name in names:
+        yield from shards.read_batches(storage.join(output, name))
 
 
 def _discard_repaired(run: StageRun, files: Sequence[SourceFile]) -> None:
