@@ -102,12 +102,12 @@ def _responses() -> list[bytes]:
 
 def _search(data: bytes, folder: Path) -> None:
     """Read a page of Arctic Shift's answers, whose body is the input."""
-    from pipelines.stages.scrape.arctic_shift import ApiClient, Search, Window
+    from pipelines.stages.scrape.arctic_shift import ApiClient, Search
 
     server = _server()
     server.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + data
     client = ApiClient(server.url, sleep=lambda seconds: None)
-    for record in Search(client, {"subreddit": "a"}, Window(1400000000, 1500000000)).next_page().records:
+    for record in Search(client, {"subreddit": "a"}, 1400000000, 1500000000).next_page().records:
         json.dumps(record, ensure_ascii=False)
 
 

@@ -60,7 +60,7 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
 
         report = lint_dumps(config, **call)
         print_lint(report, shared.as_json)
-        return 1 if report.refused_files or report.refused_months else 0
+        return 1 if report["refused"] else 0
     from pipelines.stages.scrape.stage import scrape
 
     print_summary(scrape(config, **call), shared.as_json)

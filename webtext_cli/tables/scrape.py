@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import json
+from collections import Counter
 from typing import Any
 
 from pipelines.format import escape_unprintable, plural
-from pipelines.stages.scrape.explain import Explanation, FileSurvey, LinkInResult, LintReport
 from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
 from webtext_cli.console import print_table, say, say_wrapped
 
@@ -17,38 +16,40 @@ _MAX_CHARACTERS = 60
 _MAX_DIFFERENCES = 5
 
 
-def print_explanation(explanation: Explanation, as_json: bool) -> None:
+def print_explanation(explanation: dict[str, Any], as_json: bool) -> None:
     """Print the outcome of a URL, the verdict last, or one JSON object."""
     if as_json:
-        say(json.dumps(dataclasses.asdict(explanation), ensure_ascii=False))
+        say(json.dumps(explanation, ensure_ascii=False))
         return
-    say(f"url     {explanation.canonical_url}")
-    say(f"domain  {explanation.domain}{f', in {explanation.shard}' if explanation.shard else ''}")
-    say(f"rule    {f'dropped by {explanation.rule}, whoever submits it' if explanation.rule else 'none drops the URL'}")
-    if explanation.submissions:
+    say(f"url     {explanation['canonical_url']}")
+    shard, rule = explanation["shard"], explanation["rule"]
+    say(f"domain  {explanation['domain']}{f', in {shard}' if shard else ''}")
+    say(f"rule    {f'dropped by {rule}, whoever submits it' if rule else 'none drops the URL'}")
+    if explanation["submissions"]:
         _print_submissions(explanation)
-    for note in explanation.notes:
+    for note in explanation["notes"]:
         say_wrapped(f"note: {note}")
-    is_list = explanation.source == "urls"
-    for url, count in explanation.near.items():
+    is_list = explanation["source"] == "urls"
+    for url, count in explanation["near"].items():
         times = plural(count, "time" if is_list else "submission")
         say(f"near    {url} {'is listed' if is_list else 'has'} {times}")
-    if explanation.result is not None:
-        _print_result(explanation.result)
-    say_wrapped(explanation.verdict)
+    if explanation["result"] is not None:
+        _print_result(explanation["result"])
+    say_wrapped(explanation["verdict"])
 
 
-def _print_submissions(explanation: Explanation) -> None:
-    shown = explanation.submissions[:_MAX_SUBMISSIONS]
-    if explanation.source == "urls":
+def _print_submissions(explanation: dict[str, Any]) -> None:
+    shown = explanation["submissions"][:_MAX_SUBMISSIONS]
+    if explanation["source"] == "urls":
         rows = [[row["file"], f"{row['line']:,}", row["outcome"]] for row in shown]
         print_table(["file", "url no.", "outcome"], rows)
     else:
         headings = ["file", "line", "id", "subreddit", "date", "score", "outcome"]
         print_table(headings, [_submission_cells(row) for row in shown], narrow=True)
-    more = len(explanation.submissions) - len(shown)
+    more = len(explanation["submissions"]) - len(shown)
     if more:
-        counts = ", ".join(f"{name} {count:,}" for name, count in explanation.outcome_counts().items())
+        outcomes = Counter(row["outcome"] for row in explanation["submissions"])
+        counts = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.items())
         say_wrapped(f"and {more:,} more; all together: {counts}")
 
 
@@ -64,56 +65,50 @@ def _submission_cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _print_result(result: LinkInResult) -> None:
-    if result.link is None:
-        content = "does not contain this link"
-    else:
-        count = len(result.link["submission_ids"])
-        score = f", with score {result.link['score']:,} of {plural(count, 'submission')}" if count else ""
-        content = f"contains it in {result.shard}{score}"
-    differences = result.differences[:_MAX_DIFFERENCES]
-    if more := len(result.differences) - len(differences):
+def _print_result(result: dict[str, Any]) -> None:
+    content, link = "does not contain this link", result["link"]
+    if link is not None:
+        count = len(link["submission_ids"])
+        score = f", with score {link['score']:,} of {plural(count, 'submission')}" if count else ""
+        content = f"contains it in {result['shard']}{score}"
+    differences = result["differences"][:_MAX_DIFFERENCES]
+    if more := len(result["differences"]) - len(differences):
         differences.append(f"{more:,} more")
     but = f"; that result was built differently: {'; '.join(differences)}" if differences else ""
-    say_wrapped(f"{result.folder} {content}{but}")
+    say_wrapped(f"{result['folder']} {content}{but}")
 
 
-def print_lint(report: LintReport, as_json: bool) -> None:
+def print_lint(report: dict[str, Any], as_json: bool) -> None:
     """Print the months, the files with problems, and what a scrape would refuse, or one JSON object."""
     if as_json:
-        say(json.dumps(report.to_json(), ensure_ascii=False))
+        say(json.dumps(report, ensure_ascii=False))
         return
-    months = [month.row() for month in report.months]
+    months, files, refused = report["months"], report["files"], report["refused"]
     if months:
         headings = ["month", "submitted", "links", "days", "null", "mean", *SCORE_LABELS]
-        days = sum(len(month.days) for month in report.months)
-        print_table(headings, [*map(_month_cells, months), *_total_cells(months, days)], narrow=True)
+        print_table(headings, [*map(_month_cells, months), *_total_cells(months)], narrow=True)
         say("links, null: % of the submissions; 0 to 1000+: % of those with a score")
     for month in months:
         for problem in filter(None, (month["truncated"], month["problem"])):
             say_wrapped(f"{month['month']}: {problem}")
-    for file in report.files:
+    for file in files:
         _print_file(file)
-    lines = plural(sum(file.stats.lines for file in report.files), "line")
-    files = plural(len(report.files), "file")
-    refused = [
-        plural(len(items), noun)
-        for noun, items in (("month", report.refused_months), ("file", report.refused_files))
-        if items
-    ]
-    verdict = f"a scrape refuses {' and '.join(refused)}" if refused else "nothing that a scrape refuses"
-    say(f"{lines} of {files}, {plural(len(months), 'month')}: {verdict}")
+    refused_files = sum(file["problem"] in refused for file in files)
+    counts = [(len(refused) - refused_files, "month"), (refused_files, "file")]
+    named = " and ".join(plural(count, noun) for count, noun in counts if count)
+    verdict = f"a scrape refuses {named}" if refused else "nothing that a scrape refuses"
+    lines = plural(sum(file["lines"] for file in files), "line")
+    say(f"{lines} of {plural(len(files), 'file')}, {plural(len(months), 'month')}: {verdict}")
 
 
-def _print_file(survey: FileSurvey) -> None:
-    label, rejects = survey.file.label, survey.rejects
-    if problem := survey.stats.problem(label):
-        say_wrapped(problem)
-    if rejects.first:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in rejects.reasons.most_common())
-        text = escape_unprintable(rejects.first["text"])
+def _print_file(file: dict[str, Any]) -> None:
+    if file["problem"]:
+        say_wrapped(file["problem"])
+    if first := file["first_bad"]:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in file["bad_reasons"].items())
+        text = escape_unprintable(first["text"])
         text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
-        say_wrapped(f"{label}: bad lines: {reasons}; the first, line {rejects.first['line']:,}: {text}")
+        say_wrapped(f"{file['file']}: bad lines: {reasons}; the first, line {first['line']:,}: {text}")
 
 
 def _month_cells(row: dict[str, Any]) -> list[str]:
@@ -121,7 +116,7 @@ def _month_cells(row: dict[str, Any]) -> list[str]:
     return _cells(row, f"{days - row['empty_days']}/{days}")
 
 
-def _total_cells(months: list[dict[str, Any]], days: int) -> list[list[str]]:
+def _total_cells(months: list[dict[str, Any]]) -> list[list[str]]:
     """Return the row of all months together, if there are several."""
     if len(months) < 2:
         return []
@@ -129,6 +124,7 @@ def _total_cells(months: list[dict[str, Any]], days: int) -> list[list[str]]:
     total = {name: sum(row[name] for row in months) for name in counted}
     points = sum(row["mean_score"] * (row["submissions"] - row["without_score"]) for row in months)
     mean = points / max(1, total["submissions"] - total["without_score"])
+    days = sum(days_in_month(row["month"]) - row["empty_days"] for row in months)
     return [_cells({"month": "total", "mean_score": mean, **total}, f"{days:,}")]
 
 

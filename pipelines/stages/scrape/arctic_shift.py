@@ -50,7 +50,6 @@ _SCORES_SETTLE_S = 36 * 3600
 _FIRST_SUBMISSION_UTC = 1117584000  # 2005-06-01
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)+[a-z0-9-]+")
 
-_SEARCH = "/api/posts/search"
 # The fields that links are built from, of those that the API can return.
 _FIELDS = ("created_utc", "crosspost_parent", "id", "over_18", "score", "subreddit", "title", "url")
 # How many records to request, the largest first; `auto` returns 100 to 1,000 depending on the server's load. Smaller
@@ -177,7 +176,7 @@ def _hosts(config: ScrapeConfig) -> list[str]:
 
 def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> Iterator[ShardEntry]:
     """Yield the entry of the listing of each subreddit or host, which is requested unless it is stored."""
-    window = _fixed_window(run, config, filter)
+    start, end = _fixed_window(run, config, filter)
     client = ApiClient(config.api_url)
     targets = [(name, [{"subreddit": name}]) for name in subreddit_names(config)]
     targets += [(host, domain_queries(host)) for host in _hosts(config)]
@@ -188,7 +187,7 @@ def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter
             index: int = index, queries: list[dict[str, str]] = queries, stored: list[_StoredPages] = stored
         ) -> TaskResult:
             for query, pages in zip(queries, stored, strict=True):
-                pages.fetch_missing(Search(client, query, window))
+                pages.fetch_missing(Search(client, query, start, end))
             return write_listing(run.output, index, (line for pages in stored for line in pages.lines()))
 
         entry = run.once(f"listing-{target.lower()}", store, unit="submissions")
@@ -241,8 +240,8 @@ class _StoredPages:
         return SearchPage(value["submissions"], value["last"])
 
 
-def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> Window:
-    """Return the time window to request; its end is fixed when a run starts and stored with it."""
+def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> tuple[int, int]:
+    """Return the first second to request and the one after the last, which is fixed when a run starts."""
     start = _FIRST_SUBMISSION_UTC if filter.after is None else filter.after
 
     def fix_end() -> TaskResult:
@@ -260,15 +259,7 @@ def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter)
         date = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
         why = "" if config.accept_fresh_scores else "; the scores of the last 36 hours are not final yet"
         run.note(f"requesting submissions from Arctic Shift up to {date} UTC{why}")
-    return Window(start, end)
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """A time span: from `start` on, before `end`; seconds since 1970, UTC."""
-
-    start: int
-    end: int
+    return start, end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,13 +282,17 @@ def domain_queries(host: str) -> list[dict[str, str]]:
 
 
 class Search:
-    """One query in a time window, requested page by page; `resume_after` skips what was read before."""
+    """One query from `start` on, before `end` (seconds since 1970), requested page by page.
 
-    def __init__(self, client: ApiClient, query: Mapping[str, str], window: Window) -> None:
+    `resume_after` skips what was read before.
+    """
+
+    def __init__(self, client: ApiClient, query: Mapping[str, str], start: int, end: int) -> None:
         self._client = client
-        self._query = dict(query)
-        self._window = window
-        self._second = window.start
+        self._query = query
+        self._label = " ".join(query.values())
+        self._start, self._end = start, end
+        self._second = start
         self._known: dict[str, int] = {}
         self._limit_index = 0
         self._after_is_inclusive = False
@@ -321,7 +316,7 @@ class Search:
             self._limit_index = 0
             records, full = self._request()
             new = self._new_records(records)
-        passed_end = bool(records) and records[-1]["created_utc"] >= self._window.end
+        passed_end = bool(records) and records[-1]["created_utc"] >= self._end
         if not new and full and not passed_end:
             raise InputError(
                 f"{self._label}: the second {self._second} (UTC) has at least {len(records)} submissions, more than "
@@ -330,16 +325,15 @@ class Search:
         self.resume_after(new)
         return SearchPage(new, last=not new or passed_end)
 
-    @property
-    def _label(self) -> str:
-        return " ".join(self._query.values())
-
     def _request(self) -> tuple[list[Record], bool]:
         """Return the records from the last known second on, and whether there may be more."""
         while True:
             limit = _LIMITS[self._limit_index]
+            after = self._second if self._after_is_inclusive else self._second - 1
+            times = {"after": str(after), "before": str(self._end)}
+            options = {"sort": "asc", "limit": limit, "fields": ",".join(_FIELDS)}
             try:
-                response = self._client.records(_SEARCH, self._parameters(limit))
+                response = self._client.records("/api/posts/search", {**self._query, **times, **options})
             except SlowQueryError:
                 if self._limit_index + 1 == len(_LIMITS):
                     raise
@@ -352,14 +346,9 @@ class Search:
             self._after_is_inclusive |= bool(records) and records[0]["created_utc"] < self._second
             return records, len(records) >= (_MIN_OF_AUTO if limit == "auto" else int(limit))
 
-    def _parameters(self, limit: str) -> dict[str, str]:
-        after = self._second if self._after_is_inclusive else self._second - 1
-        times = {"after": str(after), "before": str(self._window.end)}
-        return {**self._query, **times, "sort": "asc", "limit": limit, "fields": ",".join(_FIELDS)}
-
     def _new_records(self, records: list[Record]) -> list[Record]:
         unique = {record["id"]: record for record in records if record["id"] not in self._known}
-        return [record for record in unique.values() if self._window.start <= record["created_utc"] < self._window.end]
+        return [record for record in unique.values() if self._start <= record["created_utc"] < self._end]
 
     def _make_record(self, fields: Record) -> Record:
         record = {name: fields[name] for name in _FIELDS if name in fields}

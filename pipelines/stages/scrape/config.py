@@ -12,7 +12,6 @@ TIMED_LISTINGS = ("top", "controversial", "search")
 # The sources that have scores, times and subreddits.
 _SUBMISSIONS = "source=dump|praw|arctic-shift"
 PROFILES = data_names("profiles")
-KARMA = ("max", "sum", "first")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,7 @@ class ScrapeConfig:
         None,
         "Score of a link that was submitted several times: the highest, the sum, or that of the first submission; by "
         "default that of the profile (sum in openwebtext2, max in the others).",
-        choices=KARMA,
+        choices=("max", "sum", "first"),
         only_with=_SUBMISSIONS,
     )
     after: str | None = option(

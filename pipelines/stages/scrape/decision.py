@@ -27,7 +27,6 @@ from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
 
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INT64_MIN = -(2**63)
 
 
@@ -43,8 +42,8 @@ class FilterResult(msgspec.Struct, frozen=True, gc=False):
 _dropped = functools.cache(FilterResult)
 
 
-def reaches(scores: Any, minimum: int | None) -> Any:
-    """Return whether a score, or each of an array, is at least the minimum, if there is one."""
+def reaches_minimum(scores: Any, minimum: int | None) -> Any:
+    """Return whether a score (or each of an array) is at least the minimum, if there is one: by default 3 karma."""
     return scores >= (_INT64_MIN if minimum is None else minimum)
 
 
@@ -86,7 +85,7 @@ class SubmissionFilter:
         score = submission.score
         if score is None:
             return "missing_score" if self.needs_score else None
-        return "low_score" if not reaches(score, self.min_score) else None
+        return "low_score" if not reaches_minimum(score, self.min_score) else None
 
     def apply_to_url(self, submission: Submission) -> FilterResult:
         """Return the link of a submission, or the first reason to drop its URL."""
@@ -160,9 +159,7 @@ def _parse_day(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
     try:
-        if not _DAY.fullmatch(text):
-            raise ValueError
-        return midnight_utc(dt.date.fromisoformat(text))
+        return midnight_utc(dt.datetime.strptime(text, "%Y-%m-%d").date())
     except ValueError:
         raise UsageError(f"{flag} {text} is not a day written YYYY-MM-DD") from None
 

@@ -25,11 +25,17 @@ from pipelines.format import plural
 from pipelines.progress import show_progress
 from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.decision import FilterResult, SubmissionFilter, make_filter, reaches, resolve_config
+from pipelines.stages.scrape.decision import (
+    FilterResult,
+    SubmissionFilter,
+    make_filter,
+    reaches_minimum,
+    resolve_config,
+)
 from pipelines.stages.scrape.merge import bucket_of_domain, distinct_by_url, link_scores, submission_batch
 from pipelines.stages.scrape.reports import FileStats, MonthReport, make_month_reports, month_of, unusable_months
 from pipelines.stages.scrape.sources import SourceFile, open_sources, read_file
-from pipelines.stages.scrape.stage import SCORE_INPUT, STAGE, rule_inputs, score_input
+from pipelines.stages.scrape.stage import SCORE_INPUT, STAGE, run_inputs
 from pipelines.stages.scrape.submission import Rejects, Submission
 
 _KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
@@ -57,27 +63,12 @@ class FileSurvey:
     matches: list[tuple[int, Submission]]
     near: Counter[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts and problems as JSON values."""
-        return {
-            "file": self.file.label,
-            "lines": self.stats.lines,
-            "bad_lines": self.stats.bad_lines,
-            "bad_reasons": dict(self.rejects.reasons.most_common()),
-            "first_bad": self.rejects.first,
-            "damaged_at": self.stats.damaged_at,
-            "damage": self.stats.damage or None,
-            "problem": self.stats.problem(self.file.label),
-        }
-
 
 def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
     """Read one file; a damaged one ends early, which its stats say."""
     survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
     for numbers, submissions in read_file(file, context.config, survey.stats, survey.rejects):
-        if context.url is None:
-            continue
-        for number, submission in zip(numbers, submissions, strict=True):
+        for number, submission in zip(numbers, submissions, strict=True) if context.url is not None else ():
             url = canonical_url(submission.url) if submission.url is not None else None
             if url == context.url:
                 survey.matches.append((number, submission))
@@ -108,99 +99,52 @@ def _survey_files(
         return [by_label[file.label] for file in files]
 
 
-@dataclasses.dataclass(frozen=True)
-class LintReport:
-    """The months and files of some dumps, and those that a scrape with these options would refuse, with the reason."""
-
-    months: list[MonthReport]
-    files: list[FileSurvey]
-    refused_files: list[str]
-    refused_months: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {
-            "months": [month.row() for month in self.months],
-            "files": [file.to_json() for file in self.files],
-            "refused": self.refused_files + self.refused_months,
-        }
-
-
-def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> LintReport:
+def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> dict[str, Any]:
     """Read dumps and check their months and files as a scrape would; URLs are not filtered.
 
-    `output` is only used to store standard input meanwhile. Raises UsageError for a source without months.
+    Returns JSON values: the rows of the `months`, the `files` with their bad lines and problems, and what a scrape with
+    these options would refuse, with the reason (`refused`). `output` is only used to store standard input meanwhile.
+    Raises UsageError for a source without months.
     """
     if config.source == "urls":
         raise UsageError("--lint checks the months of dumps; lists of URLs (--source urls) have none")
     filter = make_filter(config)
     surveys = _survey_files("lint", config, None, dumps, output, options)
     # A file without URLs is not a dump of submissions (perhaps of comments), so it says nothing about their months.
-    counted = [survey for survey in surveys if survey.stats.has_url or config.skip_damaged]
-    months = _month_reports(counted, config)
-    accepts_months = config.accept_fresh_scores or config.refresh_scores
-    unusable = [] if accepts_months else unusable_months(months, filter)
-    problems = [survey.stats.problem(survey.file.label) for survey in surveys]
-    return LintReport(
-        months,
-        surveys,
-        refused_files=[] if config.skip_damaged else [problem for problem in problems if problem],
-        refused_months=[f"{report.month}: {report.problem}" for report in unusable],
-    )
+    months = _month_reports([item for item in surveys if item.stats.has_url or config.skip_damaged], config)
+    files = [
+        {
+            "file": survey.file.label,
+            "lines": survey.stats.lines,
+            "bad_lines": survey.stats.bad_lines,
+            "bad_reasons": dict(survey.rejects.reasons.most_common()),
+            "first_bad": survey.rejects.first,
+            "damaged_at": survey.stats.damaged_at,
+            "damage": survey.stats.damage or None,
+            "problem": survey.stats.problem(survey.file.label),
+        }
+        for survey in surveys
+    ]
+    refused = [] if config.skip_damaged else [file["problem"] for file in files if file["problem"]]
+    if not (config.accept_fresh_scores or config.refresh_scores):
+        refused += [f"{report.month}: {report.problem}" for report in unusable_months(months, filter)]
+    return {"months": [month.row() for month in months], "files": files, "refused": refused}
 
 
 def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[MonthReport]:
     return make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
 
 
-@dataclasses.dataclass(frozen=True)
-class LinkInResult:
-    """A link in a finished result (None if it has none), and how that result differs from this call."""
-
-    folder: str
-    shard: str
-    link: dict[str, Any] | None
-    differences: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """The outcome of a URL in a scrape.
-
-    `rule` is what drops the URL whoever submits it; `shard` is None if the URL does not become a link. `submissions`
-    begins with those that make the link; their `outcome` is the reason of the drop in the funnel, or `kept`. `is_kept`
-    is None where it depends on scores that are not fetched yet. `near` has the number of submissions of each URL that
-    differs only in its scheme, `www.` or final slash.
-    """
-
-    url: str
-    canonical_url: str
-    domain: str
-    shard: str | None
-    rule: str | None
-    source: str
-    files: int
-    lines: int
-    is_kept: bool | None
-    score: int | None
-    verdict: str
-    notes: list[str]
-    submissions: list[dict[str, Any]]
-    near: dict[str, int]
-    result: LinkInResult | None
-
-    def outcome_counts(self) -> dict[str, int]:
-        """Return the number of submissions by outcome, those of the link first."""
-        counts = Counter(submission["outcome"] for submission in self.submissions)
-        first = {name: counts[name] for name in (_KEPT, _MERGED) if counts[name]}
-        return first | dict(counts.most_common())
-
-
-def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str, options: RunOptions) -> Explanation:
+def explain(
+    config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str, options: RunOptions
+) -> dict[str, Any]:
     """Find which rule keeps or drops a URL, and by which of the submissions in some dumps or lists of URLs.
 
-    A finished result in `output` is looked up too. Raises UsageError for a text that is not an http(s) URL and for a
-    source that is not made of files, InputError for files that contain no submissions.
+    A finished result in `output` is looked up too (`result`). Returns JSON values: `rule` is what drops the URL whoever
+    submits it; `shard` is None if the URL does not become a link; `is_kept` is None where it depends on scores that are
+    not fetched yet. `submissions` begins with those that make the link; their `outcome` is the reason of the drop in
+    the funnel, or `kept`. `near` has the number of submissions of each URL that differs only in its scheme, `www.` or
+    final slash. Raises UsageError for a text that is not an http(s) URL and for a source that is not made of files.
     """
     canonical = canonical_url(url)
     domain = None if canonical is None else registered_domain(canonical)
@@ -230,25 +174,25 @@ def explain(config: ScrapeConfig, url: str, *, dumps: Sequence[str], output: str
     lines = sum(survey.stats.lines for survey in surveys)
     verdict = f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
     near = sum((survey.near for survey in surveys), Counter[str]())
-    inputs = rule_inputs(filter) | {survey.file.label: survey.file.fingerprint for survey in surveys}
-    identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), inputs | score_input(config))
-    return Explanation(
-        url=url,
-        canonical_url=canonical,
-        domain=domain,
-        shard=None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
-        rule=filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
-        source=config.source,
-        files=len(surveys),
-        lines=lines,
-        is_kept=is_kept,
-        score=score,
-        verdict=_verdict(Counter(outcomes), score, config, filter) if matches else verdict,
-        notes=_notes(surveys, fresh, config),
-        submissions=[submissions[number] for number in dict.fromkeys([*members, *range(len(matches))])],
-        near=dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
-        result=_find_link(output, canonical, domain, identity),
-    )
+    rules, files = run_inputs(config, filter, [survey.file for survey in surveys])
+    identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), rules | files)
+    return {
+        "url": url,
+        "canonical_url": canonical,
+        "domain": domain,
+        "shard": None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
+        "rule": filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
+        "source": config.source,
+        "files": len(surveys),
+        "lines": lines,
+        "is_kept": is_kept,
+        "score": score,
+        "verdict": _verdict(Counter(outcomes), score, config, filter) if matches else verdict,
+        "notes": _notes(surveys, fresh, config),
+        "submissions": [submissions[number] for number in dict.fromkeys([*members, *range(len(matches))])],
+        "near": dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
+        "result": _find_link(output, canonical, domain, identity),
+    }
 
 
 def _judge(
@@ -286,7 +230,7 @@ def _merge(
     groups = distinct_by_url(rows)
     members = [passed[row] for row in groups.rows.tolist()]
     score = int(link_scores(rows, groups, filter.karma)[0])
-    is_link = reaches(score, filter.min_link_score)
+    is_link = reaches_minimum(score, filter.min_link_score)
     for number in members:
         outcomes[number] = _MERGED if is_link else "low_score"
     if not is_link:
@@ -329,15 +273,19 @@ def _notes(surveys: Sequence[FileSurvey], fresh: Mapping[str, str | None], confi
     ]
 
 
-def _find_link(folder: str, url: str, domain: str, identity: Identity) -> LinkInResult | None:
-    """Look up a canonical URL in a finished folder; None without one. `identity` is that of a scrape now."""
+def _find_link(folder: str, url: str, domain: str, identity: Identity) -> dict[str, Any] | None:
+    """Look up a canonical URL in a finished folder; None without one.
+
+    The link is None if it is not there; `differences` are those of the result from a scrape now, of this `identity`.
+    """
     if not has_manifest(folder) or (recorded := read_manifest(folder).identity).stage != identity.stage:
         return None
     shard = shards.shard_name("links", bucket_of_domain(domain, int(recorded.config["shards"])))
     batches = shards.read_batches(storage.join(folder, shard))
     links = (batch.filter(pc.equal(batch.column("url"), url)).to_pylist() for batch in batches)
     link = next((matches[0] for matches in links if matches), None)
-    return LinkInResult(folder, shard, link, recorded.with_current_options(ScrapeConfig).differences(identity))
+    differences = recorded.with_current_options(ScrapeConfig).differences(identity)
+    return {"folder": folder, "shard": shard, "link": link, "differences": differences}
 
 
 def _find_scores(folder: str, service: str, ids: Collection[str]) -> dict[str, int | None]:

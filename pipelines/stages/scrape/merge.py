@@ -1,9 +1,8 @@
 """The last phase: merges the submissions of each URL into one link, one task per bucket.
 
-Between reading and merging, submissions that make a link are rows of work files, in buckets by their domain.
-
-Rows stay Arrow columns from the work files to the shard: they are sorted by URL, grouped by URL, and aggregated. Only
-URLs that were submitted more than once need a finer order.
+Between reading and merging, submissions that make a link are rows of work files, in buckets by domain. They
+stay Arrow columns up to the shard: they are sorted by URL, grouped by URL, and aggregated. Only URLs that were
+submitted more than once need a finer order.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.records.schemas import LINK_SCHEMA
-from pipelines.stages.scrape.decision import FilterResult, reaches
+from pipelines.stages.scrape.decision import FilterResult, reaches_minimum
 from pipelines.stages.scrape.submission import Submission
 
 # `original_url` is null if it equals the canonical one.
@@ -114,8 +113,7 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
         for batch in _in_equal_batches(_all_links(bucket, context, dropped), context.links_per_batch):
             written.writer.write_batch(batch)
-    counted = {reason: count for reason, count in dropped.items() if count}
-    return TaskResult(records_out=written.writer.records, dropped=counted, files=(written.entry,))
+    return TaskResult(records_out=written.writer.records, dropped=+dropped, files=(written.entry,))
 
 
 def _all_links(bucket: int, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
@@ -158,7 +156,7 @@ def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -
     dropped["duplicate_submission"] += rows.num_rows - len(groups.rows)
     scores = link_scores(rows, groups, context.karma)
     over_18 = np.logical_or.reduceat(_numpy(rows.column("over_18"))[groups.rows], groups.starts)
-    kept = reaches(scores, context.min_score)
+    kept = reaches_minimum(scores, context.min_score)
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
     groups, scores, over_18 = groups.select(kept), scores[kept], over_18[kept]

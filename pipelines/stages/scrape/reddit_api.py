@@ -6,11 +6,11 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from pipelines import progress
 from pipelines.engine.manifest import ShardEntry
-from pipelines.engine.retry import Retries, RetryPolicy, describe_failure, requested_wait_s
+from pipelines.engine.retry import Result, Retries, RetryPolicy, describe_failure, requested_wait_s
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.stages.scrape.config import TIMED_LISTINGS, ScrapeConfig
@@ -34,8 +34,6 @@ _NEARLY_ALL = 900
 # PRAW itself makes three attempts in a row; these are rounds of those.
 _POLICY = RetryPolicy(attempts=5, longest_wait_s=3600.0)
 
-Result = TypeVar("Result")
-
 
 def check_options(config: ScrapeConfig) -> None:
     """Raise UsageError without a subreddit, and for options that exclude each other."""
@@ -47,12 +45,11 @@ def check_options(config: ScrapeConfig) -> None:
 
 def fetch_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
     """Yield the entry of the listing of each subreddit, which is requested unless it is stored."""
-    reddit = functools.cache(connect)
     options: dict[str, Any] = {"time_filter": config.time_filter, "query": config.query or "", "limit": config.limit}
     for index, subreddit in enumerate(subreddit_names(config)):
 
         def store(index: int = index, subreddit: str = subreddit) -> TaskResult:
-            return write_listing(run.output, index, listing_lines(reddit(), subreddit, config.listing, **options))
+            return write_listing(run.output, index, listing_lines(connect(), subreddit, config.listing, **options))
 
         entry = run.once(f"listing-{subreddit.lower()}", store, unit="submissions")
         count = int(entry.counts["listed_submissions"])
@@ -65,8 +62,12 @@ def fetch_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
         yield entry
 
 
+@functools.cache
 def connect() -> Any:
-    """Return a `praw.Reddit` with credentials from `praw.ini` or the environment; raise UsageError without them."""
+    """Return a `praw.Reddit` with credentials from `praw.ini` or the environment; raise UsageError without them.
+
+    It is kept, because it has the access token.
+    """
     import configparser
 
     import praw

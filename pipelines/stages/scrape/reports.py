@@ -116,17 +116,13 @@ class DayCounts:
         counts[:, _SUM] = np.bincount(rows, np.nan_to_num(np.clip(scores, -_MAX_SCORE, _MAX_SCORE)), len(days))
         counts[:, _SUBMISSIONS] = counts[:, _NO_SCORE:_SUM].sum(axis=1)
         for day, row in zip(days.tolist(), counts, strict=True):
-            self._add_day(day, row)
+            self._days[day] = row + self._days.get(day, 0)
         self._created_utc, self._scores, self._is_link = [], [], []
-
-    def _add_day(self, day: int, counts: Counts) -> None:
-        known = self._days.get(day)
-        self._days[day] = counts.copy() if known is None else known + counts
 
     def update(self, other: DayCounts) -> None:
         """Add the counts of another."""
         for day, counts in other.by_day().items():
-            self._add_day(day, counts)
+            self._days[day] = counts + self._days.get(day, 0)
 
     def by_day(self) -> dict[int, Counts]:
         """Return the counts of each day since 1970, in order."""
@@ -172,21 +168,16 @@ class FileStats:
 
     def implausibility(self, source: str) -> str:
         """Return why a file that could be read to its end is not what it seems; empty if nothing is wrong with it."""
-        too_many_bad = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
+        too_many = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         if source == "urls":
-            return f"{bad} cannot be read (more than 1%); is it a list of URLs?" if too_many_bad else ""
+            return f"{bad} cannot be read (more than 1%); is it a list of URLs?" if too_many else ""
         if not self.lines:
             return "contains no lines at all; is the download complete?"
-        if self.bad_lines == self.lines:
-            return (
-                f"none of its {self.lines:,} lines is a submission; is it a dump of Reddit submissions, one JSON "
-                "object per line? (A list of URLs needs --source urls)"
-            )
-        if too_many_bad:
+        if too_many or self.bad_lines == self.lines:
             return (
                 f"{bad} are not submissions (more than 1%); is it a dump of Reddit submissions, one JSON object per "
-                "line?"
+                "line? (A list of URLs needs --source urls)"
             )
         missing = "url" if not self.has_url else "score" if not self.has_score else None
         return f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?" if missing else ""
@@ -200,7 +191,7 @@ class FileStats:
             )
         return f"{path}: {self.damage}" if self.damage else None
 
-    def row(self, label: str) -> dict[str, object]:
+    def row(self, label: str) -> dict[str, Any]:
         """Return the row of the list of files."""
         return {
             "file": label,
@@ -307,11 +298,9 @@ def _score_problem(days: Mapping[int, Counts], known: Mapping[str, Any] | None) 
         return f"{evidence}; {known['what']}"
     if has_fresh_scores(scored, good) or (fresh_days and len(fresh_days) == len(days)):
         return f"{evidence}; in other months several in a hundred do"
-    if fresh_days:
-        return (
-            f"on {len(fresh_days)} of its days (first: {fresh_days[0]}) almost no submission has 3 points; {evidence}"
-        )
-    return None
+    if not fresh_days:
+        return None
+    return f"on {len(fresh_days)} of its days (first: {fresh_days[0]}) almost no submission has 3 points; {evidence}"
 
 
 def unusable_months(reports: Sequence[MonthReport], filter: SubmissionFilter) -> list[MonthReport]:
@@ -348,9 +337,8 @@ def month_of(created_utc: int) -> str:
 
 def month_span(month: str) -> tuple[int, int]:
     """Return the first second of a month `YYYY-MM` and of the next month, since 1970, UTC."""
-    start = np.datetime64(month, "M")
-    first, end = (int(bound.astype("datetime64[s]").astype(np.int64)) for bound in (start, start + 1))
-    return first, end
+    start = int(dt.datetime.fromisoformat(f"{month}-01T00:00:00Z").timestamp())
+    return start, start + days_in_month(month) * _DAY_S
 
 
 def days_in_month(month: str) -> int:

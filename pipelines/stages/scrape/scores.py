@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,7 @@ from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
 from pipelines.stages.scrape.arctic_shift import ApiClient, archived_records
-from pipelines.stages.scrape.decision import reaches
+from pipelines.stages.scrape.decision import reaches_minimum
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets
 from pipelines.stages.scrape.reddit_api import connect, submissions_by_name
 from pipelines.stages.scrape.reports import GOOD_SCORE, FileStats, has_fresh_scores
@@ -37,25 +36,13 @@ SCORE_SCHEMA = pa.schema(
     ]
 )
 # The maximum number of ids per request.
-_BATCH_SIZES = {"praw": 100, "arctic-shift": 500}
+BATCH_SIZES = {"praw": 100, "arctic-shift": 500}
+# Kept between calls: a client knows when its next request is allowed.
+_client = functools.lru_cache(maxsize=8)(ApiClient)
 # What the services allow, for the estimate: about two requests per second, a hundred per minute.
 _REQUESTS_PER_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
 # The rows that a task requests, which a killed run requests again: whole requests of either service.
 ROWS_PER_TASK = 5000
-
-
-def batch_size(service: str) -> int:
-    """Return how many ids `fetch_scores` accepts per call, which is one request."""
-    return _BATCH_SIZES[service]
-
-
-def check_service(service: str) -> None:
-    """Raise UsageError if a service needs credentials that are missing; sends no request.
-
-    For the start of a run, because scores are fetched only after hours of reading.
-    """
-    if service == "praw":
-        _reddit()
 
 
 def fetch_scores(service: str, ids: list[str], api_url: str) -> dict[str, int]:
@@ -65,22 +52,11 @@ def fetch_scores(service: str, ids: list[str], api_url: str) -> dict[str, int]:
     do. Raises UsageError for missing credentials, InputError if the service refuses or does not respond.
     """
     if service == "praw":
-        records = submissions_by_name(_reddit(), [f"t3_{id}" for id in ids])
+        records = submissions_by_name(connect(), [f"t3_{id}" for id in ids])
     else:
         records = archived_records(_client(api_url), ids)
     scores = {record.get("id"): record.get("score") for record in records}
     return {id: score for id in ids if isinstance(score := scores.get(id), int)}
-
-
-# Kept between calls: a client knows when its next request is allowed; PRAW also has the access token.
-@functools.lru_cache(maxsize=8)
-def _client(api_url: str) -> ApiClient:
-    return ApiClient(api_url)
-
-
-@functools.lru_cache(maxsize=1)
-def _reddit() -> Any:
-    return connect()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +135,7 @@ def _score_requests(file: SourceFile, output: str) -> Iterator[ScoreRequest]:
 
 def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str, months: Sequence[str]) -> None:
     rows = sum(request.rows for request in requests)
-    count = sum(-(-request.rows // batch_size(service)) for request in requests)
+    count = sum(-(-request.rows // BATCH_SIZES[service]) for request in requests)
     minutes = count / _REQUESTS_PER_SECOND[service] / 60
     run.note(
         f"scores of {', '.join(months)}: re-fetching {plural(rows, 'submission')} in {plural(count, 'request')}, "
@@ -169,7 +145,7 @@ def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str
 
 def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:
     """Fetch the scores of some submissions and write them; null if the service does not know one."""
-    output, size = context.output, batch_size(request.file.scored_by)
+    output, size = context.output, BATCH_SIZES[request.file.scored_by]
     rows = _pending_rows(request, output)
     ids = rows.column("id").to_pylist()
     scores: dict[str, int] = {}
@@ -196,9 +172,9 @@ def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
             scores = pa.concat_arrays([batch.column("score") for batch in batches])
             known = rows.set_column(column, SUBMISSION_SCHEMA.field(column), pc.fill_null(scores, 0))
             known, values = known.filter(scores.is_valid()), scores.drop_null().to_numpy()
-            kept = known.filter(pa.array(reaches(values, context.filter.min_score)))
+            kept = known.filter(pa.array(reaches_minimum(values, context.filter.min_score)))
             stats.fetched += len(values)
-            stats.fetched_good += int(reaches(values, GOOD_SCORE).sum())
+            stats.fetched_good += int(reaches_minimum(values, GOOD_SCORE).sum())
             stats.kept += kept.num_rows
             stats.dropped["low_score"] += known.num_rows - kept.num_rows
             stats.dropped["score_not_found"] += scores.null_count

@@ -46,7 +46,6 @@ from pipelines.stages.scrape.reports import FileStats, month_span
 from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submission, read_submissions
 from pipelines.storage.compression import COMPRESSION_MAGIC, SUFFIXES, open_decompressed, strip_compression
 
-_STANDARD_INPUT = "-"
 _SPOOL_FILE = "stdin.ndjson.zst"
 _CHUNK_BYTES = 1 << 20
 # A task's name is part of a file's name, which may have 255 bytes.
@@ -119,14 +118,14 @@ def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Ite
         )
     with contextlib.ExitStack() as stack:
         paths = list(dumps)
-        if _STANDARD_INPUT in paths:
+        if "-" in paths:
             folder = output.rstrip("/") + "-stdin"
             spool = storage.join(folder, _SPOOL_FILE)
             stack.enter_context(folder_lock(folder))
             storage.remove_temporaries(folder)
             stack.callback(storage.remove, folder)
             _spool(sys.stdin.buffer, spool)
-            paths = [spool if path == _STANDARD_INPUT else path for path in paths]
+            paths = [spool if path == "-" else path for path in paths]
         files = find_files(paths, config.source)
         column = config.url_column
         if column != DEFAULT_COLUMN and all(strip_compression(file.path).endswith(PLAIN_SUFFIX) for file in files):
@@ -159,8 +158,7 @@ def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
     A file that is named is used whatever its name; of a folder or glob only files that look like a dump (or like a list
     of URLs). Raises InputError for a path without files.
     """
-    matches, noun = (_is_url_list, "list of URLs") if source == "urls" else (_is_dump, "file of submissions")
-    unique = dict.fromkeys(file for path in paths for file in _expand(path, matches, noun))
+    unique = dict.fromkeys(file for path in paths for file in _expand(path, source))
     named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in unique)
     seen = Counter[str]()
     files = []
@@ -170,7 +168,8 @@ def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
     return files
 
 
-def _expand(path: str, matches: Callable[[str], bool], noun: str) -> list[str]:
+def _expand(path: str, source: str) -> list[str]:
+    noun = "list of URLs" if source == "urls" else "file of submissions"
     if storage.exists(path) and not storage.is_folder(path):
         return [path]
     if storage.is_glob(path):
@@ -179,7 +178,7 @@ def _expand(path: str, matches: Callable[[str], bool], noun: str) -> list[str]:
         candidates, problem = _outside_stage_folders(storage.walk_files(path)), f"contains no {noun}"
     else:
         raise InputError(f"{path}: no such file or folder")
-    files = [file for file in without_logs(candidates) if matches(file) and storage.is_file(file)]
+    files = [file for file in without_logs(candidates) if _is_input(file, source) and storage.is_file(file)]
     if not files:
         raise InputError(f"{path}: {problem}")
     return files
@@ -193,17 +192,18 @@ def _outside_stage_folders(paths: list[str]) -> list[str]:
     return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in stage_folders)]
 
 
-def _is_dump(path: str) -> bool:
+def _is_input(path: str, source: str) -> bool:
+    """Return whether a file of a folder looks like a list of URLs, or like a dump."""
     name = storage.basename(path)
+    content_name = strip_compression(name)
+    if name.startswith("."):
+        return False
+    if source == "urls":
+        return content_name.endswith(URL_LIST_SUFFIXES)
     # Dumps of comments are next to those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
-    if name.startswith((".", "RC_")) or strip_compression(name).endswith("_comments"):
+    if name.startswith("RC_") or content_name.endswith("_comments"):
         return False
     return name.endswith((*SUFFIXES, *JSON_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
-
-
-def _is_url_list(path: str) -> bool:
-    name = storage.basename(path)
-    return not name.startswith(".") and strip_compression(name).endswith(URL_LIST_SUFFIXES)
 
 
 def write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResult:
@@ -281,6 +281,7 @@ class _RowBuffer:
         return len(rows)
 
     def flush(self) -> None:
+        """Write the rows."""
         if self._rows:
             self._write(submission_batch(self._rows))
             self._rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from pipelines.stages.scrape.reports import (
     unusable_months,
     write_list,
 )
-from pipelines.stages.scrape.scores import SCORE_SCHEMA, Refreshed, check_service, refresh_scores
+from pipelines.stages.scrape.scores import SCORE_SCHEMA, Refreshed, refresh_scores
 from pipelines.stages.scrape.sources import ReadContext, SourceFile, open_sources, partition_file, read_stats
 from pipelines.stages.scrape.submission import REJECT_SCHEMA
 
@@ -56,33 +57,27 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     recorded too early. Paper, section 2.1.
     """
     config = resolve_config(config)
-    if config.refresh_scores and (options.overwrite or not has_manifest(output)):
-        check_service(config.refresh_scores)
+    if config.refresh_scores == "praw" and (options.overwrite or not has_manifest(output)):
+        reddit_api.connect()  # raises UsageError without credentials: now, not after hours of reading
     filter = make_filter(config)
-    if config.needs_files:
-        with open_sources(config, dumps, output) as files:
-            return _scrape(config, filter, files=files, output=output, options=options)
-    if dumps:
-        raise UsageError(f"--source {config.source} reads an API and takes no files; omit them")
-    for name in subreddit_names(config):
-        if not _SUBREDDIT.fullmatch(name):
-            raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
-    (reddit_api if config.source == "praw" else arctic_shift).check_options(config)
-    return _scrape(config, filter, files=[], output=output, options=options)
-
-
-def _scrape(
-    config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile], output: str, options: RunOptions
-) -> Summary:
-    with stage_run(
-        STAGE,
-        config,
-        inputs=rule_inputs(filter),
-        output=output,
-        options=options,
-        shard_inputs={file.label: file.fingerprint for file in files} | score_input(config),
-        global_phases=_GLOBAL_PHASES,
-    ) as run:
+    with contextlib.ExitStack() as stack:
+        if config.needs_files:
+            files = stack.enter_context(open_sources(config, dumps, output))
+        else:
+            files = []
+            _check_api_options(config, dumps)
+        rules, shard_inputs = run_inputs(config, filter, files)
+        run = stack.enter_context(
+            stage_run(
+                STAGE,
+                config,
+                inputs=rules,
+                output=output,
+                options=options,
+                shard_inputs=shard_inputs,
+                global_phases=_GLOBAL_PHASES,
+            )
+        )
         was_finished = run.finished
         if not was_finished:
             _write_links(run, config, filter, files or _fetch_listings(run, config, filter))
@@ -95,19 +90,31 @@ def _scrape(
         return summary
 
 
-def rule_inputs(filter: SubmissionFilter) -> dict[str, str]:
-    """Return the fingerprints of the rules, which are data and not options, but also decide the result."""
-    return {
+def _check_api_options(config: ScrapeConfig, dumps: Sequence[str]) -> None:
+    """Raise UsageError for files although the source is an API, and for options that it cannot use."""
+    if dumps:
+        raise UsageError(f"--source {config.source} reads an API and takes no files; omit them")
+    for name in subreddit_names(config):
+        if not _SUBREDDIT.fullmatch(name):
+            raise UsageError(f"--subreddit {name}: is not the name of a subreddit, such as python")
+    (reddit_api if config.source == "praw" else arctic_shift).check_options(config)
+
+
+def run_inputs(
+    config: ScrapeConfig, filter: SubmissionFilter, files: Sequence[SourceFile]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the fingerprints of the rules, which are data and not options but decide the result, and of the files.
+
+    A service of scores counts as a file: what was read without it stays valid.
+    """
+    rules = {
         "months with scores at ingestion": known_months_version(),
         f"profile {filter.profile.name}": filter.profile.fingerprint,
         "canonical URLs": f"rules-{CANONICAL_RULES}",
         "public suffixes": public_suffix_version(),
     }
-
-
-def score_input(config: ScrapeConfig) -> dict[str, str]:
-    """Return where scores are re-fetched: part of the result, but not of what was read without it."""
-    return {SCORE_INPUT: config.refresh_scores} if config.refresh_scores else {}
+    scores = {SCORE_INPUT: config.refresh_scores} if config.refresh_scores else {}
+    return rules, {file.label: file.fingerprint for file in files} | scores
 
 
 def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> list[SourceFile]:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import praw.config
 import pytest
 
-from pipelines.stages.scrape import arctic_shift, scores
+from pipelines.stages.scrape import arctic_shift, reddit_api, scores
 
 Post = dict[str, Any]
 
@@ -243,4 +243,4 @@ def reset_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arctic_shift, "REQUEST_DELAY_S", 0.0)
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)
     scores._client.cache_clear()
-    scores._reddit.cache_clear()
+    reddit_api.connect.cache_clear()

@@ -240,7 +240,7 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
     ("records", "message"),
     [
         ([], "RS_2017-11.json: contains no lines at all"),
-        (["oops", "oops"], "RS_2017-11.json: none of its 2 lines is a submission"),
+        (["oops", "oops"], "RS_2017-11.json: 2 of its 2 lines are not submissions"),
         ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
         (
             [_record("a", score=None), _record("b", score=None)],

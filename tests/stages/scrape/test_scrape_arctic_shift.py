@@ -17,11 +17,11 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.progress import Silent
 from pipelines.stages.scrape import arctic_shift, scores
-from pipelines.stages.scrape.arctic_shift import ApiClient, Search, Window, domain_queries
+from pipelines.stages.scrape.arctic_shift import ApiClient, Search, domain_queries
 from pipelines.storage.compression import open_decompressed
 
 _START = 1509494400  # 2017-11-01, the second of post(0, ...)
-_WINDOW = Window(_START, _START + 100_000)
+_WINDOW = (_START, _START + 100_000)
 
 
 class _Notes(Silent):
@@ -53,7 +53,7 @@ def _posts(seconds: list[int], **fields: Any) -> list[Post]:
 
 def _search_all(api: ArcticShift, query: dict[str, str] | None = None) -> list[str]:
     """Return the ids of all pages, each checked to begin where the previous one ended."""
-    search = Search(ApiClient(api.address, sleep=lambda _: None), query or {"subreddit": "python"}, _WINDOW)
+    search = Search(ApiClient(api.address, sleep=lambda _: None), query or {"subreddit": "python"}, *_WINDOW)
     posts: list[Post] = []
     while True:
         page = search.next_page()
@@ -166,7 +166,7 @@ def test_self_posts_are_recognized_by_their_thread(api: ArcticShift) -> None:
         post(5, "https://old.reddit.com/comments/60005"),
         post(6, None),  # type: ignore[arg-type]
     ]
-    search = Search(ApiClient(api.address), {"subreddit": "python"}, _WINDOW)
+    search = Search(ApiClient(api.address), {"subreddit": "python"}, *_WINDOW)
     is_self = {record["id"]: record["is_self"] for record in search.next_page().records}
     assert [id for id, it_is in is_self.items() if it_is] == ["60001", "60003", "60005"]
 

@@ -22,7 +22,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.stages.scrape import arctic_shift, scores
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.explain import Explanation, explain
+from pipelines.stages.scrape.explain import explain
 from pipelines.stages.scrape.stage import scrape
 from pipelines.storage import compression
 
@@ -95,7 +95,7 @@ def _links(output: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _explain(config: ScrapeConfig, url: str, dumps: list[str], output: Path, **options: Any) -> Explanation:
+def _explain(config: ScrapeConfig, url: str, dumps: list[str], output: Path, **options: Any) -> dict[str, Any]:
     return explain(config, url, dumps=dumps, output=str(output), options=RunOptions(**options))
 
 
@@ -130,18 +130,18 @@ def test_explanations_of_all_urls_match_the_scrape(tmp_path: Path, number: int) 
     outcomes: Counter[str] = Counter()
     for url in sorted(urls):
         found = _explain(config, url, dumps, tmp_path / "out")
-        assert found.canonical_url == url
-        assert found.is_kept is (url in links), found.verdict
-        outcomes.update(each["outcome"] for each in found.submissions)
-        assert found.result is not None
-        assert found.result.differences == []
-        assert found.result.link == links.get(url)
+        assert found["canonical_url"] == url
+        assert found["is_kept"] is (url in links), found["verdict"]
+        outcomes.update(each["outcome"] for each in found["submissions"])
+        assert found["result"] is not None
+        assert found["result"]["differences"] == []
+        assert found["result"]["link"] == links.get(url)
         if url in links:
-            ids = [each["id"] for each in found.submissions if each["outcome"] in ("kept", "merged_into_link")]
-            assert (found.score, ids) == (links[url]["score"], links[url]["submission_ids"])
-            assert found.verdict.startswith(f"kept: link with score {found.score} (")
+            ids = [each["id"] for each in found["submissions"] if each["outcome"] in ("kept", "merged_into_link")]
+            assert (found["score"], ids) == (links[url]["score"], links[url]["submission_ids"])
+            assert found["verdict"].startswith(f"kept: link with score {found['score']} (")
         else:
-            assert found.verdict.startswith("dropped: ")
+            assert found["verdict"].startswith("dropped: ")
     # The explanations of all URLs add up to the funnel, but for the submissions that have no canonical URL.
     assert outcomes.pop("kept") == summary.records_out
     assert outcomes <= Counter(summary.dropped)
@@ -165,7 +165,7 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def verdict(url: str, **fields: Any) -> str:
-        return _explain(ScrapeConfig(**fields), url, dumps, out).verdict
+        return _explain(ScrapeConfig(**fields), url, dumps, out)["verdict"]
 
     assert verdict(page) == "dropped: low_score"
     assert verdict(page, min_score=2) == "kept: link with score 2 (1 submission)"
@@ -175,8 +175,8 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
     assert verdict("http://self.example/") == "dropped: self_post"
     assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
-    assert (imgur.rule, imgur.domain, imgur.shard, imgur.result) == ("media_host", "imgur.com", None, None)
-    (only,) = imgur.submissions
+    assert (imgur["rule"], imgur["domain"], imgur["shard"], imgur["result"]) == ("media_host", "imgur.com", None, None)
+    (only,) = imgur["submissions"]
     assert (only["file"], only["line"], only["id"], only["score"], only["outcome"]) == (
         "RS_2017-01",
         3,
@@ -184,7 +184,7 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
         1,
         "low_score",
     )
-    assert json.loads(json.dumps(dataclasses.asdict(imgur)))["submissions"][0]["outcome"] == "low_score"
+    assert json.loads(json.dumps(imgur))["submissions"][0]["outcome"] == "low_score"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RS_2017-01"]
 
 
@@ -194,18 +194,18 @@ def test_differences_of_a_finished_result_are_shown(tmp_path: Path) -> None:
     out = tmp_path / "out"
     scrape(ScrapeConfig(shards=3, min_score=5), dumps=[one], output=str(out), options=RunOptions())
     found = _explain(ScrapeConfig(), "http://a.com/4", [one, two], out)
-    assert found.is_kept
-    assert found.result is not None
-    assert found.result.link is None
-    assert found.result.differences == [
+    assert found["is_kept"]
+    assert found["result"] is not None
+    assert found["result"]["link"] is None
+    assert found["result"]["differences"] == [
         "min_score was 5, is now 3",
         "shards was 3, is now 64",
         "its input 'RS_2017-02' is new",
     ]
     found = _explain(ScrapeConfig(shards=3, min_score=5), "http://a.com/8", [one], out)
-    assert found.result is not None
-    assert found.result.link is not None
-    assert (found.result.link["score"], found.result.differences) == (8, [])
+    assert found["result"] is not None
+    assert found["result"]["link"] is not None
+    assert (found["result"]["link"]["score"], found["result"]["differences"]) == (8, [])
 
 
 def test_similar_urls_are_counted(tmp_path: Path) -> None:
@@ -224,13 +224,13 @@ def test_similar_urls_are_counted(tmp_path: Path) -> None:
     other = _dump(tmp_path / "RS_2017-02", [{"id": "z", "url": "http://hpb.com/heroes", "score": 5}])
     near = {"http://hpb.com/heroes/": 3, "http://hpb.com/heroes": 1, "https://hpb.com/heroes": 1}
     found = _explain(ScrapeConfig(), "https://www.hpb.com/heroes/", [dump, other], tmp_path / "out")
-    assert (found.submissions, found.near, list(found.near)) == ([], near, list(near))
-    assert found.verdict == "no submission of it in 7 lines of 2 files"
+    assert (found["submissions"], found["near"], list(found["near"])) == ([], near, list(near))
+    assert found["verdict"] == "no submission of it in 7 lines of 2 files"
     found = _explain(ScrapeConfig(), "http://hpb.com/heroes/", [dump, other], tmp_path / "out")
-    assert (len(found.submissions), found.near) == (3, dict.fromkeys(list(near)[1:], 1))
+    assert (len(found["submissions"]), found["near"]) == (3, dict.fromkeys(list(near)[1:], 1))
     (tmp_path / "urls.txt").write_text("\n".join(urls))
     found = _explain(ScrapeConfig(source="urls"), "http://hpb.com/heroes", [str(tmp_path / "urls.txt")], tmp_path / "o")
-    assert found.near == {"http://hpb.com/heroes/": 3, "https://hpb.com/heroes": 1}
+    assert found["near"] == {"http://hpb.com/heroes/": 3, "https://hpb.com/heroes": 1}
 
 
 def test_fresh_months_and_damaged_files_are_mentioned(tmp_path: Path) -> None:
@@ -240,24 +240,26 @@ def test_fresh_months_and_damaged_files_are_mentioned(tmp_path: Path) -> None:
     out = tmp_path / "out"
     config = ScrapeConfig(profile="none")
     found = _explain(config, "http://a.com/8", [dump], out)
-    assert found.verdict == "dropped: low_score"
-    (note,) = found.notes
+    assert found["verdict"] == "dropped: low_score"
+    (note,) = found["notes"]
     assert note.startswith("the scores of 2023-09 look recorded at ingestion: 0.0% of 1,200 submissions have 3 points")
     assert note.endswith("scrape refuses the month without --refresh-scores or --accept-fresh-scores")
     config = dataclasses.replace(config, refresh_scores="arctic-shift")
     found = _explain(config, "http://a.com/8", [dump], out)
-    assert (found.is_kept, found.verdict) == (
+    assert (found["is_kept"], found["verdict"]) == (
         None,
         "open: depends on 1 submission after --refresh-scores arctic-shift fetched the score",
     )
-    assert [each["outcome"] for each in found.submissions] == ["score_to_fetch"]
+    assert [each["outcome"] for each in found["submissions"]] == ["score_to_fetch"]
     found = _explain(config, "http://a.com/7", [dump], out)
-    assert found.verdict.startswith("kept: link with score 5 (1 submission); and 1 submission after --refresh-scores")
+    assert found["verdict"].startswith(
+        "kept: link with score 5 (1 submission); and 1 submission after --refresh-scores"
+    )
     data = zstandard.compress((tmp_path / "RS_2023-09").read_bytes())
     (tmp_path / "cut.zst").write_bytes(data[: len(data) // 2])
     found = _explain(ScrapeConfig(), "http://nowhere.com/", [str(tmp_path / "cut.zst")], out)
-    assert "cut.zst: is truncated or corrupt near compressed byte" in found.notes[0]
-    assert found.notes[0].endswith("scrape needs --skip-damaged to use the rest")
+    assert "cut.zst: is truncated or corrupt near compressed byte" in found["notes"][0]
+    assert found["notes"][0].endswith("scrape needs --skip-damaged to use the rest")
 
 
 @pytest.mark.parametrize("karma", ["max", "sum"])
@@ -279,15 +281,15 @@ def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pyt
     outcomes: Counter[str] = Counter()
     for url in sorted({post["url"] for post in posts}):
         found = _explain(config, url, [dump], tmp_path / "out")
-        assert (found.is_kept, found.score) == ((True, links[url]["score"]) if url in links else (False, None))
-        assert found.result is not None
-        assert (found.result.link, found.result.differences) == (links.get(url), [])
-        outcomes.update(each["outcome"] for each in found.submissions)
+        assert (found["is_kept"], found["score"]) == ((True, links[url]["score"]) if url in links else (False, None))
+        assert found["result"] is not None
+        assert (found["result"]["link"], found["result"]["differences"]) == (links.get(url), [])
+        outcomes.update(each["outcome"] for each in found["submissions"])
     assert outcomes.pop("kept") == summary.records_out
     assert outcomes == Counter(summary.dropped)
     assert outcomes["score_not_found"] > 5
     found = _explain(config, posts[1]["url"], [dump], tmp_path / "elsewhere")
-    assert {each["outcome"] for each in found.submissions} == {"score_to_fetch"}
+    assert {each["outcome"] for each in found["submissions"]} == {"score_to_fetch"}
 
 
 def test_lists_of_urls(tmp_path: Path) -> None:
@@ -295,13 +297,13 @@ def test_lists_of_urls(tmp_path: Path) -> None:
     config = ScrapeConfig(source="urls")
     dumps = [str(tmp_path / "urls.txt")]
     found = _explain(config, "http://a.com/", dumps, tmp_path / "out")
-    assert found.verdict == "kept: link without a score, listed 2 times"
-    assert [(each["line"], each["outcome"]) for each in found.submissions] == [(1, "kept"), (3, "merged_into_link")]
+    assert found["verdict"] == "kept: link without a score, listed 2 times"
+    assert [(each["line"], each["outcome"]) for each in found["submissions"]] == [(1, "kept"), (3, "merged_into_link")]
     assert _explain(config, "http://a.com/", dumps, tmp_path / "out", executor=LocalExecutor(2)) == found
     found = _explain(config, "http://b.com", dumps, tmp_path / "out")
-    assert (found.verdict, found.lines) == ("kept: link without a score", 5)
+    assert (found["verdict"], found["lines"]) == ("kept: link without a score", 5)
     found = _explain(config, "http://youtu.be/1", dumps, tmp_path / "out")
-    assert (found.verdict, found.rule) == ("dropped: media_host", "media_host")
+    assert (found["verdict"], found["rule"]) == ("dropped: media_host", "media_host")
 
 
 def test_errors(tmp_path: Path) -> None:
@@ -314,7 +316,7 @@ def test_errors(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             _explain(config, url, dumps, tmp_path / "out")
-    (note,) = _explain(ScrapeConfig(), "http://a.com/", [comments], tmp_path / "out").notes
+    (note,) = _explain(ScrapeConfig(), "http://a.com/", [comments], tmp_path / "out")["notes"]
     assert "none of its 1 lines has a usable `url`" in note
 
 
@@ -331,7 +333,7 @@ def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:
     odd = min(url for url in links if url != links[url]["original_url"])
     for url in (several, odd):
         found = _explain(config, links[url]["original_url"], dumps, tmp_path / "out")
-        ids = [each["id"] for each in found.submissions if each["outcome"] in ("kept", "merged_into_link")]
-        assert (found.canonical_url, found.score, ids) == (url, links[url]["score"], links[url]["submission_ids"])
-        assert found.result is not None
-        assert found.result.link == links[url]
+        ids = [each["id"] for each in found["submissions"] if each["outcome"] in ("kept", "merged_into_link")]
+        assert (found["canonical_url"], found["score"], ids) == (url, links[url]["score"], links[url]["submission_ids"])
+        assert found["result"] is not None
+        assert found["result"]["link"] == links[url]

@@ -43,6 +43,7 @@ def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reddit]:
     # PRAW reads its files once in a process.
     monkeypatch.setattr(praw.config.Config, "CONFIG", None)
     reddit_api._retries.cache_clear()
+    reddit_api.connect.cache_clear()
     with Reddit().serving() as server:
         ini = f"[DEFAULT]\noauth_url={server.address}\nreddit_url={server.address}\n"
         (settings / "praw.ini").write_text(ini)

@@ -10,8 +10,8 @@ from local_apis import ArcticShift, Fault, Reddit, post, reset_clients
 from scrape_run import run_scrape
 
 from pipelines.errors import InputError, UsageError
-from pipelines.stages.scrape import scores
-from pipelines.stages.scrape.scores import batch_size, check_service, fetch_scores
+from pipelines.stages.scrape import reddit_api
+from pipelines.stages.scrape.scores import BATCH_SIZES, fetch_scores
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_arctic_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = _posts(500)
     with ArcticShift(posts).serving() as api:
         ids = [post["id"] for post in posts]
-        assert batch_size("arctic-shift") == 500
+        assert BATCH_SIZES["arctic-shift"] == 500
         assert fetch_scores("arctic-shift", ids, api.address) == {post["id"]: post["score"] for post in posts}
         assert len(api.requests) == 1
         assert fetch_scores("arctic-shift", ["60001", "60002", "zzz"], api.address) == {"60001": 4, "60002": 5}
@@ -56,7 +56,7 @@ def test_reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Reddit().serving() as reddit:
         _credentials(reddit.address, tmp_path, monkeypatch)
         reddit.posts["/r/python/new"] = posts = _posts(100)
-        assert batch_size("praw") == 100
+        assert BATCH_SIZES["praw"] == 100
         ids = [post["id"] for post in posts]
         assert fetch_scores("praw", ids, "") == {post["id"]: post["score"] for post in posts}
         assert len(reddit.requests) == 1
@@ -77,21 +77,20 @@ def test_reddit_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(InputError, match=r"Reddit refused the credentials \(401\)"):
             fetch_scores("praw", ["60001"], "")
         monkeypatch.delenv("praw_client_secret")
-        scores._reddit.cache_clear()
+        reddit_api.connect.cache_clear()
         with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
             fetch_scores("praw", ["60001"], "")
 
 
 def test_missing_credentials_are_reported_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_service("arctic-shift")
     with Reddit().serving() as reddit:
         _credentials(reddit.address, tmp_path, monkeypatch)
-        check_service("praw")
+        reddit_api.connect()
         assert reddit.requests == []
-        scores._reddit.cache_clear()
+        reddit_api.connect.cache_clear()
     monkeypatch.delenv("praw_client_id")
     with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
-        check_service("praw")
+        reddit_api.connect()
     # Even before the file is opened.
     with pytest.raises(UsageError, match="needs client_id, client_secret and user_agent"):
         run_scrape([tmp_path / "missing.zst"], tmp_path / "out", refresh_scores="praw")
