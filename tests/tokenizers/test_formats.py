@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
-from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.errors import InputError
 from pipelines.tokenizers.formats import (
     end_of_text_id,
