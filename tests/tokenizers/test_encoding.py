@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from pipelines.engine import machine
 from pipelines.errors import InputError
 from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
-from pipelines.tokenizers.formats import parse_tokenizer, read_tokenizer
+from pipelines.tokenizers.formats import load_document_tokenizer, read_tokenizer
 
 _TEXTS = ["hello <|endoftext|> wörld", "", "\u3000 a  b\n\n c", "don't 12 ſ", "漢字"]
 
@@ -27,7 +27,7 @@ def tokenizer_json(shared_data: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def library(tokenizer_json: bytes) -> Tokenizer:
-    return parse_tokenizer(tokenizer_json, "gpt2")
+    return load_document_tokenizer(tokenizer_json, "gpt2")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipelines.errors import InputError, WebtextError
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder
-from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
+from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
 
 # The sample of each shard: its first documents, then one in 200, up to a limit of characters: a million per run of 5 to
 # 50 shards. `tokenizers` takes a hundred times as long per character as gigatoken.
@@ -43,7 +43,7 @@ class TokenizerFile(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def load_library(tokenizer: TokenizerFile) -> Tokenizer:
     """Return the tokenizer as the `tokenizers` library loads it, once per process."""
-    return parse_tokenizer(tokenizer.data, tokenizer.source)
+    return load_document_tokenizer(tokenizer.data, tokenizer.source)
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from pipelines import storage
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.errors import WebtextError
-from pipelines.tokenizers.formats import END_OF_TEXT, TOKENIZER, parse_tokenizer, token_characters, tokenizer_json
+from pipelines.tokenizers.formats import (
+    END_OF_TEXT,
+    TOKENIZER,
+    load_document_tokenizer,
+    token_characters,
+    tokenizer_json,
+)
 
 FILES = (
     TOKENIZER, "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", "tokenizer_config.json",
@@ -62,7 +68,7 @@ def tokenizer_files(merges: Sequence[tuple[int, int]]) -> dict[str, bytes]:
 def check_written(folder: str, texts: Sequence[str]) -> None:
     """Raise WebtextError unless the written tokenizer decodes the ids of these texts to the texts."""
     path = storage.join(folder, TOKENIZER)
-    tokenizer = parse_tokenizer(storage.read_bytes(path), path)
+    tokenizer = load_document_tokenizer(storage.read_bytes(path), path)
     for encoding, text in zip(tokenizer.encode_batch_fast(list(texts), add_special_tokens=False), texts, strict=True):
         if tokenizer.decode(encoding.ids, skip_special_tokens=False) != text:
             raise WebtextError(f"{path}: does not decode the ids of {text[:60]!r} to this text; {_BUG}")

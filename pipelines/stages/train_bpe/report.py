@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import Tokenizer
 
 from pipelines import storage
 from pipelines.algorithms.bpe.merges import Merges
 from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shown
 from pipelines.errors import InputError
 from pipelines.tokenizers.encoding import quickest_encoder
-from pipelines.tokenizers.formats import read_tokenizer, vocabulary_size
+from pipelines.tokenizers.formats import load_tokenizer, read_tokenizer, vocabulary_size
 
 _MAX_LISTED = 40
 _MAX_LISTED_PER_KIND = 8
@@ -45,7 +44,7 @@ class TokenizerUse:
         self.name = name
         self.fingerprint = hashlib.sha256(tokenizer_json).hexdigest()
         self._encoder = quickest_encoder(tokenizer_json, source, max_texts=_MAX_CACHED_WORDS)
-        self.entries = vocabulary_size(Tokenizer.from_buffer(tokenizer_json))
+        self.entries = vocabulary_size(load_tokenizer(tokenizer_json, source))
         settings = json.loads(tokenizer_json)
         split = settings.get("pre_tokenizer") or {}
         self.splits_as_gpt2 = bool(

@@ -28,7 +28,7 @@ from pipelines.records.inputs import DocumentShard
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
 from pipelines.stages.tokenize.plan import cut
 from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
-from pipelines.tokenizers.formats import parse_tokenizer
+from pipelines.tokenizers.formats import load_document_tokenizer
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -129,7 +129,7 @@ def test_documents_with_equal_ids_are_ordered(small: Path, tmp_path: Path) -> No
 
 def test_documents_with_equal_ids_and_crc32_are_ordered(small: Path, tmp_path: Path) -> None:
     texts = ["K0j5oqbYVF9C", "cE8NZY9VQJAj"]
-    library = parse_tokenizer(small.read_bytes(), "small")
+    library = load_document_tokenizer(small.read_bytes(), "small")
     assert len({zlib.crc32(np.array(library.encode(text).ids, "<u2").tobytes()) for text in texts}) == 1
     for name, order in (("a", texts), ("b", texts[::-1])):
         write_parquet(tmp_path / f"{name}.parquet", [{"id": "same", "text": text} for text in order])
