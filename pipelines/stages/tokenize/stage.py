@@ -18,9 +18,16 @@ from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
 from pipelines.stages.tokenize.estimate import Needs, estimate_needs
-from pipelines.stages.tokenize.plan import plan_files, plan_shards, runs_of
-from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact
-from pipelines.stages.tokenize.token_shards import META, documents_file, token_format, write_meta, write_token_file
+from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact, runs_of, sum_bins
+from pipelines.stages.tokenize.token_shards import (
+    META,
+    MergeContext,
+    cut_files,
+    documents_file,
+    token_format,
+    write_meta,
+    write_token_file,
+)
 from pipelines.tokenizers.formats import TOKENIZER, end_of_text_id, read_tokenizer, vocabulary_size
 
 # Fewer tokens are merged into shards sooner than a worker starts.
@@ -171,24 +178,25 @@ def _write_files(
 ) -> dict[str, list[dict[str, Any]]]:
     """Merge the runs into the files of tokens; return the description of each in `tokens.json`, by split."""
     config, form = context.config, context.form
-    shard_plans = plan_shards(encoded, run.output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
-    plans = plan_files(shard_plans, form.split_files)
+    runs = [one_run for entry in encoded for one_run in runs_of(entry, run.output)]
+    bins = sum_bins(encoded, run.output, shuffled=config.shuffle)
+    files = cut_files(bins, len(runs), form, shuffled=config.shuffle, shard_tokens=config.shard_tokens)
     written = run.map(
         write_token_file,
-        plans,
-        (run.output, form, config.shuffle, [one_run for entry in encoded for one_run in runs_of(entry, run.output)]),
+        files,
+        MergeContext(run.output, form, config.shuffle, runs),
         unit="tokens",
-        cost=lambda plan: plan.tokens,
-        serial=sum(plan.tokens for plan in plans) < _MIN_TOKENS_FOR_WORKERS,
+        cost=lambda file: file.tokens,
+        serial=sum(file.tokens for file in files) < _MIN_TOKENS_FOR_WORKERS,
         memory_bytes=memory_bytes,
     )
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
-    for plan, entry in zip(plans, written, strict=True):
+    for token_file, entry in zip(files, written, strict=True):
         file = entry.files[0]
-        splits[plan.split].append(
+        splits[token_file.split].append(
             {
                 "name": file.name,
-                "tokens": plan.tokens,
+                "tokens": token_file.tokens,
                 "documents": int(entry.counts["pieces"]),
                 "documents_file": documents_file(file.name),
                 "size_bytes": file.size_bytes,

@@ -26,8 +26,8 @@ from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.records.document_split import hash_key, hash_keys, held_out_mask, is_held_out
 from pipelines.records.inputs import DocumentShard
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
-from pipelines.stages.tokenize.plan import cut
 from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
+from pipelines.stages.tokenize.token_shards import cut_bins
 from pipelines.tokenizers.formats import load_document_tokenizer
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -210,7 +210,7 @@ def test_members_of_a_cluster_are_not_adjacent(small: Path, tmp_path: Path) -> N
 @given(bins=st.lists(st.integers(0, 30), max_size=30), shard_tokens=st.integers(1, 50))
 def test_shards_are_cut_from_the_bins_that_they_need(bins: list[int], shard_tokens: int) -> None:
     tokens = [(bin, number) for bin, size in enumerate(bins) for number in range(size)]
-    shards = cut(np.array(bins, np.int64), shard_tokens)
+    shards = cut_bins(np.array(bins, np.int64), shard_tokens)
     expected = [tokens[start : start + shard_tokens] for start in range(0, len(tokens), shard_tokens)]
     assert len(shards) == len(expected)
     for (first, last, skip, size), part in zip(shards, expected, strict=True):
@@ -314,7 +314,7 @@ def interrupted(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise WebtextError("power failure")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.stages.tokenize.stage.plan_shards", killed)
+        patch.setattr("pipelines.stages.tokenize.stage.cut_files", killed)
         with pytest.raises(WebtextError, match="power failure"):
             run(folder / "in", small, folder / "out", shard_tokens=900)
     return folder
